@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The ways to start a program that are compared; each is one small class.
+
+To add one (a warm template, say): write a class with `call`, and name it in BACKENDS. `kind` "ours"
+is measured against the better of the "platform" ones; `mode` is the last part of the ratio's id.
+Every backend gives its child the same: argv, cwd and environment as told, /dev/null as stdin,
+stdout and stderr captured whole and apart.
+"""
+
+import asyncio
+import importlib
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from .errors import BenchError
+
+Answer = tuple[int, bytes, bytes]
+TIMEOUT_S = 30
+
+
+class Backend:
+    """Runs one call at a time for each caller; made inside the worker's event loop."""
+
+    kind: ClassVar[str] = "platform"
+    mode: ClassVar[str] = "cold"
+    label: ClassVar[str]
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        self.env = dict(env)
+        self.started: Counter[str] = Counter()
+
+    async def call(self, argv: list[str], cwd: str) -> Answer:
+        """Runs the program to its end."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Gives back what the backend holds."""
+
+
+class AsyncioExec(Backend):
+    """asyncio.create_subprocess_exec, children watched through pidfds.
+
+    Python 3.12 made the pidfd watcher the default; 3.11 would start a thread for each child.
+    """
+
+    label = "asyncio exec"
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        super().__init__(env, in_flight)
+        if sys.version_info < (3, 12):
+            watcher = asyncio.PidfdChildWatcher()
+            watcher.attach_loop(asyncio.get_running_loop())
+            asyncio.set_child_watcher(watcher)
+
+    async def call(self, argv: list[str], cwd: str) -> Answer:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=cwd,
+            env=self.env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdout, stderr = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, stdout, stderr
+
+
+class AsyncioExecThreaded(AsyncioExec):
+    """The same with the default watcher of Python 3.11, one waiting thread per child."""
+
+    label = "asyncio exec, thread watcher"
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        Backend.__init__(self, env, in_flight)
+        if sys.version_info >= (3, 12):
+            raise BenchError("asyncio-threaded exists up to Python 3.11 only")
+        asyncio.set_child_watcher(asyncio.ThreadedChildWatcher())
+
+
+class SubprocessThreads(Backend):
+    """subprocess.run in a pool of as many threads as calls are in flight."""
+
+    label = "subprocess in threads"
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        super().__init__(env, in_flight)
+        self._pool = ThreadPoolExecutor(in_flight, "call")
+
+    def _run(self, argv: list[str], cwd: str) -> Answer:
+        done = subprocess.run(
+            argv, cwd=cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    async def call(self, argv: list[str], cwd: str) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, argv, cwd)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class Spawnfd(Backend):
+    """spawnfd.run_async: a supervised run with a timeout, started cold."""
+
+    kind = "ours"
+    label = "spawnfd"
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        super().__init__(env, in_flight)
+        spawnfd = import_spawnfd()
+        self._run_async = spawnfd.run_async
+        self._env = spawnfd.Env.only([]).set(self.env)
+
+    async def call(self, argv: list[str], cwd: str) -> Answer:
+        result = await self._run_async(argv, cwd=cwd, env=self._env, timeout=TIMEOUT_S)
+        self.started[result.started] += 1
+        return result.code, result.stdout, result.stderr
+
+
+def import_spawnfd() -> Any:
+    """The package under test; its absence is an error, never a skipped column."""
+    try:
+        spawnfd = importlib.import_module("spawnfd")
+    except ImportError as error:
+        raise BenchError(
+            f"the spawnfd package cannot be imported by {sys.executable} ({error}); "
+            "build it into this environment, or say --without spawnfd"
+        ) from error
+    return spawnfd
+
+
+BACKENDS: dict[str, type[Backend]] = {
+    "asyncio": AsyncioExec,
+    "asyncio-threaded": AsyncioExecThreaded,
+    "threads": SubprocessThreads,
+    "spawnfd": Spawnfd,
+}
+DEFAULT_BACKENDS = ("asyncio", "threads", "spawnfd")
+FLOOR = "floor"
+
+
+def label_of(name: str) -> str:
+    """A backend's name for people."""
+    return "C floor" if name == FLOOR else BACKENDS[name].label
+
+
+def kind_of(name: str) -> str:
+    """platform, ours or floor."""
+    return FLOOR if name == FLOOR else BACKENDS[name].kind

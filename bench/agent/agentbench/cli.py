@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The command line: measure, print the tables, write the JSON and the report."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from . import floor, machine, plan, presets, reference, results, tables, workspace
+from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
+from .errors import BenchError
+from .fleet import Setting
+from .harness import HARNESSES
+from .measure import measure
+from .progress import Progress
+
+PROJECT = Path(__file__).resolve().parents[3]
+NO_TERMINAL_WIDTH = 132
+DEFAULT_OUT = PROJECT / "build" / "bench"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Arguments, with QUICK=1 from the environment as --quick."""
+    parser = argparse.ArgumentParser(
+        prog="bench-agent",
+        description="Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd "
+        "against the better of the platform's ways. Writes agent.json and agent.html.",
+    )
+    parser.add_argument("--calls", type=int, metavar="N", help="calls per cell and backend (6144)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds per cell (12)")
+    parser.add_argument(
+        "--quick", action="store_true", help="far fewer calls; QUICK=1 does the same"
+    )
+    parser.add_argument("--demo", action="store_true", help="a short run of 1x16, well under 90 s")
+    parser.add_argument(
+        "--backends",
+        default=",".join(DEFAULT_BACKENDS),
+        metavar="A,B",
+        help=f"of {', '.join(BACKENDS)} (default %(default)s)",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave out a backend, or floor",
+    )
+    parser.add_argument("--harness", action="append", choices=HARNESSES, help="only this one")
+    parser.add_argument("--split", action="append", choices=list(plan.SPLITS), help="only this one")
+    parser.add_argument("--set", action="append", metavar="SET", help="only this set of presets")
+    parser.add_argument("--no-tools", action="store_true", help="leave out the per-tool figures")
+    parser.add_argument(
+        "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
+    )
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder (build/bench)")
+    parser.add_argument("--report-only", action="store_true", help="render the JSON that is there")
+    parser.add_argument(
+        "--print-pins", action="store_true", help="show what presets.toml should pin"
+    )
+    options = parser.parse_args(arguments)
+    if os.environ.get("QUICK", "0") not in ("", "0"):
+        options.quick = True
+    for name in ("calls", "rounds"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} must be at least 1")
+    return options
+
+
+def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
+    """The backends asked for, in a fixed order; the floor is in unless left out."""
+    wanted = [*options.backends.split(","), FLOOR]
+    for name in [*wanted, *options.without]:
+        if name != FLOOR and name not in BACKENDS:
+            raise BenchError(f"no backend is called {name!r}; there are {', '.join(BACKENDS)}")
+    chosen = tuple(name for name in dict.fromkeys(wanted) if name not in options.without)
+    if not any(kind_of(name) == "platform" for name in chosen):
+        raise BenchError("at least one of the platform's ways must be measured")
+    if any(kind_of(name) == "ours" for name in chosen):
+        import_spawnfd()
+    return chosen
+
+
+def make_plan(
+    options: argparse.Namespace, definitions: presets.Definitions, backends: Sequence[str]
+) -> list[plan.Cell]:
+    """The cells for these options."""
+    scale = plan.DEMO if options.demo else plan.QUICK if options.quick else plan.FULL
+    if options.calls:
+        share = max(len(definitions.sets["all"]), options.calls // len(definitions.sets["all"]))
+        scale = replace(
+            scale,
+            calls=options.calls,
+            tool_calls=min(scale.tool_calls, share),
+            interpreter_calls=min(scale.interpreter_calls, share),
+        )
+    if options.rounds:
+        scale = replace(scale, rounds=options.rounds, tool_rounds=options.rounds)
+    unknown = set(options.set or ()) - set(definitions.sets)
+    if unknown:
+        raise BenchError(f"no set is called {', '.join(sorted(unknown))}")
+    cells = plan.make_plan(
+        scale,
+        plan.DEMO_CELLS if options.demo else plan.FULL_CELLS,
+        definitions.members("all"),
+        backends,
+        harnesses=options.harness or HARNESSES,
+        splits=options.split or tuple(plan.SPLITS),
+        sets=options.set,
+        per_tool=not options.no_tools and not options.set,
+    )
+    if not cells:
+        raise BenchError("nothing to measure: no cell passes these filters")
+    return cells
+
+
+def prepare(
+    options: argparse.Namespace, scratch: Path, backends: Sequence[str]
+) -> tuple[presets.Definitions, Setting, dict[str, str]]:
+    """Tools, workspace, right answers and the floor."""
+    definitions = presets.load()
+    overrides = dict(item.partition("=")[::2] for item in options.tool)
+    tools = presets.resolve_tools(definitions, overrides)
+    home = scratch / "home"
+    home.mkdir()
+    env = {**definitions.environment, "HOME": str(home)}
+    root = scratch / "workspace"
+    manifest = workspace.generate(root, definitions.workspace, tools["git"])
+    if options.print_pins:
+        print_pins(definitions, manifest, tools, root, env)
+    else:
+        workspace.check(manifest, definitions.workspace)
+    setting = Setting(
+        references=reference.make_references(
+            definitions, tools, root, env, check_pins=not options.print_pins
+        ),
+        env=env,
+        cwd=root,
+        scratch=scratch,
+        floor_program=floor.build(scratch) if FLOOR in backends else None,
+    )
+    return definitions, setting, tools
+
+
+def print_pins(
+    definitions: presets.Definitions,
+    manifest: workspace.Manifest,
+    tools: dict[str, str],
+    root: Path,
+    env: dict[str, str],
+) -> None:
+    """What a change of the presets or of the generator makes of the pins."""
+    print(manifest)
+    found = reference.make_references(definitions, tools, root, env, check_pins=False)
+    for preset in definitions.presets.values():
+        answer = found[preset.name]
+        size, digest = reference.pins_of(preset, answer.stdout)
+        print(
+            f"{preset.name}: code {answer.code} size = {size} sha256 = {digest!r} {answer.stderr!r}"
+        )
+
+
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
+    """Measures and writes agent.json; None if only the pins were asked for."""
+    backends = chosen_backends(options)
+    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
+    try:
+        definitions, setting, tools = prepare(options, scratch, backends)
+        if options.print_pins:
+            return None
+        cells = make_plan(options, definitions, backends)
+        facts = machine.describe(tools, setting.cwd)
+        total = sum(cell.calls * len(cell.backends) for cell in cells)
+        console.print(
+            f"{len(cells)} cells, {total:,} timed calls on {facts['cores']} cores of "
+            f"{facts['cpu']}; every answer is checked.",
+            highlight=False,
+        )
+        with Progress(console, total, len(cells)) as progress:
+            measured = measure(cells, definitions, setting, progress)
+    finally:
+        shutil.rmtree(scratch)
+    facts["load_after"] = round(os.getloadavg()[0], 2)
+    facts["scale"] = "demo" if options.demo else "quick" if options.quick else "full"
+    document = results.suite(measured, facts)
+    results.write(document, options.out / "agent.json")
+    return document
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0 if everything ran and every answer was right."""
+    options = parse(arguments)
+    # Without a terminal nobody has told how wide the tables may be.
+    console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+    from . import report  # matplotlib takes a while; --help should not
+
+    try:
+        if not options.report_only:
+            document = run(options, console)
+            if document is None:
+                return 0
+            tables.show(console, document)
+        path = report.write(options.out)
+    except BenchError as error:
+        print(f"bench-agent: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench-agent: interrupted", file=sys.stderr)
+        return 130
+    console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    return 0

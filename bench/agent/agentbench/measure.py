@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Runs the cells of a plan, backends interleaved round by round."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from .calls import make_rounds
+from .fleet import Fleet, Setting, Timing
+from .plan import Cell
+from .presets import Definitions
+from .progress import Progress
+from .stats import round_order
+
+WARM_UP_CALLS = 32
+
+
+@dataclass
+class Series:
+    """One backend's rounds in a cell."""
+
+    timings: list[Timing] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        return sum(timing.calls for timing in self.timings)
+
+    @property
+    def seconds(self) -> list[float]:
+        return [timing.seconds for timing in self.timings]
+
+    @property
+    def calls_per_s(self) -> float:
+        return self.calls / sum(self.seconds)
+
+    @property
+    def cpu_ms_per_call(self) -> float:
+        return 1e3 * sum(timing.cpu_seconds for timing in self.timings) / self.calls
+
+    @property
+    def started(self) -> Counter[str]:
+        return sum((timing.started for timing in self.timings), Counter[str]())
+
+
+@dataclass
+class CellResult:
+    """A cell, measured."""
+
+    cell: Cell
+    series: dict[str, Series]
+
+
+@contextmanager
+def fleets(setting: Setting, cell: Cell) -> Iterator[dict[str, Fleet]]:
+    """Workers for every backend of a harness and split; ended and reaped on any way out."""
+    running: dict[str, Fleet] = {}
+    try:
+        for backend in cell.backends:
+            running[backend] = Fleet(setting, cell.harness, backend, cell.workers, cell.in_flight)
+        for fleet in running.values():
+            fleet.wait_ready()
+        yield running
+        for fleet in running.values():
+            fleet.finish()
+    finally:
+        for fleet in running.values():
+            fleet.abandon()
+
+
+def measure_cell(
+    cell: Cell, members: Sequence[str], running: dict[str, Fleet], progress: Progress
+) -> CellResult:
+    """Each round gives every backend the same slice, in an order that rotates."""
+    warm_up = make_rounds(members, max(WARM_UP_CALLS, len(members), cell.workers), 1)[0]
+    for fleet in running.values():
+        fleet.run(warm_up)
+    result = CellResult(cell, {backend: Series() for backend in cell.backends})
+    for number, part in enumerate(make_rounds(members, cell.calls, cell.rounds)):
+        for backend in round_order(cell.backends, number):
+            timing = running[backend].run(part)
+            result.series[backend].timings.append(timing)
+            progress.advance(timing.calls)
+    return result
+
+
+def measure(
+    plan: Sequence[Cell], definitions: Definitions, setting: Setting, progress: Progress
+) -> list[CellResult]:
+    """Runs the whole plan."""
+    results: list[CellResult] = []
+    for _, group in groupby(plan, key=lambda cell: (cell.harness, cell.split)):
+        cells = list(group)
+        with fleets(setting, cells[0]) as running:
+            for cell in cells:
+                progress.begin(cell.title)
+                result = measure_cell(cell, definitions.members(cell.set_name), running, progress)
+                results.append(result)
+                progress.end(
+                    "  ".join(
+                        f"{name} {series.calls_per_s:,.0f}/s"
+                        for name, series in result.series.items()
+                    )
+                )
+    return results

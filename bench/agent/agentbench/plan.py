@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Which cells are measured, and with how many calls."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from .backends import FLOOR, kind_of
+from .harness import HARNESSES
+
+IN_FLIGHT = 16
+SPLITS = {"1x16": (1, 16), "2x8": (2, 8), "4x4": (4, 4), "8x2": (8, 2)}
+INTERPRETERS = {"python-small", "node-small"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison: the same calls on every backend, in rounds."""
+
+    harness: str
+    split: str
+    set_name: str
+    calls: int
+    rounds: int
+    backends: tuple[str, ...]
+    per_tool: bool = False
+
+    @property
+    def workers(self) -> int:
+        return SPLITS[self.split][0]
+
+    @property
+    def in_flight(self) -> int:
+        return SPLITS[self.split][1]
+
+    @property
+    def title(self) -> str:
+        return f"{self.harness} {self.split} {self.set_name}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done: `calls` a cell and backend, the same per tool, and how they are cut."""
+
+    calls: int
+    rounds: int
+    tool_calls: int
+    interpreter_calls: int
+    tool_rounds: int
+
+
+FULL = Scale(calls=6144, rounds=12, tool_calls=384, interpreter_calls=192, tool_rounds=12)
+QUICK = Scale(calls=1024, rounds=8, tool_calls=96, interpreter_calls=48, tool_rounds=6)
+DEMO = Scale(calls=768, rounds=8, tool_calls=64, interpreter_calls=32, tool_rounds=4)
+
+# Set by harness and split: where the RFC's table is, where the bars are, and what explains them.
+FULL_CELLS = (
+    *(("autogen", split, "all") for split in SPLITS),
+    ("autogen", "1x16", "nonode"),
+    ("autogen", "1x16", "nointerp"),
+    ("autogen", "1x16", "printf"),
+    *(("asyncio", split, "all") for split in SPLITS),
+    *(("asyncio", split, "nointerp") for split in SPLITS),
+    ("asyncio", "1x16", "nonode"),
+    ("asyncio", "1x16", "printf"),
+)
+DEMO_CELLS = (
+    ("autogen", "1x16", "all"),
+    ("asyncio", "1x16", "all"),
+    ("asyncio", "1x16", "nointerp"),
+    ("asyncio", "1x16", "printf"),
+)
+
+
+def _has_floor(harness: str, split: str) -> bool:
+    """The floor is one process without a harness: it stands beside plain asyncio, 1x16, alone."""
+    return harness == "asyncio" and split == "1x16"
+
+
+def make_plan(
+    scale: Scale,
+    cells: Sequence[tuple[str, str, str]],
+    tools: Sequence[str],
+    backends: Sequence[str],
+    *,
+    harnesses: Collection[str] = HARNESSES,
+    splits: Collection[str] = tuple(SPLITS),
+    sets: Collection[str] | None = None,
+    per_tool: bool = True,
+) -> list[Cell]:
+    """The cells that pass the filters, grouped by harness and split so that workers are reused."""
+    timed = tuple(name for name in backends if kind_of(name) != FLOOR)
+    floor = tuple(name for name in backends if kind_of(name) == FLOOR)
+
+    def cell(harness: str, split: str, set_name: str, calls: int, rounds: int, alone: bool) -> Cell:
+        chosen = timed + (floor if _has_floor(harness, split) else ())
+        return Cell(harness, split, set_name, calls, rounds, chosen, alone)
+
+    plan = [
+        cell(harness, split, set_name, scale.calls, scale.rounds, False)
+        for harness, split, set_name in cells
+        if harness in harnesses and split in splits and (sets is None or set_name in sets)
+    ]
+    if per_tool and "asyncio" in harnesses and "1x16" in splits:
+        plan += [
+            cell(
+                "asyncio",
+                "1x16",
+                tool,
+                scale.interpreter_calls if tool in INTERPRETERS else scale.tool_calls,
+                scale.tool_rounds,
+                True,
+            )
+            for tool in tools
+        ]
+    order = [(harness, split) for harness in HARNESSES for split in SPLITS]
+    return sorted(plan, key=lambda one: order.index((one.harness, one.split)))

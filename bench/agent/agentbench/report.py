@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""agent.html: one page from agent.json and whatever other suites left beside it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from . import bars, page, plots, tables
+from .errors import BenchError
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+HEADLINES = {
+    "agent.autogen.1x16.all.cold": "AutoGen Core, all 16 tools",
+    "agent.asyncio.1x16.nointerp.cold": "asyncio, the 14 without python and node",
+}
+CAPTIONS = {"agent": "Calls per second of spawnfd over the better of the platform's ways."}
+SHORT_RUN = (
+    "This was a short run: the intervals are wide, and a bar missed or met here says little. "
+    "`make bench-agent` takes the time it needs."
+)
+NOT_MEASURED = (
+    "No model is asked anything. An interactive agent waits for its model, and milliseconds saved "
+    "in launching are lost in that; these figures speak of throughput: evaluation farms, build "
+    "and test runs.",
+    "Launch-heavy, short tools: nothing here works for long. A tool that runs for a second gains "
+    "nothing.",
+    "Sixteen calls are always in flight; the latency of one lonely call is another benchmark.",
+    "Everything is in the page cache, in one small workspace: no cold disk, no network disk.",
+    "Cold starts only, unless a row says otherwise: the tool's own start-up (ld.so, libc, an "
+    "interpreter) is paid in full, and for python and node it is nearly all there is.",
+    "Python, the harness and the tools share this machine's cores. Where cores are few, the "
+    "children's own work bounds every backend alike.",
+    "No sandbox around the calls, and no seccomp profile on the host process.",
+)
+
+
+def read_suites(folder: Path) -> list[Document]:
+    """Every *.json of the folder with a suite's shape, the agent's first."""
+    suites: list[Document] = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BenchError(f"{path} is not JSON: {error}") from None
+        if isinstance(document, dict) and {"suite", "ratios"} <= document.keys():
+            suites.append(document)
+    return sorted(suites, key=lambda suite: suite["suite"] != "agent")
+
+
+def _interval(ratio: Row) -> str:
+    return f"{ratio['low']:.3f} – {ratio['high']:.3f}"
+
+
+def _headlines(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
+    cards: list[str] = []
+    ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
+    for identifier, title in HEADLINES.items():
+        if ratio := ratios.get(identifier):
+            verdict = verdicts.get(identifier)
+            bar = f"; the bar is {verdict.bar:g}: {verdict.status}" if verdict else ""
+            cards.append(
+                page.card(
+                    title,
+                    f"{ratio['value']:.3f}×",
+                    f"{ratio['meaning']}. 95 %: {_interval(ratio)}{bar}",
+                    verdict.status.replace(" ", "-") if verdict else "",
+                )
+            )
+    return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _rfc_said(harness: str, split: str, set_name: str) -> str:
+    if set_name == "printf":
+        return f"~+{tables.RFC_PRINTF_DELTA:.0f}%"
+    return f"+{tables.RFC_DELTA[split]:.2f}%" if (harness, set_name) == ("autogen", "all") else ""
+
+
+def _workload_table(agent: Document) -> str:
+    ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
+    lines: list[list[str]] = []
+    for (harness, split, set_name), group in tables.cells(agent["rows"], "cell").items():
+        platform = tables.better(group)
+        if platform is None:
+            continue
+        candidates: list[Row | None] = [*tables.ours(group)] or [None]
+        for own in candidates:
+            ratio = ratios.get(tables.ratio_id(own)) if own else None
+            delta = "–"
+            if ratio:
+                low, high = tables.percent(ratio["low"]), tables.percent(ratio["high"])
+                delta = f"{tables.percent(ratio['value'])}<small>{low} … {high}</small>"
+            tools = escape(tables.SET_NAMES.get(set_name, set_name))
+            lines.append(
+                [
+                    f"{escape(harness)} {split}<small>{tools}</small>",
+                    f"{platform['calls']:,}",
+                    f"{platform['calls_per_s']:,.1f}<small>{escape(platform['backend'])}</small>",
+                    f"{own['calls_per_s']:,.1f}<small>{escape(own['mode'])}</small>"
+                    if own
+                    else "–",
+                    f"{platform['seconds']:.2f} / " + (f"{own['seconds']:.2f}" if own else "–"),
+                    delta,
+                    _rfc_said(harness, split, set_name),
+                ]
+            )
+    headings = ("Workload", "Calls", "platform /s", "spawnfd /s", "time_s a/b", "Delta", "RFC")
+    return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
+
+
+def _split_figures(agent: Document) -> str:
+    groups = tables.cells(agent["rows"], "cell")
+    pairs = dict.fromkeys((harness, set_name) for harness, _, set_name in groups)
+    figures: list[str] = []
+    for harness, set_name in pairs:
+        chosen = {
+            split: {name: row for name, row in group.items() if row["role"] != "floor"}
+            for (of, split, which), group in groups.items()
+            if (of, which) == (harness, set_name)
+        }
+        if len(chosen) < 2:
+            continue
+        caption = (
+            f"{harness}, {tables.SET_NAMES.get(set_name, set_name)}: worker processes × calls in "
+            "flight each; median of rounds, whiskers its 95 % interval."
+        )
+        figures.append(
+            page.figure(plots.split_bars(chosen, f"split-{harness}-{set_name}"), caption)
+        )
+    return "".join(figures)
+
+
+def _single_cells(agent: Document) -> str:
+    groups = {
+        f"{harness}\n{set_name}": group
+        for (harness, split, set_name), group in tables.cells(agent["rows"], "cell").items()
+        if split == "1x16"
+    }
+    if len(groups) < 2:
+        return ""
+    caption = (
+        "One worker process, 16 in flight, by harness and set of tools; the C floor where it ran."
+    )
+    return page.figure(plots.split_bars(groups, "single"), caption)
+
+
+def _tools(agent: Document) -> str:
+    groups = {key[2]: group for key, group in tables.cells(agent["rows"], "tool").items()}
+    if not groups:
+        return ""
+    ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
+    backends = list(dict.fromkeys(name for group in groups.values() for name in group))
+    lines: list[list[str]] = []
+    for tool, group in groups.items():
+        ratio = ratios.get(f"agent.tool.{tool}.cold")
+        lines.append(
+            [
+                escape(tool),
+                *(
+                    f"{group[name]['ms_per_call']:.3f}" if name in group else ""
+                    for name in backends
+                ),
+                f"{ratio['value']:.3f}" if ratio else "–",
+                _interval(ratio) if ratio else "–",
+            ]
+        )
+    headings = ("Tool", *(f"{name} ms" for name in backends), "ratio", "95 %")
+    return (
+        "<h2>Tool by tool</h2>"
+        '<p class="note">Each tool alone, 16 in flight under plain asyncio: wall time divided by '
+        "calls.</p>"
+        + page.figure(
+            plots.tool_dots(groups, "tools"), "Lower is better; lines are 95 % intervals."
+        )
+        + page.table(headings, lines, numbers=range(1, len(headings)))
+    )
+
+
+def _short(identifier: str) -> str:
+    return identifier.removeprefix("agent.").removesuffix(".cold").replace(".", " ")
+
+
+def _ratio_figure(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
+    with_bars = {name: {"bar": verdict.bar} for name, verdict in verdicts.items()}
+    of_cells = [ratio for ratio in suite["ratios"] if not ratio["id"].startswith("agent.tool.")]
+    of_floor = [ratio for ratio in of_cells if ratio["id"].startswith("agent.floor.")]
+    figures: list[str] = []
+    for part, caption in (
+        ([ratio for ratio in of_cells if ratio not in of_floor], CAPTIONS.get(suite["suite"], "")),
+        (of_floor, "Calls per second of spawnfd under asyncio over a C loop of bare system calls."),
+    ):
+        if part:
+            labels = [_short(ratio["id"]) for ratio in part]
+            name = f"ratios-{suite['suite']}-{len(figures)}"
+            svg = plots.ratio_dots(part, with_bars, labels, name)
+            figures.append(
+                page.figure(svg, f"{caption} Dots are medians, bands intervals.".strip())
+            )
+    return "".join(figures)
+
+
+def _ratio_table(suite: Document) -> str:
+    lines = [
+        [
+            f"<code>{escape(ratio['id'])}</code>",
+            f"{ratio['value']:.3f}",
+            _interval(ratio),
+            escape(ratio.get("meaning", "")),
+        ]
+        for ratio in suite["ratios"]
+    ]
+    return page.table(("Ratio", "value", "low – high", "meaning"), lines, numbers=(1, 2))
+
+
+def _bars_table(verdicts: Sequence[bars.Verdict]) -> str:
+    lines: list[list[str]] = []
+    missing = [verdict.id for verdict in verdicts if verdict.ratio is None]
+    for verdict in verdicts:
+        ratio = verdict.ratio
+        if ratio is None:
+            continue
+        sign = {"<=": "≤", ">=": "≥"}[verdict.op]
+        state = verdict.status
+        lines.append(
+            [
+                f"<code>{escape(verdict.id)}</code><br>{escape(verdict.text)}",
+                f"{sign} {verdict.bar:g}",
+                f"{ratio['value']:.3f}",
+                _interval(ratio),
+                f'<span class="{state.replace(" ", "-")}">{state}</span>',
+            ]
+        )
+    content = ""
+    if lines:
+        content = page.table(("What", "bar", "found", "low – high", ""), lines, numbers=(1, 2, 3))
+    if missing:
+        content += page.details(f"{len(missing)} bars not measured here", page.bullets(missing))
+    return content
+
+
+def _plain_rows(rows: Sequence[Row]) -> str:
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [[escape(str(row.get(key, ""))) for key in keys] for row in rows]
+    return page.table(keys, lines)
+
+
+def _other_suite(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
+    parts = [
+        f"<h2>Suite: {escape(suite['suite'])}</h2>",
+        _ratio_figure(suite, verdicts),
+        _ratio_table(suite),
+    ]
+    if suite.get("rows"):
+        parts.append(page.details(f"{len(suite['rows'])} rows", _plain_rows(suite["rows"])))
+    parts.append(page.details("machine", page.facts(suite.get("machine", {}))))
+    return "".join(parts)
+
+
+def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[str]:
+    machine = agent["machine"]
+    calls = sum(row["calls"] for row in agent["rows"])
+    return [
+        "<h1>Real tools, started thousands of times</h1>",
+        f'<p class="lead">{calls:,} timed calls of rg, git, sed, python, node, bash and others, by '
+        "AutoGen Core and by plain asyncio. Every exit code and every byte of output was compared "
+        f"with a reference. {escape(str(machine.get('date', '')))}</p>",
+        f'<p class="note notice">{escape(SHORT_RUN)}</p>' if machine.get("scale") != "full" else "",
+        _headlines(agent, verdicts),
+        "<h2>The RFC’s table</h2>",
+        '<p class="note">Platform is the better of the platform’s ways in that cell (asyncio exec '
+        "with pidfd watching, or subprocess.run in threads), chosen by calls per second over the "
+        "whole cell. Backends take turns on the same slices; Delta is the median over rounds. The "
+        "last column is what the kernel RFC reported for its own system call, on another "
+        "machine.</p>",
+        _workload_table(agent),
+        _split_figures(agent),
+        _single_cells(agent),
+        "<h2>How sure</h2>" if agent["ratios"] else "",
+        _ratio_figure(agent, verdicts),
+        _tools(agent),
+    ]
+
+
+def render(suites: Sequence[Document], bar_rows: Sequence[Row]) -> str:
+    """The page for these suites."""
+    found = bars.judge(bar_rows, [ratio for suite in suites for ratio in suite["ratios"]])
+    verdicts = {verdict.id: verdict for verdict in found}
+    agent = next((suite for suite in suites if suite["suite"] == "agent"), None)
+    parts = _agent_parts(agent, verdicts) if agent else ["<h1>spawnfd benchmarks</h1>"]
+    parts += ["<h2>Against the bars</h2>", _bars_table(found)]
+    parts += [_other_suite(suite, verdicts) for suite in suites if suite is not agent]
+    if agent:
+        machine = agent["machine"]
+        parts += [
+            "<h2>What this does not measure</h2>",
+            page.bullets(NOT_MEASURED),
+            "<h2>Machine and command</h2>",
+            f"<p><code>{escape(str(machine.get('command', '')))}</code></p>",
+            page.facts({key: value for key, value in machine.items() if key != "command"}),
+            page.details("All ratios", _ratio_table(agent)),
+            page.details(
+                "All rows",
+                _plain_rows(
+                    [
+                        {k: v for k, v in row.items() if k != "round_seconds"}
+                        for row in agent["rows"]
+                    ]
+                ),
+            ),
+        ]
+    return page.document("spawnfd: agent tools", "\n".join(parts))
+
+
+def write(folder: Path) -> Path:
+    """Reads the suites of a folder and writes agent.html beside them."""
+    suites = read_suites(folder)
+    if not suites:
+        raise BenchError(f"no results in {folder}; run the benchmark first")
+    path = folder / "agent.html"
+    path.write_text(render(suites, bars.load()), encoding="utf-8")
+    return path

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds the raw baseline (C, -O2) and the little programs that the benchmarks start.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // -O2 whatever the profile: a baseline must not be slowed by a debug build.
+    cc::Build::new()
+        .file("baseline/baseline.c")
+        .opt_level(2)
+        .warnings_into_errors(true)
+        .flag("-std=gnu11")
+        .compile("spawnfd_baseline");
+
+    // A directory of its own: it is the last entry of the PATH that is searched.
+    let programs = out.join("programs");
+    std::fs::create_dir_all(&programs).expect("a directory under OUT_DIR");
+    let first = programs.join("spawnfd-first-instruction");
+    link(
+        Path::new("programs/first_instruction.S"),
+        &first,
+        &[
+            "-nostdlib",
+            "-static",
+            "-no-pie",
+            "-Wl,--build-id=none",
+            "-Wl,-z,noseparate-code",
+            "-Wl,-z,noexecstack",
+        ],
+    );
+    let list = programs.join("spawnfd-list-fds");
+    link(
+        Path::new("programs/list_fds.c"),
+        &list,
+        &["-O2", "-Wall", "-Werror"],
+    );
+
+    println!(
+        "cargo::rustc-env=SPAWNFD_BENCH_FIRST_INSTRUCTION={}",
+        first.display()
+    );
+    println!("cargo::rustc-env=SPAWNFD_BENCH_LIST_FDS={}", list.display());
+    println!("cargo::rerun-if-changed=baseline");
+    println!("cargo::rerun-if-changed=programs");
+}
+
+fn link(source: &Path, output: &Path, flags: &[&str]) {
+    let compiler = cc::Build::new().opt_level(2).get_compiler();
+    let status = Command::new(compiler.path())
+        .args(flags)
+        .arg("-o")
+        .arg(output)
+        .arg(source)
+        .status()
+        .expect("the C compiler runs");
+    assert!(
+        status.success(),
+        "{} does not build: {status}",
+        source.display()
+    );
+}

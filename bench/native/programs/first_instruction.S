@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The child of the first-instruction benchmark: no libc, no dynamic linker.
+ *
+ * Its first act is to read CLOCK_MONOTONIC by system call (no vDSO look-up, no rdtsc: the
+ * parent's start time comes from the same clock). It writes the struct timespec, 16 bytes, to
+ * descriptor 1 and exits: 0 when all 16 were written, else 1. The timespec goes where argc and
+ * argv[0] were, on a stack page that the kernel has just written: no page fault.
+ */
+	.globl _start
+	.text
+_start:
+#if defined(__x86_64__)
+	mov	$228, %eax		/* clock_gettime(CLOCK_MONOTONIC, %rsp) */
+	mov	$1, %edi
+	mov	%rsp, %rsi
+	syscall
+	mov	$1, %eax		/* write(1, %rsp, 16) */
+	mov	$1, %edi
+	mov	$16, %edx
+	syscall
+	xor	%edi, %edi		/* exit_group(rax != 16) */
+	cmp	$16, %rax
+	setne	%dil
+	mov	$231, %eax
+	syscall
+	hlt
+#elif defined(__aarch64__)
+	mov	x8, #113		/* clock_gettime(CLOCK_MONOTONIC, sp) */
+	mov	x0, #1
+	mov	x1, sp
+	svc	#0
+	mov	x8, #64			/* write(1, sp, 16) */
+	mov	x0, #1
+	mov	x1, sp
+	mov	x2, #16
+	svc	#0
+	cmp	x0, #16			/* exit_group(x0 != 16) */
+	cset	x0, ne
+	mov	x8, #94
+	svc	#0
+	brk	#0
+#else
+#error "no first-instruction child for this architecture yet"
+#endif
+	.section .note.GNU-stack, "", %progbits

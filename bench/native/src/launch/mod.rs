@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The driver of bench-launch: keeps the workers of a filter alive side by side and asks them for blocks in turn.
+
+mod handle;
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::Result;
+use crate::definitions::Definitions;
+use crate::methods;
+use crate::samples::{Key, Samples};
+use crate::worker::protocol::{Block, Request, Turn};
+use handle::Worker;
+
+/// A run of bench-launch.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    pub definitions: &'a Definitions,
+    pub quick: bool,
+    /// Filters, and suites, to which the run is restricted; empty: all.
+    pub only: &'a [String],
+}
+
+impl Launch<'_> {
+    /// Measures everything.
+    ///
+    /// # Errors
+    ///
+    /// A worker fails, or a result is not what it must be.
+    pub fn run(&self) -> Result<Samples> {
+        hide_inherited_descriptors()?;
+        let mut samples = Samples::default();
+        for filter in &self.definitions.filters.names {
+            if !self.selected("filter", filter) {
+                continue;
+            }
+            if self.selected("suite", "first_insn") {
+                self.first_insn(filter, &mut samples)?;
+            }
+            if self.selected("suite", "lifecycle") {
+                self.lifecycle(filter, &mut samples)?;
+            }
+            if self.selected("suite", "parallel") {
+                self.parallel(filter, &mut samples)?;
+            }
+        }
+        Ok(samples)
+    }
+
+    fn selected(&self, kind: &str, name: &str) -> bool {
+        let mut of_kind = self
+            .only
+            .iter()
+            .filter_map(|o| o.split_once('='))
+            .filter(|(k, _)| *k == kind)
+            .peekable();
+        of_kind.peek().is_none() || of_kind.any(|(_, n)| n == name)
+    }
+
+    fn methods(&self) -> Vec<String> {
+        let names = self.definitions.methods.iter().map(|m| m.name.clone());
+        names.filter(|name| methods::is_built(name)).collect()
+    }
+
+    fn turns(&self, samples: impl Fn(&str) -> usize) -> Vec<Turn> {
+        let built = self
+            .definitions
+            .methods
+            .iter()
+            .filter(|m| methods::is_built(&m.name));
+        built
+            .map(|m| Turn {
+                method: m.name.clone(),
+                samples: samples(&m.name),
+                apart: m.apart,
+            })
+            .collect()
+    }
+
+    fn worker(&self, parent: &str, filter: &str) -> Result<Worker> {
+        Worker::start(
+            self.definitions,
+            self.definitions.parent(parent)?,
+            filter,
+            &self.methods(),
+        )
+    }
+
+    fn first_insn(&self, filter: &str, samples: &mut Samples) -> Result<()> {
+        let def = &self.definitions.first_insn;
+        let program = self.definitions.program(&def.program)?;
+        let parents = self
+            .definitions
+            .parents
+            .iter()
+            .filter(|p| self.selected("parent", &p.name));
+        let mut workers = parents
+            .map(|p| Worker::start(self.definitions, p, filter, &self.methods()))
+            .collect::<Result<Vec<_>>>()?;
+        let promise = self
+            .definitions
+            .methods
+            .iter()
+            .filter(|m| m.only_stdio && methods::is_built(&m.name));
+        let promising: Vec<_> = promise.map(|m| m.name.clone()).collect();
+        for worker in &mut workers {
+            worker.ask_done(&Request::CheckDescriptors {
+                promising: promising.clone(),
+            })?;
+        }
+        let rounds = def.rounds.get(self.quick);
+        for round in 0..rounds {
+            progress("first instruction", filter, round, rounds);
+            // Every round starts with another worker: none is always the one after the busy threads.
+            let count = workers.len();
+            for turn in 0..count {
+                let worker = &mut workers[(round + turn) % count];
+                let parent = worker.parent().clone();
+                for &search in &parent.search {
+                    let turns = self.turns(|m| {
+                        self.definitions
+                            .first_insn_per_round(&parent.name, m, self.quick)
+                    });
+                    let Block { taken, busy_share } =
+                        worker.ask_samples(&Request::FirstInstruction {
+                            program: program.clone(),
+                            search,
+                            turns,
+                        })?;
+                    let key = |suite: &str, method: String| Key {
+                        suite: suite.to_owned(),
+                        filter: filter.to_owned(),
+                        parent: parent.name.clone(),
+                        program: def.program.clone(),
+                        search,
+                        method,
+                    };
+                    for (method, ns) in taken {
+                        samples.push(key("first_insn", method), micros(&ns));
+                    }
+                    if let Some(share) = busy_share {
+                        samples.push(key("busy_share", "(busy)".to_owned()), vec![share]);
+                    }
+                }
+            }
+        }
+        workers.into_iter().try_for_each(Worker::end)
+    }
+
+    fn lifecycle(&self, filter: &str, samples: &mut Samples) -> Result<()> {
+        let def = &self.definitions.lifecycle;
+        let per_round = if filter == "none" {
+            def.per_round
+        } else {
+            def.per_round_filtered
+        }
+        .get(self.quick);
+        let mut worker = self.worker(&def.parent, filter)?;
+        let rounds = def.rounds.get(self.quick);
+        for round in 0..rounds {
+            progress("lifecycle", filter, round, rounds);
+            for name in &def.programs {
+                let program = self.definitions.program(name)?;
+                if !Path::new(&program).exists() {
+                    continue;
+                }
+                let turns = self.turns(|_| per_round);
+                let Block { taken, .. } =
+                    worker.ask_samples(&Request::Lifecycle { program, turns })?;
+                for (method, ns) in taken {
+                    let key = Key {
+                        suite: "lifecycle".to_owned(),
+                        filter: filter.to_owned(),
+                        parent: def.parent.clone(),
+                        program: name.clone(),
+                        search: false,
+                        method,
+                    };
+                    samples.push(key, micros(&ns));
+                }
+            }
+        }
+        worker.end()
+    }
+
+    fn parallel(&self, filter: &str, samples: &mut Samples) -> Result<()> {
+        let def = &self.definitions.parallel;
+        let built: Vec<_> = def
+            .methods
+            .iter()
+            .filter(|m| methods::is_built(m))
+            .collect();
+        let mut worker = self.worker(&def.parent, filter)?;
+        let rounds = def.rounds.get(self.quick);
+        for round in 0..rounds {
+            progress("parallel", filter, round, rounds);
+            for turn in 0..built.len() {
+                let method = built[(round + turn) % built.len()];
+                let rate = worker.ask_rate(&Request::Parallel {
+                    program: self.definitions.program(&def.program)?,
+                    method: method.clone(),
+                    threads: def.threads,
+                    calls: def.calls_per_thread.get(self.quick),
+                })?;
+                let key = Key {
+                    suite: "parallel".to_owned(),
+                    filter: filter.to_owned(),
+                    parent: def.parent.clone(),
+                    program: def.program.clone(),
+                    search: false,
+                    method: method.clone(),
+                };
+                samples.push(key, vec![rate]);
+            }
+        }
+        worker.end()
+    }
+}
+
+/// Keeps what the shell or the CI runner left open out of the workers: they begin with 0, 1 and 2.
+fn hide_inherited_descriptors() -> Result<()> {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: close_range takes three integers; with this flag it closes nothing here.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            FIRST,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error()).context("close_range")
+    }
+}
+
+fn micros(ns: &[u64]) -> Vec<f64> {
+    ns.iter().map(|&n| n as f64 / 1000.0).collect()
+}
+
+fn progress(what: &str, filter: &str, round: usize, rounds: usize) {
+    use std::io::IsTerminal;
+    let last = round + 1 == rounds;
+    if std::io::stderr().is_terminal() {
+        eprint!(
+            "\r{what}, filter {filter}: round {} of {rounds}{}",
+            round + 1,
+            if last { "\n" } else { "" }
+        );
+    } else if round == 0 {
+        eprintln!("{what}, filter {filter}: {rounds} rounds");
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The harness of `bench-launch` and `bench-snapshot`: see bench/native/README.md for what is measured, and how.
+
+pub mod clock;
+pub mod definitions;
+pub mod docker;
+pub mod launch;
+pub mod machine;
+pub mod methods;
+pub mod report;
+pub mod samples;
+pub mod snapshot;
+pub mod worker;
+
+pub use anyhow::Result;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `std::process::Command`, used as its documentation and seed 003 use it.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{Child, Command, Stdio};
+
+use super::{Method, Output, Target, killed};
+
+/// The standard library's way.
+#[derive(Debug)]
+pub struct Standard {
+    program: OsString,
+    child: Option<Child>,
+}
+
+impl Standard {
+    pub(super) fn open(target: &Target) -> Self {
+        let program = match target {
+            Target::Path(path) => path.clone().into_os_string(),
+            Target::Name(name) => name.into(),
+        };
+        Self {
+            program,
+            child: None,
+        }
+    }
+}
+
+impl Method for Standard {
+    fn start(&mut self, stdout: Output) -> io::Result<()> {
+        let stdout = match stdout {
+            Output::To(fd) => Stdio::from(fd),
+            Output::Null => Stdio::null(),
+        };
+        self.child = Some(Command::new(&self.program).stdout(stdout).spawn()?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<i32> {
+        let mut child = self
+            .child
+            .take()
+            .ok_or_else(|| io::Error::other("nothing was started"))?;
+        child.wait()?.code().ok_or_else(killed)
+    }
+
+    fn another(&self) -> io::Result<Box<dyn Method>> {
+        Ok(Box::new(Self {
+            program: self.program.clone(),
+            child: None,
+        }))
+    }
+}
+
+impl Drop for Standard {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            let _ = self.finish();
+        }
+    }
+}

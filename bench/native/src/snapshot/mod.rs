@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The snapshot benchmark (seed 004): from nothing to a mapping of a 662 KB library.
+
+mod library;
+mod mapping;
+mod ours;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use anyhow::ensure;
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, sendfile};
+
+use crate::Result;
+use crate::definitions::Definitions;
+use crate::samples::{Key, Random, Samples};
+use library::Library;
+use mapping::{Mapping, timed};
+
+/// One way to a mapping.
+trait Source {
+    fn name(&self) -> &'static str;
+    /// Opens and maps the library; returns how long that took, in ns, and the mapping.
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)>;
+}
+
+/// The floor: open and mmap, the length known.
+struct Plain;
+
+impl Source for Plain {
+    fn name(&self) -> &'static str {
+        "open"
+    }
+
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
+        timed(library.len(), || Ok(open_library(library.path())?))
+    }
+}
+
+/// The floor of a copy: open, memfd_create, sendfile; neither sealed nor remembered.
+struct Sendfile;
+
+impl Source for Sendfile {
+    fn name(&self) -> &'static str {
+        "sendfile"
+    }
+
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
+        timed(library.len(), || {
+            let from = open_library(library.path())?;
+            let to = memfd_create("copy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            let mut left = library.len();
+            while left > 0 {
+                let sent = sendfile(&to, &from, None, left)?;
+                ensure!(sent > 0, "the library is shorter than it was");
+                left -= sent;
+            }
+            Ok(to)
+        })
+    }
+}
+
+fn open_library(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Measures every way, call by call in random order; the library lies in `directory` meanwhile.
+///
+/// # Errors
+///
+/// A way fails, or what it maps is not the library.
+pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<Samples> {
+    let def = &definitions.snapshot;
+    let library = Library::create(directory, def.bytes)?;
+    let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Plain), Box::new(Sendfile)];
+    sources.extend(ours::sources()?);
+    let mut samples = Samples::default();
+    let mut random = Random::new(0x51ab);
+    for source in &mut sources {
+        // Fills the page cache, and the library's own; not counted.
+        source.map(&library)?;
+    }
+    for _ in 0..def.rounds.get(quick) {
+        let mut taken = vec![Vec::new(); sources.len()];
+        for _ in 0..def.per_round.get(quick) {
+            let mut order: Vec<usize> = (0..sources.len()).collect();
+            random.shuffle(&mut order);
+            for i in order {
+                let (ns, mapping) = sources[i].map(&library)?;
+                ensure!(
+                    mapping.bytes() == library.content(),
+                    "{}: other bytes than the library's",
+                    sources[i].name()
+                );
+                taken[i].push(ns as f64 / 1000.0);
+            }
+        }
+        for (source, round) in sources.iter().zip(taken) {
+            samples.push(key(source.name()), round);
+        }
+    }
+    Ok(samples)
+}
+
+fn key(method: &str) -> Key {
+    Key {
+        suite: "snapshot".to_owned(),
+        filter: "none".to_owned(),
+        parent: "none".to_owned(),
+        program: "library".to_owned(),
+        search: false,
+        method: method.to_owned(),
+    }
+}

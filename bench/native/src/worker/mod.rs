@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker: one parent process in the state its definition asks for, which measures on command.
+//!
+//! Commands come as JSON lines on stdin, answers go as JSON lines to stdout. It ends at the end of its stdin.
+
+pub mod busy;
+mod measure;
+mod parallel;
+mod parent;
+pub mod protocol;
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use crate::methods::{self, Method, Target};
+use crate::samples::Random;
+use crate::{Result, docker};
+use parent::State;
+use protocol::{Answer, Block, Request, Role};
+
+/// The no-libc child, built by build.rs.
+pub const FIRST_INSTRUCTION: &str = env!("SPAWNFD_BENCH_FIRST_INSTRUCTION");
+/// A child that lists its descriptors, built by build.rs.
+pub const LIST_FDS: &str = env!("SPAWNFD_BENCH_LIST_FDS");
+
+/// A method by name, the program it starts, and whether it searches for it.
+type Bound = (String, String, bool);
+
+/// The worker's state between commands.
+struct Worker {
+    role: Role,
+    state: State,
+    methods: HashMap<Bound, Box<dyn Method>>,
+    random: Random,
+}
+
+/// Runs a worker until its stdin ends.
+///
+/// # Errors
+///
+/// The state cannot be reached, or the driver is gone. A failed measurement is answered, not returned.
+pub fn run(role: &str) -> Result<()> {
+    let role: Role = serde_json::from_str(role)?;
+    if role.filter == "docker" {
+        docker::confine()?;
+    }
+    let mut worker = Worker {
+        state: State::default(),
+        methods: HashMap::new(),
+        random: Random::new(0xb10c),
+        role,
+    };
+    let ready = worker.prepare();
+    answer(ready.map(|()| Answer::Done))?;
+    for line in std::io::stdin().lock().lines() {
+        let request: Request = serde_json::from_str(&line?)?;
+        let result = worker.obey(request);
+        answer(result)?;
+    }
+    Ok(())
+}
+
+fn answer(result: Result<Answer>) -> Result<()> {
+    let answer = result.unwrap_or_else(|e| Answer::Failed(format!("{e:#}")));
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    Ok(std::io::stdout().lock().write_all(&line)?)
+}
+
+impl Worker {
+    /// Takes on the state. Where the library comes first, every method spawns once before that.
+    fn prepare(&mut self) -> Result<()> {
+        if self.role.parent.library_first {
+            for name in self.role.methods.clone() {
+                measure::first_instruction(self.bind(&name, FIRST_INSTRUCTION, false)?)?;
+            }
+        }
+        self.state = State::reach(&self.role.parent)?;
+        Ok(())
+    }
+
+    fn bind(&mut self, name: &str, program: &str, search: bool) -> Result<&mut dyn Method> {
+        let bound = (name.to_owned(), program.to_owned(), search);
+        let method = match self.methods.entry(bound) {
+            std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
+            std::collections::hash_map::Entry::Vacant(slot) => {
+                slot.insert(methods::open(name, &target(program, search))?)
+            }
+        };
+        Ok(method.as_mut())
+    }
+
+    fn obey(&mut self, request: Request) -> Result<Answer> {
+        match request {
+            Request::CheckDescriptors { promising } => {
+                for name in self.role.methods.clone() {
+                    measure::only_stdio(&name, self.bind(&name, LIST_FDS, false)?)?;
+                }
+                let inheritable = rustix::io::dup(std::io::stdin())?;
+                for name in promising {
+                    measure::only_stdio(&name, self.bind(&name, LIST_FDS, false)?)?;
+                }
+                drop(inheritable);
+                Ok(Answer::Done)
+            }
+            Request::FirstInstruction {
+                program,
+                search,
+                turns,
+            } => self.block(&turns, &program, search, measure::first_instruction),
+            Request::Lifecycle { program, turns } => {
+                self.block(&turns, &program, false, measure::lifecycle)
+            }
+            Request::Parallel {
+                program,
+                method,
+                threads,
+                calls,
+            } => {
+                let method = self.bind(&method, &program, false)?;
+                Ok(Answer::Rate(parallel::rate(method, threads, calls)?))
+            }
+        }
+    }
+
+    /// One block of samples: the methods call by call in random order, then those that run apart.
+    ///
+    /// Each method's first call of the block is not counted: it meets what the previous block left behind.
+    fn block(
+        &mut self,
+        turns: &[protocol::Turn],
+        program: &str,
+        search: bool,
+        sample: fn(&mut dyn Method) -> Result<u64>,
+    ) -> Result<Answer> {
+        let mut taken: HashMap<String, Vec<u64>> = HashMap::new();
+        self.state.start_busy()?;
+        let (apart, together): (Vec<_>, Vec<_>) = turns.iter().partition(|t| t.apart);
+        for group in [together, apart] {
+            for turn in &group {
+                sample(self.bind(&turn.method, program, search)?)?;
+            }
+            let before = measure::descriptors()?;
+            let most = group.iter().map(|t| t.samples).max().unwrap_or(0);
+            for i in 0..most {
+                let mut order: Vec<_> = group.iter().filter(|t| i < t.samples).collect();
+                self.random.shuffle(&mut order);
+                for turn in order {
+                    let ns = sample(self.bind(&turn.method, program, search)?)?;
+                    taken.entry(turn.method.clone()).or_default().push(ns);
+                }
+            }
+            measure::nothing_left(before)?;
+        }
+        let busy_share = self.state.stop_busy()?;
+        Ok(Answer::Samples(Block { taken, busy_share }))
+    }
+}
+
+fn target(program: &str, search: bool) -> Target {
+    let path = Path::new(program);
+    match path.file_name().filter(|_| search) {
+        Some(name) => Target::Name(name.to_string_lossy().into_owned()),
+        None => Target::Path(path.to_owned()),
+    }
+}

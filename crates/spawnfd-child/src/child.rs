@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The child, from its first instruction to the program's.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use spawnfd_sys::call::{self, Disposition};
+use spawnfd_sys::{Errno, RawFd, abi};
+
+use crate::descriptors::{self, Sources};
+use crate::plan::{CapabilitySets, Check, Identity, Op, Plan, Program, is_candidate};
+use crate::report::{EXEC, Failure, Stage};
+
+/// What the child finds when it begins.
+pub(crate) struct Start<'a> {
+    pub plan: &'a Plan<'a>,
+    pub report: &'a AtomicU64,
+    /// The parent's handlers are still in place, all signals blocked: born by clone, without CLONE_CLEAR_SIGHAND.
+    pub handlers: bool,
+}
+
+/// Where a child begins.
+///
+/// # Safety
+/// `start` points to a [`Start`] that stays as it is until the child has exec'd or exited.
+pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let start = unsafe { &*start.cast::<Start<'_>>() };
+    let failure = become_program(start);
+    start.report.store(failure.pack(), Ordering::Release);
+    call::exit(127)
+}
+
+trait At<T> {
+    fn at(self, stage: Stage) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T, Errno> {
+    #[inline]
+    fn at(self, stage: Stage) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { stage, errno })
+    }
+}
+
+/// Carries out the plan. Comes back only with the reason why not.
+fn become_program(start: &Start<'_>) -> Failure {
+    match prepare(start) {
+        Ok(sources) => {
+            start.report.store(EXEC, Ordering::Release);
+            Failure { stage: Stage::Exec, errno: exec(start.plan, &sources) }
+        }
+        Err(failure) => failure,
+    }
+}
+
+#[inline]
+fn prepare(start: &Start<'_>) -> Result<Sources, Failure> {
+    let plan = start.plan;
+    let sources = descriptors::own_table(plan).at(Stage::Descriptors)?;
+    for step in plan.steps {
+        perform(step.op, &sources, plan.above).at(Stage::Action(step.index))?;
+    }
+    if let Some(keep) = plan.keep {
+        descriptors::keep_only(keep).at(Stage::Descriptors)?;
+    }
+    if let Some((signal, parent)) = plan.parent_death {
+        die_with_parent(signal, parent).at(Stage::Signals)?;
+    }
+    reset_signals(start).at(Stage::Signals)?;
+    for (place, check) in plan.checks.iter().enumerate() {
+        verify(check, &sources).at(Stage::Check(place as u16))?;
+    }
+    if let Some(filter) = plan.filter {
+        call::set_seccomp_filter(filter).at(Stage::Filter)?;
+    }
+    Ok(sources)
+}
+
+fn perform(op: Op<'_>, sources: &Sources, above: RawFd) -> Result<(), Errno> {
+    match op {
+        Op::Place { source, to } => call::dup3(sources.get(source), to).map(drop),
+        Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
+        Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
+        Op::Close { fd } => {
+            let _ = call::close(fd);
+            Ok(())
+        }
+        Op::CloseRange { first, last } => descriptors::close_range(first, last, above),
+        Op::Open { dir, path, how, to } => open(dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to),
+        Op::Chdir { path } => call::chdir(path).map(drop),
+        Op::Fchdir { source } => call::fchdir(sources.get(source)).map(drop),
+        Op::Chroot { path } => call::chroot(path).map(drop),
+        Op::Umask { mask } => call::umask(mask).map(drop),
+        Op::Setsid => call::setsid().map(drop),
+        Op::Setpgid { group } => call::setpgid(group).map(drop),
+        Op::Tcsetpgrp { fd } => take_foreground(fd),
+        Op::SetControllingTerminal { fd } => call::set_controlling_terminal(fd).map(drop),
+        Op::Limit { resource, limit } => call::set_limit(resource, limit).map(drop),
+        Op::Nice { nice } => call::set_nice(nice).map(drop),
+        Op::Scheduler { policy, priority } => call::set_scheduler(policy, priority).map(drop),
+        Op::Affinity { mask } => call::set_affinity(mask).map(drop),
+        Op::UserIds { real, effective, saved } => call::set_user_ids(real, effective, saved).map(drop),
+        Op::GroupIds { real, effective, saved } => call::set_group_ids(real, effective, saved).map(drop),
+        Op::Groups { groups } => call::set_groups(groups).map(drop),
+        Op::Capabilities { sets } => limit_capabilities(sets),
+        Op::Prctl { option, value } => call::prctl(option, value, 0).map(drop),
+        Op::WriteFile { path, bytes } => write_file(abi::AT_FDCWD, path, bytes),
+        Op::JoinCgroup { source } => write_file(sources.get(source), c"cgroup.procs", b"0"),
+        Op::JoinNamespace { source, kinds } => call::setns(sources.get(source), kinds).map(drop),
+        Op::Landlock { source } => call::landlock_restrict_self(sources.get(source)).map(drop),
+    }
+}
+
+/// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
+fn open(dir: RawFd, path: &core::ffi::CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
+    let _ = call::close(to);
+    let fd = match call::openat2(dir, path, how) {
+        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
+            call::openat(dir, path, how.flags as u32, how.mode as u32)?
+        }
+        fd => fd?,
+    };
+    if fd != to {
+        call::dup3(fd, to)?;
+        call::close(fd)?;
+    }
+    Ok(())
+}
+
+fn write_file(dir: RawFd, path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
+    let fd = call::openat(dir, path, abi::O_WRONLY | abi::O_CLOEXEC, 0)?;
+    let written = call::write(fd, bytes);
+    call::close(fd)?;
+    if written? == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
+}
+
+/// tcsetpgrp from a group that is not in the foreground stops it with SIGTTOU, unless that is blocked.
+fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
+    let group = call::getpgid()?;
+    let mask = call::set_signal_mask(u64::MAX)?;
+    let done = call::tcsetpgrp(terminal, group);
+    call::set_signal_mask(mask)?;
+    done.map(drop)
+}
+
+fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
+    const PR_CAPBSET_READ: u32 = 23;
+    const PR_CAPBSET_DROP: u32 = 24;
+    const PR_CAP_AMBIENT: u32 = 47;
+    const PR_CAP_AMBIENT_RAISE: usize = 2;
+    const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
+    for capability in 0..64 {
+        let wanted = sets.bounding >> capability & 1 == 1;
+        match call::prctl(PR_CAPBSET_READ, capability, 0) {
+            Ok(1) if !wanted => {
+                call::prctl(PR_CAPBSET_DROP, capability, 0)?;
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
+    call::set_capabilities(sets.effective, sets.permitted, sets.inheritable)?;
+    for capability in (0..64).filter(|capability| sets.ambient >> capability & 1 == 1) {
+        call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)?;
+    }
+    Ok(())
+}
+
+/// Asks for `signal` when the creating thread ends, and makes up for one that has ended already.
+fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
+    const PR_SET_PDEATHSIG: u32 = 1;
+    call::prctl(PR_SET_PDEATHSIG, signal as usize, 0)?;
+    // 0: the parent is in another pid namespace, and cannot be asked for.
+    let now = call::getppid()?;
+    if now != parent && now != 0 {
+        call::kill(call::getpid()?, signal)?;
+    }
+    Ok(())
+}
+
+/// Gives the program the dispositions and the mask it is to have. Handlers go before any signal is let in.
+#[inline]
+fn reset_signals(start: &Start<'_>) -> Result<(), Errno> {
+    if start.handlers {
+        for signal in 1..=64 {
+            if call::disposition(signal)? == Disposition::Handler {
+                call::set_disposition(signal, false)?;
+            }
+        }
+    }
+    let mut reset = start.plan.default_signals;
+    while reset != 0 {
+        // SIGKILL and SIGSTOP refuse; they are default anyway.
+        let _ = call::set_disposition(reset.trailing_zeros() + 1, false);
+        reset &= reset - 1;
+    }
+    call::set_signal_mask(start.plan.signal_mask).map(drop)
+}
+
+fn verify(check: &Check<'_>, sources: &Sources) -> Result<(), Errno> {
+    let (now, recorded) = match *check {
+        Check::Absent { path } => return if is_candidate(path) { Err(Errno::ESTALE) } else { Ok(()) },
+        Check::Same { path, identity } => (Identity::of(abi::AT_FDCWD, path), identity),
+        Check::SameSource { source, identity } => (Identity::of(sources.get(source), c""), identity),
+    };
+    match now {
+        Ok(now) if now == *recorded => Ok(()),
+        Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Errno::ESTALE),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[inline]
+fn exec(plan: &Plan<'_>, sources: &Sources) -> Errno {
+    let (argv, envp) = (plan.argv.as_ptr(), plan.envp.as_ptr());
+    match plan.program {
+        // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
+        Program::Path(path) => unsafe { call::execve(path, argv, envp) },
+        // SAFETY: as above.
+        Program::Source(source) => unsafe { call::execve_descriptor(sources.get(source), argv, envp) },
+        Program::Search(paths) => {
+            let mut answer = Errno::ENOENT;
+            for path in paths {
+                // SAFETY: as above.
+                match unsafe { call::execve(path, argv, envp) } {
+                    Errno::ENOENT | Errno::ENOTDIR => {}
+                    // Found, but not to be had: go on, and say so if nothing better comes (execvp(3)).
+                    Errno::EACCES => answer = Errno::EACCES,
+                    errno => return errno,
+                }
+            }
+            answer
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The child's descriptor table: getting one, and leaving in it what the program is to have.
+
+use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE};
+use spawnfd_sys::{Errno, RawFd, abi, receive_descriptors};
+
+use crate::MAX_SOURCES;
+use crate::plan::{Plan, Table};
+
+/// The close-on-exec flag of close_range, Linux 5.11.
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
+
+/// The sources under the numbers they have in the child.
+pub(crate) struct Sources {
+    fds: [RawFd; MAX_SOURCES],
+}
+
+impl Sources {
+    pub(crate) fn get(&self, source: usize) -> RawFd {
+        self.fds.get(source).copied().unwrap_or(-1)
+    }
+}
+
+/// Leaves the caller's table, if the child is in it, and brings all sources above the numbers that steps use.
+#[inline]
+pub(crate) fn own_table(plan: &Plan<'_>) -> Result<Sources, Errno> {
+    let mut sources = Sources { fds: [-1; MAX_SOURCES] };
+    let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
+        return Err(Errno::EINVAL);
+    };
+    match plan.table {
+        Table::Passed { socket, identity, tag } => {
+            call::close_range(socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            // Only now nobody else can put another file under the socket's number.
+            if call::identify(socket)? != identity {
+                return Err(Errno::ENOTSOCK);
+            }
+            if !fds.is_empty() && receive_descriptors(socket, fds)? != tag {
+                return Err(Errno::ENOTSOCK);
+            }
+        }
+        Table::Copied => fds.iter_mut().zip(plan.sources).for_each(|(fd, &source)| *fd = source),
+    }
+    for fd in fds {
+        if *fd < plan.above {
+            *fd = call::dup_above(*fd, plan.above)?;
+        }
+    }
+    Ok(sources)
+}
+
+/// Makes what lies in a range vanish: numbers below `above` at once, the sources and what else is higher at exec.
+pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Errno> {
+    let above = above as u32;
+    if first < above {
+        let last = last.min(above - 1);
+        if call::close_range(first, last, 0).is_err() {
+            // `above` is small: 256 actions name few numbers, and validation bounds them.
+            for fd in first..=last {
+                let _ = call::close(fd as RawFd);
+            }
+        }
+    }
+    if last >= above { close_at_exec(first.max(above), last) } else { Ok(()) }
+}
+
+/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else.
+#[inline]
+pub(crate) fn keep_only(keep: &[RawFd]) -> Result<(), Errno> {
+    let mut first = 3u32;
+    for &fd in keep {
+        let fd = fd as u32;
+        if first < fd {
+            close_at_exec(first, fd - 1)?;
+        }
+        first = fd + 1;
+    }
+    close_at_exec(first, u32::MAX)
+}
+
+/// Marks a range close-on-exec; where the kernel can't at one go, by the list of what is open.
+#[inline]
+fn close_at_exec(first: u32, last: u32) -> Result<(), Errno> {
+    match call::close_range(first, last, CLOSE_RANGE_CLOEXEC) {
+        Ok(_) => Ok(()),
+        Err(_) => mark_listed(first, last),
+    }
+}
+
+/// The way without close_range: /proc/self/fd, or where that is missing every number up to the highest possible.
+#[cold]
+fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
+    let mark = |fd: u32| {
+        let _ = call::set_descriptor_flags(fd as RawFd, abi::FD_CLOEXEC);
+    };
+    let flags = abi::O_RDONLY | abi::O_DIRECTORY | abi::O_CLOEXEC;
+    let Ok(list) = call::openat(abi::AT_FDCWD, c"/proc/self/fd", flags, 0) else {
+        // Without /proc there is no way to learn more than the limit, which may have been lowered since.
+        (first..=last.min(1 << 16)).for_each(mark);
+        return Ok(());
+    };
+    let mut buffer = [0u8; 2048];
+    loop {
+        let length = call::getdents(list, &mut buffer)?;
+        if length == 0 {
+            break;
+        }
+        let mut rest = buffer.get(..length).unwrap_or(&[]);
+        // struct linux_dirent64: inode and offset of 8 bytes each, length of 2, type of 1, name.
+        while let Some(&[low, high]) = rest.get(16..18) {
+            let size = u16::from_le_bytes([low, high]) as usize;
+            if let Some(fd) = rest.get(19..size).and_then(number)
+                && (first..=last).contains(&fd)
+            {
+                mark(fd);
+            }
+            rest = rest.get(size..).unwrap_or(&[]);
+        }
+    }
+    call::close(list).map(drop)
+}
+
+/// A decimal name up to its NUL.
+fn number(name: &[u8]) -> Option<u32> {
+    let mut value = None;
+    for &byte in name {
+        match byte {
+            b'0'..=b'9' => value = Some(value.unwrap_or(0u32).wrapping_mul(10).wrapping_add(u32::from(byte - b'0'))),
+            0 => break,
+            _ => return None,
+        }
+    }
+    value
+}

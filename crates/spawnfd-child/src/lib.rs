@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both halves of one spawn: the parent that goes to sleep, and the child that runs until exec.
+//!
+//! [`Plan`] says everything beforehand; [`launch`] gives birth to a child that carries it out in
+//! [`become_program`](child) and returns when the child has become the program, or failed.
+//!
+//! # Contract of the child's half
+//! The child may share its parent's memory while other threads of the parent run. So between clone and exec there is
+//! no allocation, no lock, no panic, no Drop, no libc, no thread-local storage, and no write but to the child's own
+//! stack and to the one word it reports through. What it reads is the plan, which nobody changes meanwhile.
+#![no_std]
+
+mod child;
+mod descriptors;
+mod launch;
+mod plan;
+mod report;
+
+pub use launch::{Born, LaunchError, Room, launch};
+pub use plan::{CapabilitySets, Check, Identity, Op, Plan, Program, Step, Table, is_candidate};
+pub use report::{Failure, Stage};
+
+/// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.
+/// Up to [`spawnfd_sys::MAX_PASSED`] of them can be passed; more ask for a copied table.
+pub const MAX_SOURCES: usize = 260;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! argv and envp, in the form execve takes them.
+
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_char};
+
+/// A NULL-terminated array of C strings, encoded once and usable by any number of spawns.
+///
+/// All strings stand in one buffer, each with its NUL; the pointer array beside it points into that buffer.
+pub struct ArgBlock {
+    bytes: Vec<u8>,
+    pointers: Vec<*const c_char>,
+}
+
+// SAFETY: the pointers point into `bytes`, which is owned, never written after construction, and moves with its
+// heap allocation in place.
+unsafe impl Send for ArgBlock {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for ArgBlock {}
+
+impl ArgBlock {
+    /// Encodes `strings` in order. None of them may hold a NUL; the first that does is returned as an index.
+    pub fn new<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<ArgBlock, usize> {
+        let mut bytes = Vec::with_capacity(256);
+        let mut starts = Vec::with_capacity(16);
+        for (index, string) in strings.into_iter().enumerate() {
+            let string = string.as_ref();
+            if string.contains(&0) {
+                return Err(index);
+            }
+            starts.push(bytes.len());
+            bytes.extend_from_slice(string);
+            bytes.push(0);
+        }
+        let mut pointers: Vec<*const c_char> = starts.iter().map(|&start| bytes[start..].as_ptr().cast()).collect();
+        pointers.push(core::ptr::null());
+        Ok(ArgBlock { bytes, pointers })
+    }
+
+    /// What execve takes: a pointer to the first of the pointers.
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+
+    /// How many strings there are.
+    pub fn len(&self) -> usize {
+        self.pointers.len() - 1
+    }
+
+    /// Whether there is no string.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The strings, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &CStr> {
+        self.bytes.split_inclusive(|&byte| byte == 0).filter_map(|string| CStr::from_bytes_with_nul(string).ok())
+    }
+
+    /// The bytes the kernel will copy for these strings: the strings with their NULs and one pointer each.
+    pub fn exec_size(&self) -> usize {
+        self.bytes.len() + self.pointers.len() * size_of::<*const c_char>()
+    }
+}
+
+impl core::fmt::Debug for ArgBlock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_order_and_ends_with_null() {
+        let block = ArgBlock::new([&b"rg"[..], b"", b"x y"]).unwrap();
+        assert_eq!(block.len(), 3);
+        let strings: Vec<&[u8]> = block.iter().map(CStr::to_bytes).collect();
+        assert_eq!(strings, [&b"rg"[..], b"", b"x y"]);
+        assert!(block.pointers[3].is_null());
+        assert_eq!(block.exec_size(), 8 + 4 * 8);
+    }
+
+    #[test]
+    fn names_the_string_with_a_nul() {
+        assert_eq!(ArgBlock::new([&b"a"[..], b"b\0c"]).unwrap_err(), 1);
+    }
+}

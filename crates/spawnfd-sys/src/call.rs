@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls as functions that touch nothing but their arguments: no errno, no cancellation point, no lock, so
+//! that a child may use them between clone and exec, and a thread for itself alone.
+//!
+//! Descriptors are numbers here: the table meant is the one of the task that calls.
+
+use core::ffi::{CStr, c_char};
+
+use linux_raw_sys::general as abi;
+
+use crate::errno::Errno;
+use crate::{RawFd, arch};
+
+/// What can stand in a system call's argument register.
+trait Arg {
+    fn arg(self) -> usize;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => { $(impl Arg for $number { fn arg(self) -> usize { self as isize as usize } })* };
+}
+numbers!(i32, u32, usize, u64);
+
+impl Arg for &CStr {
+    fn arg(self) -> usize {
+        self.as_ptr() as usize
+    }
+}
+impl<T> Arg for *const T {
+    fn arg(self) -> usize {
+        self as usize
+    }
+}
+impl<T> Arg for *mut T {
+    fn arg(self) -> usize {
+        self as usize
+    }
+}
+
+macro_rules! enter {
+    ($number:ident $(, $arg:expr)*) => {{
+        let mut args = [0usize; 6];
+        let given = [$(Arg::arg($arg)),*];
+        let mut at = 0;
+        while at < given.len() {
+            args[at] = given[at];
+            at += 1;
+        }
+        // SAFETY: the function around this builds the arguments from references and slices valid for what the
+        // call reads and writes, or is itself unsafe.
+        Errno::check(unsafe { arch::syscall(abi::$number, args) })
+    }};
+}
+
+/// A signal set as the kernel sees it: bit n-1 for signal n.
+pub type SignalSet = u64;
+
+/// Asks whether a system call exists, by all-zero arguments; returns how it was refused.
+pub(crate) fn probe(number: u32) -> Errno {
+    // SAFETY: only used with calls that refuse all-zero arguments before doing anything.
+    match Errno::check(unsafe { arch::syscall(number, [0; 6]) }) {
+        Ok(_) => Errno::EIO,
+        Err(errno) => errno,
+    }
+}
+
+/// Closes one descriptor.
+pub fn close(fd: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_close, fd)
+}
+
+/// Closes the descriptors `first..=last`; with [`abi`]'s flag values 2 in a table made private first (the copy
+/// leaves them out), with 4 marks them close-on-exec instead. Linux 5.9; the mark 5.11.
+pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize, Errno> {
+    enter!(__NR_close_range, first, last, flags)
+}
+
+/// `CLOSE_RANGE_UNSHARE` of close_range(2).
+pub const CLOSE_RANGE_UNSHARE: u32 = 2;
+
+/// Makes `to` a copy of `from`, without close-on-exec. The two must differ.
+pub fn dup3(from: RawFd, to: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_dup3, from, to, 0u32)
+}
+
+/// Duplicates to the lowest free number from `least` on, close-on-exec.
+pub fn dup_above(fd: RawFd, least: RawFd) -> Result<RawFd, Errno> {
+    enter!(__NR_fcntl, fd, abi::F_DUPFD_CLOEXEC, least).map(|fd| fd as RawFd)
+}
+
+/// Sets a descriptor's flags (FD_CLOEXEC or none).
+pub fn set_descriptor_flags(fd: RawFd, flags: u32) -> Result<usize, Errno> {
+    enter!(__NR_fcntl, fd, abi::F_SETFD, flags)
+}
+
+/// The inode number of what a descriptor refers to, and its device.
+pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
+    let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
+    enter!(__NR_fstat, fd, stat.as_mut_ptr())?;
+    // SAFETY: the call succeeded and has filled it.
+    let stat = unsafe { stat.assume_init() };
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Opens a file below `dir` (AT_FDCWD: the working directory) as openat2 does. Linux 5.6.
+pub fn openat2(dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
+    enter!(__NR_openat2, dir, path, core::ptr::from_ref(how), size_of::<abi::open_how>()).map(|fd| fd as RawFd)
+}
+
+/// Opens a file below `dir`.
+pub fn openat(dir: RawFd, path: &CStr, flags: u32, mode: u32) -> Result<RawFd, Errno> {
+    enter!(__NR_openat, dir, path, flags, mode).map(|fd| fd as RawFd)
+}
+
+/// Writes bytes; returns how many.
+pub fn write(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    enter!(__NR_write, fd, bytes.as_ptr(), bytes.len())
+}
+
+/// Reads directory entries into `buffer`; returns how many bytes, 0 at the end.
+pub fn getdents(fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    enter!(__NR_getdents64, fd, buffer.as_mut_ptr(), buffer.len())
+}
+
+/// What `path` names, symbolic links followed; an empty path names `dir` itself.
+pub fn statx(dir: RawFd, path: &CStr) -> Result<abi::statx, Errno> {
+    let mut stat = core::mem::MaybeUninit::<abi::statx>::zeroed();
+    let flags = if path.is_empty() { abi::AT_EMPTY_PATH } else { 0 };
+    enter!(__NR_statx, dir, path, flags, abi::STATX_BASIC_STATS, stat.as_mut_ptr())?;
+    // SAFETY: all-zero is a valid value, and the kernel has written the rest.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Whether the effective ids may execute (or search) `path`. Linux 5.8; older or blocked: by the real ids.
+pub fn may_execute(path: &CStr) -> Result<usize, Errno> {
+    match enter!(__NR_faccessat2, abi::AT_FDCWD, path, abi::X_OK, abi::AT_EACCESS) {
+        Err(Errno::ENOSYS | Errno::EPERM) => enter!(__NR_faccessat, abi::AT_FDCWD, path, abi::X_OK),
+        answer => answer,
+    }
+}
+
+/// Changes the working directory.
+pub fn chdir(path: &CStr) -> Result<usize, Errno> {
+    enter!(__NR_chdir, path)
+}
+
+/// Changes the working directory to an open one.
+pub fn fchdir(fd: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_fchdir, fd)
+}
+
+/// Changes the root directory.
+pub fn chroot(path: &CStr) -> Result<usize, Errno> {
+    enter!(__NR_chroot, path)
+}
+
+/// Sets the file mode creation mask.
+pub fn umask(mask: u32) -> Result<usize, Errno> {
+    enter!(__NR_umask, mask)
+}
+
+/// Makes the caller the leader of a new session and process group.
+pub fn setsid() -> Result<usize, Errno> {
+    enter!(__NR_setsid)
+}
+
+/// Puts the caller into process group `group`; 0 makes one of its own.
+pub fn setpgid(group: i32) -> Result<usize, Errno> {
+    enter!(__NR_setpgid, 0u32, group)
+}
+
+/// The caller's process group.
+pub fn getpgid() -> Result<i32, Errno> {
+    enter!(__NR_getpgid, 0u32).map(|group| group as i32)
+}
+
+/// The process id of the caller's parent; 0 when it is in another pid namespace.
+pub fn getppid() -> Result<i32, Errno> {
+    enter!(__NR_getppid).map(|pid| pid as i32)
+}
+
+/// The caller's own process id.
+pub fn getpid() -> Result<i32, Errno> {
+    enter!(__NR_getpid).map(|pid| pid as i32)
+}
+
+/// Makes `group` the foreground process group of a terminal.
+pub fn tcsetpgrp(terminal: RawFd, group: i32) -> Result<usize, Errno> {
+    enter!(__NR_ioctl, terminal, linux_raw_sys::ioctl::TIOCSPGRP, &raw const group)
+}
+
+/// Makes a terminal the controlling one of the caller's session.
+pub fn set_controlling_terminal(terminal: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_ioctl, terminal, linux_raw_sys::ioctl::TIOCSCTTY, 0u32)
+}
+
+/// Sets a resource limit of the caller.
+pub fn set_limit(resource: u32, limit: &abi::rlimit64) -> Result<usize, Errno> {
+    enter!(__NR_prlimit64, 0u32, resource, core::ptr::from_ref(limit), core::ptr::null::<u8>())
+}
+
+/// Sets the caller's nice value, -20 to 19.
+pub fn set_nice(nice: i32) -> Result<usize, Errno> {
+    enter!(__NR_setpriority, 0u32, 0u32, nice)
+}
+
+/// Sets the caller's scheduling policy and static priority.
+pub fn set_scheduler(policy: u32, priority: i32) -> Result<usize, Errno> {
+    enter!(__NR_sched_setscheduler, 0u32, policy, &raw const priority)
+}
+
+/// Restricts the caller to the processors whose bits are set.
+pub fn set_affinity(mask: &[u64]) -> Result<usize, Errno> {
+    enter!(__NR_sched_setaffinity, 0u32, size_of_val(mask), mask.as_ptr())
+}
+
+/// Sets real, effective and saved user id of the calling task alone; `u32::MAX` leaves one as it is.
+pub fn set_user_ids(real: u32, effective: u32, saved: u32) -> Result<usize, Errno> {
+    enter!(__NR_setresuid, real, effective, saved)
+}
+
+/// Sets real, effective and saved group id of the calling task alone; `u32::MAX` leaves one as it is.
+pub fn set_group_ids(real: u32, effective: u32, saved: u32) -> Result<usize, Errno> {
+    enter!(__NR_setresgid, real, effective, saved)
+}
+
+/// Sets the supplementary groups of the calling task alone.
+pub fn set_groups(groups: &[u32]) -> Result<usize, Errno> {
+    enter!(__NR_setgroups, groups.len(), groups.as_ptr())
+}
+
+/// Sets the capability sets of the calling task: bit n for capability n.
+pub fn set_capabilities(effective: u64, permitted: u64, inheritable: u64) -> Result<usize, Errno> {
+    #[repr(C)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let header = abi::__user_cap_header_struct { version: abi::_LINUX_CAPABILITY_VERSION_3, pid: 0 };
+    let half = |shift: u32| Data {
+        effective: (effective >> shift) as u32,
+        permitted: (permitted >> shift) as u32,
+        inheritable: (inheritable >> shift) as u32,
+    };
+    let data = [half(0), half(32)];
+    enter!(__NR_capset, &raw const header, data.as_ptr())
+}
+
+/// A prctl with up to two arguments, for options that take numbers only.
+pub fn prctl(option: u32, second: usize, third: usize) -> Result<usize, Errno> {
+    enter!(__NR_prctl, option, second, third, 0usize, 0usize)
+}
+
+/// Sends a signal to a process or, negative, a process group.
+pub fn kill(pid: i32, signal: u32) -> Result<usize, Errno> {
+    enter!(__NR_kill, pid, signal)
+}
+
+/// Sends a signal to the process behind a pidfd. Linux 5.1.
+pub fn pidfd_send_signal(pidfd: RawFd, signal: i32) -> Result<usize, Errno> {
+    enter!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), 0u32)
+}
+
+/// Moves the calling task into the namespace(s) a descriptor stands for.
+pub fn setns(fd: RawFd, kinds: u32) -> Result<usize, Errno> {
+    enter!(__NR_setns, fd, kinds)
+}
+
+/// Confines the calling task by a Landlock ruleset. Linux 5.13.
+pub fn landlock_restrict_self(ruleset: RawFd) -> Result<usize, Errno> {
+    enter!(__NR_landlock_restrict_self, ruleset, 0u32)
+}
+
+/// One instruction of classic BPF, as seccomp filters are made of (`struct sock_filter`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct FilterInstruction {
+    pub code: u16,
+    pub jt: u8,
+    pub jf: u8,
+    pub k: u32,
+}
+
+/// Puts a seccomp filter over the calling task. The program is checked by the kernel.
+pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno> {
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        filter: *const FilterInstruction,
+    }
+    let Ok(length) = u16::try_from(program.len()) else {
+        return Err(Errno::EINVAL);
+    };
+    let program = Program { length, filter: program.as_ptr() };
+    // SECCOMP_SET_MODE_FILTER is 1.
+    enter!(__NR_seccomp, 1u32, 0u32, &raw const program)
+}
+
+/// Replaces the calling task's signal mask and returns the one before.
+pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
+    let mut old: SignalSet = 0;
+    enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, &raw const mask, &raw mut old, size_of::<SignalSet>())?;
+    Ok(old)
+}
+
+/// The calling task's signal mask.
+pub fn signal_mask() -> SignalSet {
+    let mut mask: SignalSet = 0;
+    let _ = enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, core::ptr::null::<u8>(), &raw mut mask, size_of::<SignalSet>());
+    mask
+}
+
+/// What a signal does when it is delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    /// SIG_DFL
+    Default,
+    /// SIG_IGN
+    Ignore,
+    /// A handler.
+    Handler,
+}
+
+/// How `signal` is disposed of in the calling task's table.
+pub fn disposition(signal: u32) -> Result<Disposition, Errno> {
+    let mut old = core::mem::MaybeUninit::<[usize; 4]>::zeroed();
+    enter!(__NR_rt_sigaction, signal, core::ptr::null::<u8>(), old.as_mut_ptr(), size_of::<SignalSet>())?;
+    // SAFETY: all-zero is a valid value, and struct sigaction is no larger.
+    let old = unsafe { old.assume_init() };
+    Ok(match old[0] {
+        0 => Disposition::Default,
+        1 => Disposition::Ignore,
+        _ => Disposition::Handler,
+    })
+}
+
+/// Makes a signal default or ignored in the calling task's table.
+pub fn set_disposition(signal: u32, ignore: bool) -> Result<usize, Errno> {
+    let new = [usize::from(ignore), 0, 0, 0];
+    enter!(__NR_rt_sigaction, signal, new.as_ptr(), core::ptr::null::<u8>(), size_of::<SignalSet>())
+}
+
+/// Becomes another program. Returns only on failure.
+///
+/// # Safety
+/// `argv` and `envp` must be NULL-terminated arrays of C strings.
+pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    match enter!(__NR_execve, path, argv, envp) {
+        Ok(_) => Errno::EIO,
+        Err(errno) => errno,
+    }
+}
+
+/// Becomes the program an open file holds. Returns only on failure.
+///
+/// # Safety
+/// As for [`execve`].
+pub unsafe fn execve_descriptor(fd: RawFd, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    match enter!(__NR_execveat, fd, c"", argv, envp, abi::AT_EMPTY_PATH) {
+        Ok(_) => Errno::EIO,
+        Err(errno) => errno,
+    }
+}
+
+/// Ends the calling process.
+pub fn exit(status: i32) -> ! {
+    loop {
+        let _ = enter!(__NR_exit_group, status);
+    }
+}
+
+/// Real, effective and saved ids: users, then groups.
+pub fn ids() -> [u32; 6] {
+    let mut ids = [0u32; 6];
+    let at = ids.as_mut_ptr();
+    let _ = enter!(__NR_getresuid, at, at.wrapping_add(1), at.wrapping_add(2));
+    let _ = enter!(__NR_getresgid, at.wrapping_add(3), at.wrapping_add(4), at.wrapping_add(5));
+    ids
+}
+
+/// The supplementary groups written to the front of `buffer`; how many there are.
+pub fn groups(buffer: &mut [u32]) -> Result<usize, Errno> {
+    enter!(__NR_getgroups, buffer.len(), buffer.as_mut_ptr())
+}
+
+/// Effective, permitted and inheritable capabilities of the calling task.
+pub fn capabilities() -> Result<[u64; 3], Errno> {
+    let header = abi::__user_cap_header_struct { version: abi::_LINUX_CAPABILITY_VERSION_3, pid: 0 };
+    let mut data = [[0u32; 3]; 2];
+    enter!(__NR_capget, &raw const header, data.as_mut_ptr())?;
+    Ok(core::array::from_fn(|set| u64::from(data[0][set]) | u64::from(data[1][set]) << 32))
+}

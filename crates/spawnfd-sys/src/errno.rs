@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's error numbers.
+
+use linux_raw_sys::errno;
+
+/// An error number returned by a system call, always in `1..4096`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[doc(alias = "errno")]
+pub struct Errno(i32);
+
+macro_rules! names {
+    ($($name:ident),* $(,)?) => {
+        impl Errno {
+            $(
+                #[allow(missing_docs)]
+                pub const $name: Errno = Errno(errno::$name as i32);
+            )*
+
+            /// The name errno(3) gives the number, `"E?"` for one it does not know.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Errno::$name => stringify!($name),)*
+                    _ => "E?",
+                }
+            }
+        }
+    };
+}
+
+names! {
+    EPERM, ENOENT, ESRCH, EINTR, EIO, ENXIO, E2BIG, ENOEXEC, EBADF, ECHILD, EAGAIN, ENOMEM, EACCES, EFAULT, ENOTBLK,
+    EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE, EMFILE, ENOTTY, ETXTBSY, EFBIG, ENOSPC, ESPIPE,
+    EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK, ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP, ENODATA, EOVERFLOW,
+    ELIBBAD, EUSERS, ENOTSOCK, EOPNOTSUPP, ETOOMANYREFS, ETIMEDOUT, ECONNREFUSED, ESTALE, EDQUOT, ECANCELED, ENOMSG,
+    EPROTO, EMSGSIZE, ENOTCONN, ECONNRESET, ENOBUFS, EADDRINUSE, EAFNOSUPPORT, EREMOTEIO, ENOKEY, EHWPOISON,
+}
+
+impl Errno {
+    /// Wraps a number known to be an errno; anything else becomes `EIO`.
+    pub const fn from_raw(number: i32) -> Errno {
+        if 0 < number && number < 4096 { Errno(number) } else { Errno::EIO }
+    }
+
+    /// The number itself.
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// Splits what the kernel leaves in the result register.
+    pub(crate) const fn check(result: isize) -> Result<usize, Errno> {
+        if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Raw system calls, kernel ABI structs and the few memory mappings spawnfd needs.
+//!
+//! What rustix offers is used from rustix by the core crate. Here stands only what it lacks or what
+//! must also work in a child that shares its parent's memory, where errno, thread-local storage and
+//! the allocator of libc are out of bounds: every call goes straight to the kernel.
+#![no_std]
+
+extern crate alloc;
+// For `OwnedFd` alone: nothing here calls into std.
+extern crate std;
+
+mod arch;
+mod args;
+mod clone;
+mod errno;
+mod memory;
+mod passing;
+mod wait;
+
+pub mod call;
+
+pub use args::ArgBlock;
+pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
+pub use errno::Errno;
+pub use memory::{SharedWord, Stack, fork_generation};
+pub use wait::{Ended, wait_pidfd};
+pub use passing::{MAX_PASSED, pass_descriptors, receive_descriptors};
+
+pub use linux_raw_sys::general as abi;
+
+/// A descriptor number as the kernel knows it.
+pub type RawFd = core::ffi::c_int;

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A running program, held by its pidfd.
+
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spawnfd_sys::{Ended, Errno, call, wait_pidfd};
+
+use crate::error::{Error, Result, Stage, errno};
+use crate::reaper;
+
+/// A child process that has become its program.
+///
+/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process. Dropping it does not kill it;
+/// if it still runs, a thread of the library waits for it, and ends when no dropped child is left.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    /// Taken when the child is dropped while it runs.
+    pidfd: Option<OwnedFd>,
+    ended: Option<Ended>,
+    /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
+    pub stdin: Option<PipeWriter>,
+    /// The reading end of standard output, where piped.
+    pub stdout: Option<PipeReader>,
+    /// The reading end of standard error, where piped.
+    pub stderr: Option<PipeReader>,
+}
+
+/// What a child used, as wait4(2) reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// User and system time of the child and the descendants it has waited for.
+    pub cpu: Duration,
+    /// The largest resident set of any of them, in bytes.
+    pub max_rss: u64,
+}
+
+impl Child {
+    pub(crate) fn new(pid: i32, pidfd: OwnedFd, [stdin, stdout, stderr]: [Option<OwnedFd>; 3]) -> Child {
+        Child {
+            pid,
+            pidfd: Some(pidfd),
+            ended: None,
+            stdin: stdin.map(PipeWriter::from),
+            stdout: stdout.map(PipeReader::from),
+            stderr: stderr.map(PipeReader::from),
+        }
+    }
+
+    /// The process id: for printing, and for what has no pidfd form. It may be another process's once the child is reaped.
+    pub fn id(&self) -> u32 {
+        self.pid as u32
+    }
+
+    fn pidfd_number(&self) -> i32 {
+        self.pidfd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    fn failed(&self, errno: Errno) -> Error {
+        Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
+    }
+
+    /// Reaps the child if it has ended.
+    fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
+        }
+        Ok(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))
+    }
+
+    /// Waits for the program to end, and reaps it. Closes standard input first, if piped and still held.
+    ///
+    /// # Errors
+    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored).
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        drop(self.stdin.take());
+        match self.reap(true)? {
+            Some(status) => Ok(status),
+            // A blocking wait that succeeds has a status.
+            None => Err(self.failed(Errno::ECHILD)),
+        }
+    }
+
+    /// Reaps the program if it has ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// As [`wait`](Child::wait).
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        self.reap(false)
+    }
+
+    /// Waits at most so long; `None` if it still runs then, untouched.
+    ///
+    /// # Errors
+    /// As [`wait`](Child::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<ExitStatus>> {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.wait_deadline(deadline),
+            None => self.wait().map(Some),
+        }
+    }
+
+    /// Waits until a moment; `None` if it still runs then, untouched.
+    ///
+    /// # Errors
+    /// As [`wait`](Child::wait).
+    pub fn wait_deadline(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
+        loop {
+            if let Some(status) = self.reap(false)? {
+                return Ok(Some(status));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(self.failed(errno(e))),
+            }
+        }
+    }
+
+    /// What the child used; `None` before it has been reaped.
+    pub fn usage(&self) -> Option<Usage> {
+        self.ended.map(|ended| Usage { cpu: Duration::from_micros(ended.cpu_micros), max_rss: ended.max_rss_kib * 1024 })
+    }
+
+    /// Sends SIGKILL.
+    ///
+    /// # Errors
+    /// As [`signal`](Child::signal).
+    pub fn kill(&self) -> Result<()> {
+        self.signal(9)
+    }
+
+    /// Sends a signal to this process and no other, by its pidfd. One that has ended is left alone: no error.
+    ///
+    /// # Errors
+    /// EINVAL: no such signal. EPERM: the program runs under other ids.
+    #[doc(alias = "pidfd_send_signal")]
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        match call::pidfd_send_signal(self.pidfd_number(), signal) {
+            Ok(_) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => {
+                Err(Error::new(Stage::Wait, errno, format!("pidfd_send_signal({}, {signal})", self.pidfd_number())))
+            }
+        }
+    }
+}
+
+impl AsFd for Child {
+    /// The pidfd: becomes readable when the program has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // Only Drop takes it.
+        self.pidfd.as_ref().expect("a child has its pidfd until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.
+        if let (Ok(None), Some(pidfd)) = (wait_pidfd(self.pidfd_number(), false), self.pidfd.take()) {
+            reaper::adopt(pidfd);
+        }
+    }
+}

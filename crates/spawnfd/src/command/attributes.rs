@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The builder's actions and attributes.
+
+use std::ffi::CString;
+use std::ops::BitOr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use spawnfd_child::CapabilitySets;
+use spawnfd_sys::abi;
+use spawnfd_sys::call::FilterInstruction;
+
+use super::action::Action;
+use super::descriptor::{ChildFd, Descriptor};
+use super::{Command, SignalSet, UserMap};
+
+/// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[doc(alias = "open_how")]
+pub struct OpenHow {
+    /// `O_*` flags. O_CLOEXEC has no effect: the program gets the descriptor.
+    pub flags: u64,
+    /// Permissions of a file that is created.
+    pub mode: u64,
+    /// `RESOLVE_*` flags, Linux 5.6.
+    pub resolve: u64,
+}
+
+impl OpenHow {
+    /// For reading.
+    pub const READ: OpenHow = OpenHow { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
+    /// For writing, created with mode 0666 less the umask, or truncated.
+    pub const CREATE: OpenHow =
+        OpenHow { flags: (abi::O_WRONLY | abi::O_CREAT | abi::O_TRUNC) as u64, mode: 0o666, resolve: 0 };
+    /// For writing at the end, created with mode 0666 less the umask.
+    pub const APPEND: OpenHow =
+        OpenHow { flags: (abi::O_WRONLY | abi::O_CREAT | abi::O_APPEND) as u64, mode: 0o666, resolve: 0 };
+}
+
+/// Kinds of namespaces.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Namespaces(pub(crate) u32);
+
+#[allow(missing_docs)]
+impl Namespaces {
+    pub const NONE: Namespaces = Namespaces(0);
+    pub const MOUNT: Namespaces = Namespaces(abi::CLONE_NEWNS);
+    pub const UTS: Namespaces = Namespaces(abi::CLONE_NEWUTS);
+    pub const IPC: Namespaces = Namespaces(abi::CLONE_NEWIPC);
+    pub const PID: Namespaces = Namespaces(abi::CLONE_NEWPID);
+    pub const NET: Namespaces = Namespaces(abi::CLONE_NEWNET);
+    pub const CGROUP: Namespaces = Namespaces(abi::CLONE_NEWCGROUP);
+    pub(crate) const USER: Namespaces = Namespaces(abi::CLONE_NEWUSER);
+
+    /// From `CLONE_NEW*` flags; `None` if there are others, or CLONE_NEWUSER, which
+    /// [`Command::user_namespace`] sets up, or CLONE_NEWTIME, which exec does not enter.
+    pub fn from_flags(flags: u32) -> Option<Namespaces> {
+        let all = Self::MOUNT.0 | Self::UTS.0 | Self::IPC.0 | Self::PID.0 | Self::NET.0 | Self::CGROUP.0;
+        (flags & !all == 0).then_some(Namespaces(flags))
+    }
+}
+
+impl BitOr for Namespaces {
+    type Output = Namespaces;
+
+    fn bitor(self, other: Namespaces) -> Namespaces {
+        Namespaces(self.0 | other.0)
+    }
+}
+
+/// Actions, performed by the child in the order they are added. At most [`MAX_ACTIONS`](crate::MAX_ACTIONS).
+impl<'fd> Command<'fd> {
+    fn action(&mut self, action: Action<'fd>) -> &mut Self {
+        self.actions.push(action);
+        self
+    }
+
+    /// Adds an action with a path, or what will be reported if the path has a NUL.
+    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(CString) -> Action<'fd>) -> &mut Self {
+        let action = match CString::new(path.as_os_str().as_bytes()) {
+            Ok(path) => action(path),
+            Err(_) => Action::Unusable { call: format!("{name}({path:?}): NUL byte") },
+        };
+        self.action(action)
+    }
+
+    /// How many actions there are so far: the index the next one will be reported under.
+    pub fn action_count(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Gives the program `source` as its descriptor `to`.
+    #[doc(alias = "dup2")]
+    pub fn descriptor(&mut self, source: impl Into<Descriptor<'fd>>, to: impl Into<ChildFd>) -> &mut Self {
+        self.action(Action::Place { source: source.into(), to: to.into() })
+    }
+
+    /// Makes the program's descriptor `to` a copy of its `from`, which an earlier action or the standard streams provide.
+    pub fn dup2(&mut self, from: impl Into<ChildFd>, to: impl Into<ChildFd>) -> &mut Self {
+        self.action(Action::Dup2 { from: from.into(), to: to.into() })
+    }
+
+    /// Closes a descriptor of the program; it need not be open.
+    pub fn close(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
+        self.action(Action::Close { fd: fd.into() })
+    }
+
+    /// Closes the program's descriptors from `first` to `last`.
+    pub fn close_range(&mut self, first: u32, last: u32) -> &mut Self {
+        self.action(Action::CloseRange { first, last })
+    }
+
+    /// Opens a file as the program's descriptor `to`, in the child.
+    pub fn open(&mut self, path: impl AsRef<Path>, how: OpenHow, to: impl Into<ChildFd>) -> &mut Self {
+        let to = to.into();
+        self.action_path("open", path.as_ref(), |path| Action::Open { dir: None, path, how: how.into(), to })
+    }
+
+    /// Opens a file below an open directory.
+    pub fn open_at(
+        &mut self,
+        dir: impl Into<Descriptor<'fd>>,
+        path: impl AsRef<Path>,
+        how: OpenHow,
+        to: impl Into<ChildFd>,
+    ) -> &mut Self {
+        let (dir, to) = (Some(dir.into()), to.into());
+        self.action_path("openat", path.as_ref(), |path| Action::Open { dir, path, how: how.into(), to })
+    }
+
+    /// Changes the working directory.
+    pub fn chdir(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        self.action_path("chdir", path.as_ref(), |path| Action::Chdir { path })
+    }
+
+    /// Changes the working directory to an open one.
+    pub fn fchdir(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
+        self.action(Action::Fchdir { dir: dir.into() })
+    }
+
+    /// Changes the root directory. The template's path must name the same file there; CAP_SYS_CHROOT.
+    pub fn chroot(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        self.action_path("chroot", path.as_ref(), |path| Action::Chroot { path })
+    }
+
+    /// Sets the file mode creation mask, up to 0o777.
+    pub fn umask(&mut self, mask: u32) -> &mut Self {
+        self.action(Action::Umask { mask })
+    }
+
+    /// Makes the program the leader of a new session.
+    pub fn setsid(&mut self) -> &mut Self {
+        self.action(Action::Setsid)
+    }
+
+    /// Puts the program into a process group of this session; 0 makes it one of its own.
+    #[doc(alias = "setpgid")]
+    pub fn process_group(&mut self, group: i32) -> &mut Self {
+        self.action(Action::Setpgid { group })
+    }
+
+    /// Makes the program's process group the foreground one of the terminal on its descriptor `fd`.
+    #[doc(alias = "tcsetpgrp")]
+    pub fn foreground(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
+        self.action(Action::Tcsetpgrp { fd: fd.into() })
+    }
+
+    /// Makes the terminal on the program's descriptor `fd` the controlling one; the program must lead a session.
+    #[doc(alias = "TIOCSCTTY")]
+    pub fn controlling_terminal(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
+        self.action(Action::ControllingTerminal { fd: fd.into() })
+    }
+
+    /// Sets a resource limit, by its `RLIMIT_*` number; `None` is unlimited.
+    #[doc(alias = "setrlimit")]
+    pub fn limit(&mut self, resource: u32, soft: Option<u64>, hard: Option<u64>) -> &mut Self {
+        let limit = abi::rlimit64 { rlim_cur: soft.unwrap_or(u64::MAX), rlim_max: hard.unwrap_or(u64::MAX) };
+        self.action(Action::Limit { resource, limit })
+    }
+
+    /// Sets the nice value, -20 to 19.
+    #[doc(alias = "setpriority")]
+    pub fn nice(&mut self, nice: i32) -> &mut Self {
+        self.action(Action::Nice { nice })
+    }
+
+    /// Sets policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and static priority (1 to 99 for FIFO and RR, else 0).
+    #[doc(alias = "sched_setscheduler")]
+    pub fn scheduler(&mut self, policy: u32, priority: i32) -> &mut Self {
+        self.action(Action::Scheduler { policy, priority })
+    }
+
+    /// Restricts the program to these processors.
+    #[doc(alias = "sched_setaffinity")]
+    pub fn affinity(&mut self, cpus: impl IntoIterator<Item = usize>) -> &mut Self {
+        let mut mask = Vec::new();
+        for cpu in cpus {
+            // 2^16 is beyond what any kernel is built for; such a number makes the whole mask invalid.
+            if cpu >= 1 << 16 {
+                return self.action(Action::Unusable { call: format!("sched_setaffinity: no CPU {cpu}") });
+            }
+            mask.resize(mask.len().max(cpu / 64 + 1), 0);
+            mask[cpu / 64] |= 1 << (cpu % 64);
+        }
+        self.action(Action::Affinity { mask })
+    }
+
+    /// Sets real, effective and saved user id to one. Supplementary groups are cleared first when the caller is root and
+    /// no [`groups`](Command::groups) action is there: they would be root's.
+    pub fn uid(&mut self, uid: u32) -> &mut Self {
+        self.user_ids(uid, uid, uid)
+    }
+
+    /// Sets real, effective and saved group id to one.
+    pub fn gid(&mut self, gid: u32) -> &mut Self {
+        self.group_ids(gid, gid, gid)
+    }
+
+    /// Sets user ids one by one; `u32::MAX` leaves one as it is. See [`uid`](Command::uid).
+    #[doc(alias = "setresuid")]
+    pub fn user_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
+        self.action(Action::UserIds { real, effective, saved })
+    }
+
+    /// Sets group ids one by one; `u32::MAX` leaves one as it is.
+    #[doc(alias = "setresgid")]
+    pub fn group_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
+        self.action(Action::GroupIds { real, effective, saved })
+    }
+
+    /// Sets the supplementary groups.
+    #[doc(alias = "setgroups")]
+    pub fn groups(&mut self, groups: impl Into<Vec<u32>>) -> &mut Self {
+        self.action(Action::Groups { groups: groups.into() })
+    }
+
+    /// Sets the capability sets, the bounding and ambient ones included. After a change of user ids in the same command they
+    /// can still name what the caller had.
+    #[doc(alias = "capset")]
+    pub fn capabilities(&mut self, sets: CapabilitySets) -> &mut Self {
+        self.action(Action::Capabilities { sets })
+    }
+
+    /// Keeps exec from ever giving more privileges (setuid and file capabilities have no effect).
+    #[doc(alias = "PR_SET_NO_NEW_PRIVS")]
+    pub fn no_new_privs(&mut self) -> &mut Self {
+        self.action(Action::NoNewPrivs)
+    }
+
+    /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions.
+    #[doc(alias = "CLONE_INTO_CGROUP")]
+    pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
+        self.action(Action::Cgroup { dir: dir.into() })
+    }
+
+    /// Enters an existing namespace, or with a pidfd several (Linux 5.8), by `CLONE_NEW*` flags (0: whatever it is).
+    #[doc(alias = "setns")]
+    pub fn join_namespace(&mut self, namespace: impl Into<Descriptor<'fd>>, kinds: u32) -> &mut Self {
+        self.action(Action::JoinNamespace { namespace: namespace.into(), kinds })
+    }
+
+    /// Sets the preference of the out-of-memory killer, -1000 to 1000.
+    pub fn oom_score_adj(&mut self, value: i32) -> &mut Self {
+        self.action(Action::OomScoreAdj { text: value.to_string().into_bytes(), value })
+    }
+
+    /// Confines the program by a Landlock ruleset; asks for no_new_privs or CAP_SYS_ADMIN. Linux 5.13.
+    #[doc(alias = "landlock_restrict_self")]
+    pub fn landlock(&mut self, ruleset: impl Into<Descriptor<'fd>>) -> &mut Self {
+        self.action(Action::Landlock { ruleset: ruleset.into() })
+    }
+}
+
+/// Attributes: where in the life of the child they apply does not depend on when they are set.
+impl Command<'_> {
+    /// Gives the program all the caller's descriptors that are not close-on-exec, too. Then the cost of a spawn grows with
+    /// the caller's table.
+    pub fn inherit_descriptors(&mut self, inherit: bool) -> &mut Self {
+        self.inherit_descriptors = inherit;
+        self
+    }
+
+    /// Sets the program's signal mask; by default nothing is blocked.
+    pub fn signal_mask(&mut self, blocked: SignalSet) -> &mut Self {
+        self.signal_mask = blocked;
+        self
+    }
+
+    /// Keeps the calling thread's signal mask (as it is now) and leaves every ignored signal ignored, as posix_spawn does.
+    pub fn inherit_signals(&mut self) -> &mut Self {
+        self.signal_mask = SignalSet(spawnfd_sys::call::signal_mask());
+        self.default_signals = SignalSet::EMPTY;
+        self
+    }
+
+    /// Signals to make default if they are ignored; SIGPIPE and SIGXFSZ unless set. Caught ones always become default.
+    pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
+        self.default_signals = signals;
+        self
+    }
+
+    /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.
+    ///
+    /// # References
+    /// PR_SET_PDEATHSIG(2const): it is the thread that counts; exec of a setuid program clears it.
+    #[doc(alias = "PR_SET_PDEATHSIG")]
+    pub fn parent_death_signal(&mut self, signal: i32) -> &mut Self {
+        match SignalSet::of(signal) {
+            Some(_) => self.parent_death_signal = Some(signal),
+            None => self.refuse(format!("parent_death_signal({signal})")),
+        }
+        self
+    }
+
+    /// Makes the program the first process of new namespaces. CAP_SYS_ADMIN, or [`user_namespace`](Command::user_namespace).
+    ///
+    /// In a new PID namespace it is process 1: the rest of the namespace ends with it.
+    pub fn namespaces(&mut self, namespaces: Namespaces) -> &mut Self {
+        self.namespaces = self.namespaces | namespaces;
+        self
+    }
+
+    /// Starts the program in a new user namespace, in which the caller's effective user and group appear as these.
+    pub fn user_namespace(&mut self, uid: u32, gid: u32) -> &mut Self {
+        let [_, outer_uid, _, _, outer_gid, _] = spawnfd_sys::call::ids();
+        self.namespaces = self.namespaces | Namespaces::USER;
+        self.user_map = Some(UserMap {
+            users: format!("{uid} {outer_uid} 1").into_bytes(),
+            groups: format!("{gid} {outer_gid} 1").into_bytes(),
+        });
+        self
+    }
+
+    /// Lays a seccomp filter over the program, last of all: it has to allow execve, and exit_group. Asks for no_new_privs or
+    /// CAP_SYS_ADMIN.
+    pub fn seccomp(&mut self, filter: impl Into<Vec<FilterInstruction>>) -> &mut Self {
+        let filter = filter.into();
+        match filter.len() {
+            1..=4096 => self.filter = Some(filter),
+            length => self.refuse(format!("seccomp: {length} instructions")),
+        }
+        self
+    }
+
+    /// Finds the program and checks all arguments; starts nothing.
+    ///
+    /// # Errors
+    /// What [`spawn`](Command::spawn) would report before a child exists.
+    pub fn validate(&self) -> crate::Result<()> {
+        self.encode_args()?;
+        self.encode_env()?;
+        let (template, _) = self.template()?;
+        super::Lowered::new(self, &template).map(drop)
+    }
+}
+
+impl From<OpenHow> for abi::open_how {
+    fn from(how: OpenHow) -> Self {
+        abi::open_how { flags: how.flags & !u64::from(abi::O_CLOEXEC), mode: how.mode, resolve: how.resolve }
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The builder: what to run, with what, and how.
+
+mod action;
+mod attributes;
+mod descriptor;
+mod lower;
+mod signals;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use spawnfd_sys::ArgBlock;
+use spawnfd_sys::call::FilterInstruction;
+
+pub use action::MAX_ACTIONS;
+pub use attributes::{Namespaces, OpenHow};
+pub use descriptor::{ChildFd, Descriptor, Stdio};
+pub(crate) use lower::{Lowered, step_failed};
+pub use signals::SignalSet;
+
+use crate::child::Child;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::template::{Named, Template, TemplateCache};
+use action::Action;
+
+/// A program to start, built like [`std::process::Command`].
+///
+/// The program gets standard input, output and error and nothing else, unless actions say otherwise. Actions run in
+/// the child in the order they were added, after the standard streams are connected and the working directory is changed;
+/// everything is validated before a child exists. SIGPIPE and SIGXFSZ are made default and all signals unblocked, since runtimes
+/// change both for themselves; other ignored signals stay ignored.
+///
+/// A command can be spawned any number of times.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Stdio};
+/// let mut child = Command::new("cat").arg("/etc/hostname").stdout(Stdio::Piped).spawn()?;
+/// let name = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+/// assert!(child.wait()?.success());
+/// assert!(name.ends_with('\n'));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Command<'fd> {
+    program: Program,
+    arg0: Option<OsString>,
+    args: Vec<OsString>,
+    env: Option<Env>,
+    current_dir: Option<CString>,
+    pub(crate) stdio: [Stdio<'fd>; 3],
+    actions: Vec<Action<'fd>>,
+    inherit_descriptors: bool,
+    pub(crate) new_session: bool,
+    signal_mask: SignalSet,
+    default_signals: SignalSet,
+    parent_death_signal: Option<i32>,
+    namespaces: Namespaces,
+    user_map: Option<UserMap>,
+    filter: Option<Vec<FilterInstruction>>,
+    /// The first argument that could not be taken, for [`Command::spawn`] to report.
+    refused: Option<Error>,
+}
+
+/// What a command runs: one template, or what a cache has for a name.
+#[derive(Clone, Debug)]
+enum Program {
+    Template(Template),
+    Named(OsString, TemplateCache),
+}
+
+/// The one user and group a new user namespace has, as /proc wants them.
+#[derive(Debug)]
+struct UserMap {
+    users: Vec<u8>,
+    groups: Vec<u8>,
+}
+
+/// SIGPIPE and SIGXFSZ, which Rust's and Python's runtimes ignore.
+const RUNTIME_IGNORED: SignalSet = SignalSet(1 << (13 - 1) | 1 << (25 - 1));
+
+impl<'fd> Command<'fd> {
+    /// Begins a command for an absolute path, or a name searched in PATH; its template comes from the process-wide
+    /// [`TemplateCache`]. The PATH is the command's own if its environment sets one, else this process's.
+    pub fn new(program: impl AsRef<OsStr>) -> Command<'fd> {
+        Command::named(program.as_ref(), TemplateCache::global().clone())
+    }
+
+    pub(crate) fn named(program: &OsStr, cache: TemplateCache) -> Command<'fd> {
+        Command::of(Program::Named(program.to_owned(), cache))
+    }
+
+    pub(crate) fn from_template(template: Template) -> Command<'fd> {
+        Command::of(Program::Template(template))
+    }
+
+    fn of(program: Program) -> Command<'fd> {
+        Command {
+            program,
+            arg0: None,
+            args: Vec::new(),
+            env: None,
+            current_dir: None,
+            stdio: Default::default(),
+            actions: Vec::new(),
+            inherit_descriptors: false,
+            new_session: false,
+            signal_mask: SignalSet::EMPTY,
+            default_signals: RUNTIME_IGNORED,
+            parent_death_signal: None,
+            namespaces: Namespaces::NONE,
+            user_map: None,
+            filter: None,
+            refused: None,
+        }
+    }
+
+    /// Adds one argument.
+    pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) -> &mut Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets argv\[0\]; by default it is the program as it was named.
+    pub fn arg0(&mut self, arg0: impl AsRef<OsStr>) -> &mut Self {
+        self.arg0 = Some(arg0.as_ref().to_owned());
+        self
+    }
+
+    /// Sets one variable over the environment so far (this process's, as it is now, unless one was given).
+    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        let env = self.env.take().unwrap_or_else(Env::inherit);
+        self.env = Some(env.set(name.as_ref(), value.as_ref()));
+        self
+    }
+
+    /// Removes one variable.
+    pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+        let env = self.env.take().unwrap_or_else(Env::inherit);
+        self.env = Some(env.unset(name));
+        self
+    }
+
+    /// Removes all variables.
+    pub fn env_clear(&mut self) -> &mut Self {
+        self.env = Some(Env::empty());
+        self
+    }
+
+    /// Sets the whole environment. An [`Env`] is encoded once and can serve many commands.
+    pub fn environment(&mut self, env: &Env) -> &mut Self {
+        // Encoded before it is cloned, so that the clones share it; what is wrong with it is found by the spawn.
+        let _ = env.encode();
+        self.env = Some(env.clone());
+        self
+    }
+
+    /// Starts the program in this directory. A failure is reported as [`Stage::CurrentDir`](crate::Stage::CurrentDir).
+    pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Self {
+        match CString::new(dir.as_ref().as_os_str().as_bytes()) {
+            Ok(dir) => self.current_dir = Some(dir),
+            Err(_) => self.refuse(format!("chdir({:?}): NUL byte", dir.as_ref())),
+        }
+        self
+    }
+
+    /// Connects standard input; inherited by default.
+    pub fn stdin(&mut self, stdin: impl Into<Stdio<'fd>>) -> &mut Self {
+        self.stdio[0] = stdin.into();
+        self
+    }
+
+    /// Connects standard output; inherited by default.
+    pub fn stdout(&mut self, stdout: impl Into<Stdio<'fd>>) -> &mut Self {
+        self.stdio[1] = stdout.into();
+        self
+    }
+
+    /// Connects standard error; inherited by default.
+    pub fn stderr(&mut self, stderr: impl Into<Stdio<'fd>>) -> &mut Self {
+        self.stdio[2] = stderr.into();
+        self
+    }
+
+    /// Starts the program, and returns as soon as it has become the program.
+    ///
+    /// # Errors
+    /// Whatever failed, with its [`Stage`](crate::Stage), errno, and the index of the action; nothing of the child is left.
+    /// A command made from a [`Template`] fails as stale when the executable has changed; one made from a name gets a
+    /// new template instead.
+    pub fn spawn(&mut self) -> Result<Child> {
+        launch::spawn(self).map(|(child, _)| child)
+    }
+
+    fn refuse(&mut self, call: String) {
+        self.refused.get_or_insert_with(|| Error::invalid(call));
+    }
+
+    pub(crate) fn program_name(&self) -> &OsStr {
+        match &self.program {
+            Program::Template(template) => template.name(),
+            Program::Named(name, _) => name,
+        }
+    }
+
+    /// The template, and, where a cache gave it, what to renew it by.
+    pub(crate) fn template(&self) -> Result<(Template, Option<(Named, &TemplateCache)>)> {
+        match &self.program {
+            Program::Template(template) => Ok((template.clone(), None)),
+            Program::Named(name, cache) => {
+                let path = self.env.as_ref().and_then(|env| env.get("PATH"));
+                let named = Named::new(name, path);
+                let template = cache.find(&named)?;
+                Ok((template, Some((named, cache))))
+            }
+        }
+    }
+
+    pub(crate) fn encode_args(&self) -> Result<ArgBlock> {
+        let first = self.arg0.as_deref().unwrap_or_else(|| self.program_name());
+        let all = std::iter::once(first).chain(self.args.iter().map(OsString::as_os_str));
+        ArgBlock::new(all.map(OsStr::as_bytes)).map_err(|index| Error::invalid(format!("execve: argv[{index}] has a NUL byte")))
+    }
+
+    pub(crate) fn encode_env(&self) -> Result<Arc<ArgBlock>> {
+        if let Some(env) = &self.env {
+            return env.encode();
+        }
+        let join = |(name, value): (OsString, OsString)| {
+            let mut string = name.into_vec();
+            string.push(b'=');
+            string.extend_from_slice(value.as_bytes());
+            string
+        };
+        // What is in this process's environment has no NUL.
+        ArgBlock::new(std::env::vars_os().map(join)).map(Arc::new).map_err(|_| Error::invalid("execve: envp has a NUL byte"))
+    }
+
+    pub(crate) fn inherits_descriptors(&self) -> bool {
+        self.inherit_descriptors
+    }
+
+    pub(crate) fn signals_to_default(&self) -> SignalSet {
+        self.default_signals
+    }
+
+    pub(crate) fn blocked_signals(&self) -> SignalSet {
+        self.signal_mask
+    }
+
+    pub(crate) fn death_signal(&self) -> Option<u32> {
+        self.parent_death_signal.map(|signal| signal as u32)
+    }
+
+    pub(crate) fn namespace_flags(&self) -> u32 {
+        self.namespaces.0
+    }
+
+    pub(crate) fn filter(&self) -> Option<&[FilterInstruction]> {
+        self.filter.as_deref()
+    }
+}

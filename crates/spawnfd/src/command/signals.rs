@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sets of signals.
+
+use std::ops::BitOr;
+
+/// A set of signals, 1 to 64.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[doc(alias = "sigset_t")]
+pub struct SignalSet(pub(crate) u64);
+
+impl SignalSet {
+    /// No signal.
+    pub const EMPTY: SignalSet = SignalSet(0);
+    /// Every signal.
+    pub const ALL: SignalSet = SignalSet(u64::MAX);
+
+    /// The set of one signal; numbers outside 1 to 64 give `None`.
+    pub const fn of(signal: i32) -> Option<SignalSet> {
+        if 1 <= signal && signal <= 64 { Some(SignalSet(1 << (signal - 1))) } else { None }
+    }
+
+    /// A set from the kernel's representation: bit n-1 for signal n.
+    pub const fn from_bits(bits: u64) -> SignalSet {
+        SignalSet(bits)
+    }
+
+    /// The kernel's representation.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl BitOr for SignalSet {
+    type Output = SignalSet;
+
+    fn bitor(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 | other.0)
+    }
+}

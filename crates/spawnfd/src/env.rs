@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Environments as values: what is inherited, kept back, set. Encoded once, reused by every spawn.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::{Arc, OnceLock};
+
+use spawnfd_sys::ArgBlock;
+
+use crate::error::{Error, Result};
+
+/// The environment of a program, fixed when it was made.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Env;
+/// let env = Env::inherit().deny(["*_TOKEN", "*_KEY"]).set("LANG", "C.UTF-8").noninteractive();
+/// assert_eq!(env.get("LANG"), Some("C.UTF-8".as_ref()));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    variables: BTreeMap<OsString, OsString>,
+    encoded: OnceLock<Arc<ArgBlock>>,
+}
+
+impl Env {
+    /// The environment of this process as it is now.
+    pub fn inherit() -> Env {
+        Env { variables: std::env::vars_os().collect(), encoded: OnceLock::new() }
+    }
+
+    /// No variables at all.
+    pub fn empty() -> Env {
+        Env::default()
+    }
+
+    /// Those of this process's variables that one of `patterns` matches (`*` stands for any characters, `?` for one).
+    pub fn only<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Env {
+        let patterns: Vec<S> = patterns.into_iter().collect();
+        Env::inherit().filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
+    }
+
+    /// Without the variables that one of `patterns` matches.
+    pub fn deny<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
+        let patterns: Vec<S> = patterns.into_iter().collect();
+        self.filter(|name| !patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
+    }
+
+    /// With one variable set. A name that cannot be one (empty, with `=` or NUL) is reported by the spawn.
+    pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
+        self.variables.insert(name.into(), value.into());
+        self.encoded = OnceLock::new();
+        self
+    }
+
+    /// Without one variable.
+    pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
+        self.variables.remove(name.as_ref());
+        self.encoded = OnceLock::new();
+        self
+    }
+
+    /// With what keeps common tools from asking, paging and colouring: for programs nobody watches.
+    ///
+    /// Sets `PAGER`, `GIT_PAGER`, `MANPAGER` and `SYSTEMD_PAGER` to `cat`, `GIT_TERMINAL_PROMPT=0`, `GIT_EDITOR`, `EDITOR` and
+    /// `VISUAL` to `true`, `DEBIAN_FRONTEND=noninteractive`, `PIP_NO_INPUT=1`, `npm_config_yes=true`, `NO_COLOR=1`,
+    /// `CLICOLOR=0`, `TERM=dumb`, `CI=1`, and removes the variables that force colour.
+    pub fn noninteractive(mut self) -> Env {
+        const SET: [(&str, &str); 15] = [
+            ("PAGER", "cat"),
+            ("GIT_PAGER", "cat"),
+            ("MANPAGER", "cat"),
+            ("SYSTEMD_PAGER", "cat"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_EDITOR", "true"),
+            ("EDITOR", "true"),
+            ("VISUAL", "true"),
+            ("DEBIAN_FRONTEND", "noninteractive"),
+            ("PIP_NO_INPUT", "1"),
+            ("npm_config_yes", "true"),
+            ("NO_COLOR", "1"),
+            ("CLICOLOR", "0"),
+            ("TERM", "dumb"),
+            ("CI", "1"),
+        ];
+        for (name, value) in SET {
+            self = self.set(name, value);
+        }
+        self.unset("FORCE_COLOR").unset("CLICOLOR_FORCE")
+    }
+
+    /// A variable's value.
+    pub fn get(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
+        self.variables.get(name.as_ref()).map(OsString::as_os_str)
+    }
+
+    /// All variables, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
+    fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
+        self.variables.retain(|name, _| keep(name.as_bytes()));
+        self.encoded = OnceLock::new();
+        self
+    }
+
+    /// The block execve takes, made once.
+    pub(crate) fn encode(&self) -> Result<Arc<ArgBlock>> {
+        if let Some(encoded) = self.encoded.get() {
+            return Ok(encoded.clone());
+        }
+        let mut strings = Vec::with_capacity(self.variables.len());
+        for (name, value) in &self.variables {
+            let bytes = name.as_bytes();
+            if bytes.is_empty() || bytes.contains(&b'=') {
+                return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
+            }
+            let mut string = name.clone();
+            string.push("=");
+            string.push(value);
+            strings.push(string.into_vec());
+        }
+        let block = ArgBlock::new(&strings)
+            .map_err(|index| Error::invalid(format!("env({:?}): NUL byte", OsStr::from_bytes(&strings[index]))))?;
+        Ok(self.encoded.get_or_init(|| Arc::new(block)).clone())
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Env {
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Env { variables, encoded: OnceLock::new() }
+    }
+}
+
+/// Whether a pattern of literal bytes, `*` and `?` matches the whole name.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
+        (Some((b'?', pattern)), Some((_, name))) => matches(pattern, name),
+        (Some((wanted, pattern)), Some((found, name))) if wanted == found => matches(pattern, name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in
+            [("*_KEY", "API_KEY", true), ("*_KEY", "KEY", false), ("A?C*", "ABC", true), ("", "", true), ("*", "X", true), ("AB", "ABC", false)]
+        {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_name() {
+        for env in [Env::empty().set("", "x"), Env::empty().set("A=B", "x"), Env::empty().set("A", "x\0y")] {
+            assert_eq!(env.encode().unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
+        }
+        let encoded = Env::empty().set("A", "1").encode().unwrap();
+        assert_eq!(encoded.iter().collect::<Vec<_>>(), [c"A=1"]);
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one error: where a spawn ended, why, and at which of the caller's actions.
+
+use std::fmt;
+use std::io;
+
+pub use spawnfd_sys::Errno;
+
+/// Where an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Stage {
+    /// An argument was refused before anything was done.
+    Validate,
+    /// Finding, opening or reading the executable.
+    Template,
+    /// Comparing the executable with what the template recorded.
+    Revalidate,
+    /// Comparing the caller's credentials with those of the template's creator.
+    Credentials,
+    /// Creating the child.
+    Clone,
+    /// Giving the child a descriptor table of its own.
+    Descriptors,
+    /// Connecting standard input, output or error (0, 1, 2).
+    Stdio(u8),
+    /// Changing to the working directory.
+    CurrentDir,
+    /// One of the caller's actions, counted from 0.
+    Action(usize),
+    /// Resetting signals, or asking for the parent-death signal.
+    Signals,
+    /// Laying the seccomp filter over the child.
+    Filter,
+    /// execve.
+    Exec,
+    /// The child was killed before it came to exec.
+    Killed,
+    /// Waiting for the child.
+    Wait,
+    /// Moving bytes to and from the child.
+    Capture,
+    /// Copying the executable into a snapshot.
+    Snapshot,
+}
+
+impl Stage {
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Validate => "validate",
+            Stage::Template => "template",
+            Stage::Revalidate => "revalidate",
+            Stage::Credentials => "credentials",
+            Stage::Clone => "clone",
+            Stage::Descriptors => "descriptors",
+            Stage::Stdio(0) => "stdin",
+            Stage::Stdio(1) => "stdout",
+            Stage::Stdio(_) => "stderr",
+            Stage::CurrentDir => "cwd",
+            Stage::Action(_) => "action",
+            Stage::Signals => "signals",
+            Stage::Filter => "filter",
+            Stage::Exec => "exec",
+            Stage::Killed => "killed",
+            Stage::Wait => "wait",
+            Stage::Capture => "capture",
+            Stage::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The executable is not the one the template recorded: make a new template.
+    Stale,
+    /// Permission was refused, or the credentials are not the creator's.
+    Access,
+    /// There is no such program.
+    NotFound,
+    /// The file cannot be executed.
+    NotExecutable,
+    /// An argument is wrong.
+    Invalid,
+    /// More than a fixed number of something was asked for.
+    TooMany,
+    /// The system has run out of something: processes, memory, descriptors.
+    Exhausted,
+    /// Anything else; see the errno.
+    Other,
+}
+
+/// A spawn (or a template, a wait, a capture) that failed, with nothing left behind.
+///
+/// Printed like strace prints a call: `exec: execve("/usr/bin/rg") = -1 ENOENT (No such file or directory)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error(Box<Fields>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Fields {
+    stage: Stage,
+    errno: Errno,
+    call: String,
+}
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
+        Error(Box::new(Fields { stage, errno, call: call.into() }))
+    }
+
+    pub(crate) fn invalid(call: impl Into<String>) -> Error {
+        Error::new(Stage::Validate, Errno::EINVAL, call)
+    }
+
+    /// Where it failed.
+    pub fn stage(&self) -> Stage {
+        self.0.stage
+    }
+
+    /// The kernel's reason.
+    pub fn errno(&self) -> Errno {
+        self.0.errno
+    }
+
+    /// The caller's action that failed, counted from 0.
+    pub fn action(&self) -> Option<usize> {
+        match self.0.stage {
+            Stage::Action(index) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// The call that failed, with its arguments.
+    pub fn call(&self) -> &str {
+        &self.0.call
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match (self.0.errno, self.0.stage) {
+            (Errno::ESTALE, _) => ErrorKind::Stale,
+            (Errno::ENOENT, Stage::Template | Stage::Exec | Stage::Revalidate) => ErrorKind::NotFound,
+            (Errno::ENOEXEC, _) => ErrorKind::NotExecutable,
+            (Errno::EACCES | Errno::EPERM, _) => ErrorKind::Access,
+            (Errno::E2BIG, _) => ErrorKind::TooMany,
+            (Errno::EINVAL | Errno::EBADF, Stage::Validate) => ErrorKind::Invalid,
+            (Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::ENOSPC, _) => ErrorKind::Exhausted,
+            _ => ErrorKind::Other,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fields { stage, errno, call } = &*self.0;
+        let text = rustix::io::Errno::from_raw_os_error(errno.raw());
+        write!(f, "{}", stage.name())?;
+        if let Stage::Action(index) = stage {
+            write!(f, " {index}")?;
+        }
+        write!(f, ": {call} = -1 {} ({})", errno.name(), strip(&io::Error::from(text).to_string()))
+    }
+}
+
+/// Cuts std's " (os error N)".
+fn strip(text: &str) -> &str {
+    text.split(" (os error").next().unwrap_or(text)
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    /// Keeps the kind that std gives the errno; the whole error is the source.
+    fn from(error: Error) -> io::Error {
+        io::Error::new(io::Error::from_raw_os_error(error.errno().raw()).kind(), error)
+    }
+}
+
+/// Turns rustix's errno into the one of our errors.
+pub(crate) fn errno(errno: rustix::io::Errno) -> Errno {
+    Errno::from_raw(errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_as_strace_does() {
+        let error = Error::new(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
+        assert_eq!(error.to_string(), "action 3: dup2(7, 1) = -1 EBADF (Bad file descriptor)");
+        assert_eq!((error.action(), error.kind(), error.call()), (Some(3), ErrorKind::Other, "dup2(7, 1)"));
+        let error = io::Error::from(Error::new(Stage::Exec, Errno::ENOENT, r#"execve("/x")"#));
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

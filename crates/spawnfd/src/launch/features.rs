@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this kernel, and the filter over it, lets us do: asked once, remembered.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A yes-or-no that is found out at most a few times and then known.
+struct Known(AtomicU8);
+
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+impl Known {
+    const fn new() -> Known {
+        Known(AtomicU8::new(UNKNOWN))
+    }
+
+    fn get(&self, ask: impl FnOnce() -> bool) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let answer = ask();
+                self.0.store(if answer { YES } else { NO }, Ordering::Relaxed);
+                answer
+            }
+            known => known == YES,
+        }
+    }
+}
+
+static CLONE3: Known = Known::new();
+static CLOSE_RANGE: Known = Known::new();
+
+/// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
+pub(crate) fn clone3() -> bool {
+    CLONE3.get(spawnfd_sys::has_clone3)
+}
+
+/// A filter laid over the process since has taken clone3 away.
+pub(crate) fn forget_clone3() {
+    CLONE3.0.store(NO, Ordering::Relaxed);
+}
+
+/// close_range (Linux 5.9), without which a child cannot leave the caller's table at a price that does not grow.
+pub(crate) fn close_range() -> bool {
+    CLOSE_RANGE.get(|| spawnfd_sys::call::close_range(u32::MAX, u32::MAX, 0).is_ok())
+}
+
+/// A filter laid over the process since has taken close_range away.
+pub(crate) fn forget_close_range() {
+    CLOSE_RANGE.0.store(NO, Ordering::Relaxed);
+}

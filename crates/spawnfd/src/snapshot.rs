@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Immutable views of files: contents that stay as they were, whatever happens to the file.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ioctl_ficlone, memfd_create, openat, sendfile};
+use spawnfd_child::Identity;
+use spawnfd_sys::Errno;
+
+use crate::error::{Error, Result, Stage, errno};
+use crate::template::{from_io, identify};
+
+/// How a snapshot keeps its contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// Shares the file's extents in an unnamed file (btrfs, XFS); opened for reading only.
+    Reflink,
+    /// A copy in memory, sealed against write, grow, shrink, and further seals.
+    Memfd,
+}
+
+/// A file's contents as they were. The descriptor is the caller's own; it can be read, mapped and executed.
+#[derive(Debug)]
+pub struct Snapshot {
+    fd: OwnedFd,
+    kind: Kind,
+    source: Identity,
+}
+
+impl Snapshot {
+    /// How it is kept.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the file was.
+    pub fn source(&self) -> &Identity {
+        &self.source
+    }
+
+    fn try_clone(&self) -> Result<Snapshot> {
+        let fd = self.fd.try_clone().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+        Ok(Snapshot { fd, ..*self })
+    }
+}
+
+impl AsFd for Snapshot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Snapshot> for OwnedFd {
+    fn from(snapshot: Snapshot) -> OwnedFd {
+        snapshot.fd
+    }
+}
+
+fn failed(errno: Errno, call: impl Into<String>) -> Error {
+    Error::new(Stage::Snapshot, errno, call)
+}
+
+/// Takes a snapshot of an open regular file (opened for reading).
+///
+/// # Errors
+/// EINVAL: no regular file. ESTALE: the file kept changing while it was copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
+pub fn take(file: impl AsFd) -> Result<Snapshot> {
+    let file = file.as_fd();
+    // Twice in a row is bad luck, more often is a file being written.
+    for _ in 0..4 {
+        let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
+        if !source.is_regular() {
+            return Err(failed(Errno::EINVAL, "snapshot(fd): no regular file"));
+        }
+        let (fd, kind) = match reflink(file) {
+            Some(fd) => (fd, Kind::Reflink),
+            None => (copy(file, source.size)?, Kind::Memfd),
+        };
+        if identify(&file) == Ok(source) {
+            return Ok(Snapshot { fd, kind, source });
+        }
+    }
+    Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))
+}
+
+/// Shares the extents in an unnamed file beside the original. `None` where that cannot be: another kind of file system, a
+/// directory the caller may not write to.
+fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let directory = path.parent().filter(|directory| directory.is_absolute())?;
+    let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;
+    ioctl_ficlone(&copy, file).ok()?;
+    // Nobody keeps it open for writing: executing it would be ETXTBSY.
+    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Copies into a sealed memfd, inside the kernel.
+fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
+    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = memfd_create("spawnfd-snapshot", wanted | MemfdFlags::EXEC)
+        // Before Linux 6.3 there is no such flag, and every memfd can be executed.
+        .or_else(|_| memfd_create("spawnfd-snapshot", wanted))
+        .map_err(|e| failed(errno(e), "memfd_create()"))?;
+    let mut offset = 0;
+    while offset < size {
+        let left = usize::try_from(size - offset).unwrap_or(usize::MAX);
+        match sendfile(&memfd, file, Some(&mut offset), left) {
+            // Cut short meanwhile: the caller sees the change.
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(failed(errno(e), "sendfile()")),
+        }
+    }
+    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
+        .map_err(|e| failed(errno(e), "fcntl(F_ADD_SEALS)"))?;
+    Ok(memfd)
+}
+
+/// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
+///
+/// A hit costs an fstat and a dup.
+#[derive(Debug)]
+pub struct SnapshotCache {
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Most recently used last. 64 entries are searched faster than hashed.
+    entries: Vec<Snapshot>,
+    stats: SnapshotStats,
+}
+
+/// What a snapshot cache has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SnapshotStats {
+    /// Found.
+    pub hits: u64,
+    /// Taken.
+    pub misses: u64,
+    /// Dropped as the file had changed.
+    pub stale: u64,
+    /// Dropped for room.
+    pub evicted: u64,
+    /// Held now.
+    pub entries: usize,
+}
+
+impl SnapshotCache {
+    /// How many snapshots a cache holds by default.
+    pub const DEFAULT_CAPACITY: usize = 64;
+
+    /// Makes an empty cache for `capacity` snapshots (at least one).
+    pub fn new(capacity: usize) -> SnapshotCache {
+        SnapshotCache { capacity: capacity.max(1), state: Mutex::default() }
+    }
+
+    /// A snapshot of the file at `path`; the descriptor is the caller's own.
+    ///
+    /// # Errors
+    /// As open(2) and [`take`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Snapshot> {
+        let path = path.as_ref();
+        let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| failed(errno(e), format!("open({path:?})")))?;
+        self.get(&file)
+    }
+
+    /// A snapshot of an open file.
+    ///
+    /// # Errors
+    /// As [`take`].
+    pub fn get(&self, file: impl AsFd) -> Result<Snapshot> {
+        let now = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
+        let mut state = self.lock();
+        if let Some(place) = state.entries.iter().position(|entry| same_file(&entry.source, &now)) {
+            let entry = state.entries.remove(place);
+            if same_version(&entry.source, &now) {
+                let ours = entry.try_clone();
+                state.entries.push(entry);
+                state.stats.hits += 1;
+                return ours;
+            }
+            state.stats.stale += 1;
+        }
+        state.stats.misses += 1;
+        drop(state);
+        let snapshot = take(file)?;
+        let ours = snapshot.try_clone()?;
+        let mut state = self.lock();
+        state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));
+        if state.entries.len() >= self.capacity {
+            state.entries.remove(0);
+            state.stats.evicted += 1;
+        }
+        state.entries.push(snapshot);
+        Ok(ours)
+    }
+
+    /// Drops all snapshots; descriptors given out stay good.
+    pub fn clear(&self) {
+        self.lock().entries.clear();
+    }
+
+    /// The counters, and how many snapshots are held.
+    pub fn stats(&self) -> SnapshotStats {
+        let state = self.lock();
+        SnapshotStats { entries: state.entries.len(), ..state.stats }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Default for SnapshotCache {
+    fn default() -> SnapshotCache {
+        SnapshotCache::new(SnapshotCache::DEFAULT_CAPACITY)
+    }
+}
+
+fn same_file(one: &Identity, other: &Identity) -> bool {
+    (one.device, one.inode) == (other.device, other.inode)
+}
+
+/// Mode and owner are no part of the contents; a change of them shows in ctime all the same.
+fn same_version(one: &Identity, other: &Identity) -> bool {
+    (one.ctime, one.mtime, one.size) == (other.ctime, other.mtime, other.size)
+}

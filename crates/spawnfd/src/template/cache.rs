@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates made on demand and made anew when they are stale.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use super::{Template, search_path};
+use crate::command::Command;
+use crate::error::Result;
+
+/// A bounded set of templates by name; the least recently used one leaves first.
+///
+/// Commands made from a cache never fail as stale: a changed executable costs one re-creation. Cloning shares the cache.
+///
+/// # Examples
+/// ```
+/// let tools = spawnfd::TemplateCache::new(64);
+/// assert!(tools.command("true").run()?.ok());
+/// assert!(tools.command("true").run()?.ok());
+/// assert_eq!((tools.stats().misses, tools.stats().hits), (1, 1));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TemplateCache {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Named, Entry>,
+    clock: u64,
+    stats: CacheStats,
+}
+
+#[derive(Debug)]
+struct Entry {
+    template: Template,
+    used: u64,
+}
+
+/// What a cache has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Found and used.
+    pub hits: u64,
+    /// Made, as they were not there.
+    pub misses: u64,
+    /// Made again, as they had become stale.
+    pub renewed: u64,
+    /// Dropped for room.
+    pub evicted: u64,
+    /// Held now.
+    pub entries: usize,
+}
+
+/// A program by name or absolute path, with the PATH a name is searched in.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Named {
+    program: OsString,
+    path: Option<OsString>,
+}
+
+impl Named {
+    /// `path` is used only for a plain name.
+    pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> Named {
+        use std::os::unix::ffi::OsStrExt;
+        let plain = !program.as_bytes().contains(&b'/');
+        let path = plain.then(|| path.map_or_else(search_path, OsStr::to_owned));
+        Named { program: program.to_owned(), path }
+    }
+
+    fn template(&self) -> Result<Template> {
+        match &self.path {
+            Some(path) => Template::search(&self.program, path),
+            None => Template::open(&self.program),
+        }
+    }
+}
+
+impl TemplateCache {
+    /// How many templates the process-wide cache holds.
+    pub const DEFAULT_CAPACITY: usize = 64;
+
+    /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two.
+    pub fn new(capacity: usize) -> TemplateCache {
+        TemplateCache { shared: Arc::new(Shared { capacity: capacity.max(1), state: Mutex::default() }) }
+    }
+
+    /// The process-wide cache, which [`Command::new`] uses.
+    pub fn global() -> &'static TemplateCache {
+        static GLOBAL: OnceLock<TemplateCache> = OnceLock::new();
+        GLOBAL.get_or_init(|| TemplateCache::new(Self::DEFAULT_CAPACITY))
+    }
+
+    /// Begins a command whose template comes from this cache.
+    pub fn command<'fd>(&self, program: impl AsRef<OsStr>) -> Command<'fd> {
+        Command::named(program.as_ref(), self.clone())
+    }
+
+    /// The template for a program: an absolute path, or a name searched in `path` (by default this process's PATH).
+    ///
+    /// # Errors
+    /// As [`Template::open`] and [`Template::search`]. Failures are not cached.
+    pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
+        self.find(&Named::new(program.as_ref(), path))
+    }
+
+    pub(crate) fn find(&self, named: &Named) -> Result<Template> {
+        let mut state = self.lock();
+        state.clock += 1;
+        let now = state.clock;
+        if let Some(entry) = state.entries.get_mut(named) {
+            entry.used = now;
+            let template = entry.template.clone();
+            state.stats.hits += 1;
+            return Ok(template);
+        }
+        state.stats.misses += 1;
+        drop(state);
+        self.put(named, named.template()?)
+    }
+
+    /// Makes the template again after it was found stale.
+    pub(crate) fn renew(&self, named: &Named) -> Result<Template> {
+        let mut state = self.lock();
+        state.entries.remove(named);
+        state.stats.renewed += 1;
+        drop(state);
+        self.put(named, named.template()?)
+    }
+
+    fn put(&self, named: &Named, template: Template) -> Result<Template> {
+        let mut state = self.lock();
+        let used = state.clock;
+        if state.entries.len() >= self.shared.capacity && !state.entries.contains_key(named) {
+            let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(named, _)| named.clone());
+            if let Some(oldest) = oldest {
+                state.entries.remove(&oldest);
+                state.stats.evicted += 1;
+            }
+        }
+        state.entries.insert(named.clone(), Entry { template: template.clone(), used });
+        Ok(template)
+    }
+
+    /// Drops all templates; commands under way keep theirs.
+    pub fn clear(&self) {
+        self.lock().entries.clear();
+    }
+
+    /// The counters, and how many templates are held.
+    pub fn stats(&self) -> CacheStats {
+        let state = self.lock();
+        CacheStats { entries: state.entries.len(), ..state.stats }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Default for TemplateCache {
+    fn default() -> TemplateCache {
+        TemplateCache::new(TemplateCache::DEFAULT_CAPACITY)
+    }
+}

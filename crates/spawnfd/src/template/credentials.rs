@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who made a template: it may be used by nobody else.
+
+use spawnfd_sys::call;
+
+/// The calling thread's ids, groups and capabilities.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Credentials {
+    ids: [u32; 6],
+    capabilities: Option<[u64; 3]>,
+    groups: Vec<u32>,
+}
+
+/// Groups compared without allocating; a process in more takes the slower way.
+const FEW: usize = 64;
+
+impl Credentials {
+    /// Those of the calling thread.
+    pub(crate) fn current() -> Credentials {
+        let mut groups = vec![0; 1 << 16];
+        let count = call::groups(&mut groups).unwrap_or(0);
+        groups.truncate(count);
+        groups.shrink_to_fit();
+        Credentials { ids: call::ids(), capabilities: call::capabilities().ok(), groups }
+    }
+
+    /// Whether the calling thread still has them: four system calls that copy a few bytes.
+    pub(crate) fn are_current(&self) -> bool {
+        let mut few = [0; FEW];
+        let same_groups = match call::groups(&mut few) {
+            Ok(count) => few.get(..count) == Some(&self.groups),
+            Err(_) => Credentials::current().groups == self.groups,
+        };
+        same_groups && call::ids() == self.ids && call::capabilities().ok() == self.capabilities
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates: an executable found once, remembered exactly, and checked again at each spawn.
+
+mod cache;
+mod credentials;
+mod recorded;
+mod script;
+mod search;
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use spawnfd_child::{Check, Identity};
+use spawnfd_sys::{Errno, call};
+
+pub use cache::{CacheStats, TemplateCache};
+pub(crate) use cache::Named;
+pub(crate) use recorded::identify;
+pub(crate) use search::search_path;
+
+use crate::command::Command;
+use crate::error::{Error, Result, Stage};
+use credentials::Credentials;
+use recorded::Recorded;
+
+/// One executable, pinned: each spawn from it runs that file, unchanged, or fails as [`Stale`](crate::ErrorKind::Stale).
+///
+/// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's credentials. A
+/// spawn compares them again, in the child, right before exec. It holds one descriptor (two for a script) and keeps nobody
+/// from changing the file: a change is detected, never prevented.
+///
+/// Between the check and the exec of a path template lies a window of one system call in which another file can come to
+/// stand under the path; [`by_descriptor`](Template::by_descriptor) closes it. Cloning a template is cheap.
+///
+/// For a script (`#!`), the interpreter is pinned too. It still opens the script by its path, after the check: there the
+/// promise is weaker.
+#[derive(Clone, Debug)]
+pub struct Template {
+    inner: Arc<Inner>,
+    by_descriptor: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// What argv[0] is by default: the name as the caller gave it.
+    name: OsString,
+    /// Earlier places of a PATH search, which must stay empty.
+    absent: Vec<CString>,
+    /// The executable, then the interpreters if it is a script.
+    files: Vec<Recorded>,
+    /// Made from a descriptor: there is no path to execute.
+    anonymous: bool,
+    creator: Credentials,
+}
+
+impl Template {
+    /// Records the executable at an absolute path.
+    ///
+    /// # Errors
+    /// EINVAL: the path is relative, or holds a NUL, or a script names its interpreter by a relative path. ENOENT, ENOTDIR,
+    /// ELOOP, EACCES: as execve(2). ENOEXEC: a script without an interpreter.
+    ///
+    /// # Examples
+    /// ```
+    /// let sh = spawnfd::Template::open("/bin/sh")?;
+    /// let output = sh.command().args(["-c", "echo $((6 * 7))"]).run()?;
+    /// assert_eq!(output.stdout, b"42\n");
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Template> {
+        let path = path.as_ref();
+        let printed = format!("template({path:?})");
+        if !path.is_absolute() {
+            return Err(Error::invalid(format!("{printed}: path must be absolute")));
+        }
+        let path_c = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::invalid(printed))?;
+        Template::record(path.as_os_str().to_owned(), Vec::new(), path_c)
+    }
+
+    /// Searches `name` in the directories of `path` (as in `PATH`), and records what it finds.
+    ///
+    /// The template is stale as soon as an earlier directory has an executable of that name. Entries that are empty or relative
+    /// are passed over: what they mean depends on the working directory. An absolute `name` is opened as by [`Template::open`].
+    ///
+    /// # Errors
+    /// ENOENT: no directory has it. EACCES: found, but not executable by the caller. EINVAL: an empty name, one with a NUL,
+    /// or a relative path.
+    pub fn search(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Template> {
+        let name = name.as_ref();
+        if name.as_bytes().contains(&b'/') {
+            return Template::open(name);
+        }
+        let found = search::search(name, path.as_ref())?;
+        Template::record(name.to_owned(), found.earlier, found.path)
+    }
+
+    /// Records the executable an open descriptor refers to (O_PATH is enough); a duplicate is kept.
+    ///
+    /// Spawns execute it by execveat(2): `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name a number.
+    ///
+    /// # Errors
+    /// EACCES: no regular file, or not executable. EINVAL: a script, which its interpreter could not open. EBADF, EMFILE.
+    pub fn from_descriptor(file: impl AsFd) -> Result<Template> {
+        let printed = |errno| Error::new(Stage::Template, errno, "template(fd)");
+        let copy = file.as_fd().try_clone_to_owned().map_err(|e| printed(from_io(&e)))?;
+        let recorded = Recorded::of(CString::default(), copy)?;
+        may_execute(&recorded)?;
+        if read_script(&recorded)?.is_some() {
+            return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
+        }
+        let name = OsString::from("");
+        Ok(Template::of(Inner { name, absent: Vec::new(), files: vec![recorded], anonymous: true, creator: Credentials::current() }))
+    }
+
+    fn record(name: OsString, absent: Vec<CString>, path: CString) -> Result<Template> {
+        let mut files = vec![Recorded::open(&path)?];
+        loop {
+            let last = &files[files.len() - 1];
+            may_execute(last)?;
+            let Some(line) = read_script(last)? else { break };
+            if files.len() > script::NESTING {
+                return Err(Error::new(Stage::Template, Errno::ELOOP, format!("template({path:?})")));
+            }
+            if !Path::new(line.interpreter()).is_absolute() {
+                return Err(Error::new(
+                    Stage::Template,
+                    Errno::EINVAL,
+                    format!("template({path:?}): interpreter {:?} must be absolute", line.interpreter),
+                ));
+            }
+            files.push(Recorded::open(&line.interpreter)?);
+        }
+        Ok(Template::of(Inner { name, absent, files, anonymous: false, creator: Credentials::current() }))
+    }
+
+    fn of(inner: Inner) -> Template {
+        Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
+    }
+
+    /// The same template, executed strictly by descriptor: exactly the recorded file runs, whatever its path names meanwhile.
+    ///
+    /// `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name a number.
+    ///
+    /// # Errors
+    /// EINVAL: a script, which its interpreter could not open.
+    pub fn by_descriptor(&self) -> Result<Template> {
+        if self.is_script() {
+            return Err(Error::invalid(format!("by_descriptor({:?}): a script needs its path", self.inner.name)));
+        }
+        Ok(Template { by_descriptor: true, ..self.clone() })
+    }
+
+    /// Begins a command that runs this template; argv\[0\] is the name the template was made with.
+    pub fn command<'fd>(&self) -> Command<'fd> {
+        Command::from_template(self.clone())
+    }
+
+    /// Compares the executable and the caller's credentials with what was recorded, as each spawn does.
+    ///
+    /// # Errors
+    /// ESTALE: another file, or a changed one. EACCES: the calling thread's credentials differ from the creator's.
+    pub fn revalidate(&self) -> Result<()> {
+        self.settle()?;
+        for (place, check) in self.checks(0).iter().enumerate() {
+            let outcome = match *check {
+                Check::Absent { path } if spawnfd_child::is_candidate(path) => Err(Errno::ESTALE),
+                Check::Absent { .. } => Ok(()),
+                Check::Same { path, identity } => same(Identity::of(spawnfd_sys::abi::AT_FDCWD, path), identity),
+                Check::SameSource { identity, .. } => same(identify(&self.inner.files[0].file), identity),
+            };
+            outcome.map_err(|errno| self.check_failed(place, errno))?;
+        }
+        Ok(())
+    }
+
+    /// The absolute path; `None` for a template made from a descriptor.
+    pub fn path(&self) -> Option<&Path> {
+        let path = &self.inner.files[0].path;
+        (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.as_bytes())))
+    }
+
+    /// The name it was made with.
+    pub fn name(&self) -> &OsStr {
+        &self.inner.name
+    }
+
+    /// The recorded identity.
+    pub fn identity(&self) -> &Identity {
+        &self.inner.files[0].identity
+    }
+
+    /// The pinned file, opened with O_PATH.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inner.files[0].file.as_fd()
+    }
+
+    /// Whether the executable is a `#!` script.
+    pub fn is_script(&self) -> bool {
+        self.inner.files.len() > 1
+    }
+
+    /// The interpreters of a script, outermost last; empty for a binary.
+    pub fn interpreters(&self) -> impl Iterator<Item = &Path> {
+        self.inner.files[1..].iter().map(|file| Path::new(OsStr::from_bytes(file.path.as_bytes())))
+    }
+
+    pub(crate) fn executed_by_descriptor(&self) -> bool {
+        self.by_descriptor
+    }
+
+    pub(crate) fn path_c(&self) -> &CStr {
+        &self.inner.files[0].path
+    }
+
+    /// What must be checked in the caller: credentials, and contents while timestamps cannot tell.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if !self.inner.creator.are_current() {
+            let call = format!("template({:?}): credentials are not the creator's", self.inner.name);
+            return Err(Error::new(Stage::Credentials, Errno::EACCES, call));
+        }
+        self.inner.files.iter().try_for_each(Recorded::settle)
+    }
+
+    /// What must be checked in the child; `source` is the descriptor's place among the plan's sources.
+    pub(crate) fn checks(&self, source: usize) -> Vec<Check<'_>> {
+        let absent = self.inner.absent.iter().map(|path| Check::Absent { path });
+        let files = self.inner.files.iter().map(|file| {
+            if self.inner.anonymous {
+                Check::SameSource { source, identity: &file.identity }
+            } else {
+                Check::Same { path: &file.path, identity: &file.identity }
+            }
+        });
+        absent.chain(files).collect()
+    }
+
+    /// The error for a check that failed, named by its place among [`checks`](Self::checks).
+    pub(crate) fn check_failed(&self, place: usize, errno: Errno) -> Error {
+        let absent = &self.inner.absent;
+        let call = match absent.get(place) {
+            Some(path) => format!("search({:?}): {path:?} now comes first", self.inner.name),
+            None => match self.inner.files.get(place - absent.len()) {
+                Some(file) => format!("revalidate({:?})", file.path),
+                None => format!("revalidate({:?})", self.inner.name),
+            },
+        };
+        Error::new(Stage::Revalidate, errno, call)
+    }
+}
+
+fn same(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::result::Result<(), Errno> {
+    match now {
+        Ok(now) if now == *recorded => Ok(()),
+        Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Errno::ESTALE),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// What execve would ask of the file: regular, and executable by the caller.
+fn may_execute(file: &Recorded) -> Result<()> {
+    let refused = |errno| Err(Error::new(Stage::Template, errno, format!("execve({:?})", file.path)));
+    if !file.identity.is_regular() {
+        return refused(Errno::EACCES);
+    }
+    if file.path.is_empty() {
+        return if file.identity.mode & 0o111 == 0 { refused(Errno::EACCES) } else { Ok(()) };
+    }
+    call::may_execute(&file.path).map(drop).or_else(refused)
+}
+
+/// The `#!` line of a file; `None` also for one that cannot be read, which no interpreter could read either.
+fn read_script(file: &Recorded) -> Result<Option<script::Line>> {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    let mut head = Vec::with_capacity(script::HEAD);
+    let path = format!("/proc/self/fd/{}", file.file.as_raw_fd());
+    let Ok(opened) = std::fs::File::open(path) else { return Ok(None) };
+    let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));
+    opened.take(script::HEAD as u64).read_to_end(&mut head).map_err(|e| failed(from_io(&e)))?;
+    script::parse(&head).map_err(failed)
+}
+
+pub(crate) fn from_io(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One recorded file, and the doubt about one that changed too recently to tell.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::time::{ClockId, clock_gettime};
+use sha2::{Digest, Sha256};
+use spawnfd_child::Identity;
+use spawnfd_sys::Errno;
+
+use crate::error::{Error, Result, Stage, errno};
+
+/// A file as it was when a template recorded it.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) path: CString,
+    pub(crate) identity: Identity,
+    /// Keeps the inode, so that its number cannot come to mean another file.
+    pub(crate) file: OwnedFd,
+    doubt: Doubt,
+}
+
+/// A file that had changed so shortly before its recording that another change could have left the same timestamps.
+///
+/// Git calls such an index entry racily clean and compares contents; so is done here, until the clock has moved on.
+#[derive(Debug, Default)]
+struct Doubt {
+    open: AtomicBool,
+    digest: Mutex<Option<[u8; 32]>>,
+}
+
+impl Recorded {
+    /// Opens and records what `path` names. Follows symbolic links, as exec does.
+    pub(crate) fn open(path: &CStr) -> Result<Recorded> {
+        let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
+        let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
+        Recorded::of(path.to_owned(), file)
+    }
+
+    /// Records an open file. `path` may be empty.
+    pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
+        let identity = identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
+        let recorded = Recorded { path, identity, file, doubt: Doubt::default() };
+        if recorded.is_recent() {
+            match recorded.digest() {
+                Ok(digest) => {
+                    *recorded.doubt.digest.lock().unwrap_or_else(|e| e.into_inner()) = Some(digest);
+                    recorded.doubt.open.store(true, Ordering::Release);
+                    // What was read may be newer than what was recorded before.
+                    let now = identify(&recorded.file);
+                    if now != Ok(recorded.identity) {
+                        return Err(Error::new(Stage::Template, Errno::ESTALE, format!("statx({:?})", recorded.path)));
+                    }
+                }
+                // Executable but not readable: wait until timestamps can tell.
+                Err(_) => std::thread::sleep(recorded.granularity()),
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// Whether contents still equal the recorded ones, for the short time in which timestamps cannot tell.
+    ///
+    /// Whether timestamps do is checked in the child.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if !self.doubt.open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let over = !self.is_recent();
+        let recorded = *self.doubt.digest.lock().unwrap_or_else(|e| e.into_inner());
+        let stale = || Error::new(Stage::Revalidate, Errno::ESTALE, format!("compare({:?})", self.path));
+        if self.digest().map_err(|_| stale())? != recorded.unwrap_or_default() {
+            return Err(stale());
+        }
+        if over {
+            self.doubt.open.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether the file changed within its timestamps' granularity of now.
+    fn is_recent(&self) -> bool {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let changed = self.identity.ctime.max(self.identity.mtime);
+        let age = (now.tv_sec - changed.0) * 1_000_000_000 + (now.tv_nsec - i64::from(changed.1));
+        age < self.granularity().as_nanos() as i64
+    }
+
+    /// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz), or, where
+    /// no fraction of a second is stored, the two seconds of FAT.
+    fn granularity(&self) -> Duration {
+        if self.identity.ctime.1 == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
+    }
+
+    fn digest(&self) -> std::io::Result<[u8; 32]> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let mut file = std::fs::File::open(path)?;
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match std::io::Read::read(&mut file, &mut buffer)? {
+                0 => return Ok(hash.finalize().into()),
+                length => hash.update(&buffer[..length]),
+            }
+        }
+    }
+}
+
+pub(crate) fn identify(file: &impl AsFd) -> std::result::Result<Identity, Errno> {
+    Identity::of(file.as_fd().as_raw_fd(), c"")
+}

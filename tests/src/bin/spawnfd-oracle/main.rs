@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Prints all that this process can learn of itself, as one JSON object.
+//!
+//! Without std's runtime, which before `main` ignores SIGPIPE, opens /dev/null on closed standard descriptors and
+//! installs a signal stack with handlers: it would show its own state instead of the inherited one.
+
+#![no_main]
+
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+
+use libc::{c_char, c_int};
+use spawnfd_tests::State;
+
+const USAGE: &str = "usage: spawnfd-oracle [--fields NAME,NAME...] [--to FD] [ARGUMENT...]
+prints the state of its own process as JSON; further arguments only show up in argv
+";
+
+#[derive(Debug, Default)]
+struct Options {
+    fields: Option<Vec<String>>,
+    to: c_int,
+    help: bool,
+}
+
+/// # Safety
+/// Called by libc, once, with what the kernel put on the stack.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn main(
+    _argc: c_int,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    // SAFETY: the arguments of main are what `of_main` asks for.
+    let state = unsafe { State::of_main(argv, envp) };
+    match options(&state.argv).and_then(|options| answer(&state, &options)) {
+        Ok(()) => 0,
+        Err(message) => {
+            print(2, &format!("spawnfd-oracle: {message}\n")).ok();
+            2
+        }
+    }
+}
+
+fn answer(state: &State, options: &Options) -> Result<(), String> {
+    if options.help {
+        return print(options.to, USAGE);
+    }
+    let unknown = |name| {
+        format!(
+            "no field {name:?}; there are: {}",
+            state.field_names().join(", ")
+        )
+    };
+    print(
+        options.to,
+        &state.to_json(options.fields.as_deref()).map_err(unknown)?,
+    )
+}
+
+/// Unknown words are left alone: tests pass arguments of any kind to see them come through.
+fn options(argv: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        to: 1,
+        ..Options::default()
+    };
+    let mut words = argv.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--fields" => {
+                let names = words.next().ok_or("--fields needs a list of names")?;
+                options.fields = Some(names.split(',').map(str::to_owned).collect());
+            }
+            "--to" => {
+                let fd = words
+                    .next()
+                    .and_then(|fd| fd.parse().ok())
+                    .filter(|fd| *fd >= 0);
+                options.to = fd.ok_or("--to needs the number of a descriptor")?;
+            }
+            "--help" => options.help = true,
+            _ => break,
+        }
+    }
+    Ok(options)
+}
+
+/// Writes to a descriptor that was inherited, and leaves it open.
+fn print(fd: c_int, text: &str) -> Result<(), String> {
+    // SAFETY: not negative; only written to, and never closed here. If it is closed already the write answers EBADF.
+    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+    file.write_all(text.as_bytes())
+        .map_err(|error| format!("cannot write to descriptor {fd}: {error}"))
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Confinement of the calling thread: Docker's default, or single system calls refused.
+//!
+//! All of it belongs to the calling thread and to what it starts afterwards, and nothing of it can be undone: in a test,
+//! use a thread made for it, or [`crate::isolated()`]. The program `spawnfd-confine` does the same before an exec.
+
+mod filter;
+
+use syscalls::{Errno, Sysno, syscall};
+
+use crate::caps::{self, Caps};
+
+/// What Docker leaves root in a container.
+const DOCKER_CAPS: [&str; 14] = [
+    "chown",
+    "dac_override",
+    "fowner",
+    "fsetid",
+    "kill",
+    "setgid",
+    "setuid",
+    "setpcap",
+    "net_bind_service",
+    "net_raw",
+    "sys_chroot",
+    "mknod",
+    "audit_write",
+    "setfcap",
+];
+
+/// Why a confinement could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not a system call of this architecture.
+    #[error("no system call {0:?} on this architecture")]
+    UnknownSyscall(String),
+    /// Not the name or number of an errno.
+    #[error("no errno {0:?}")]
+    UnknownErrno(String),
+    /// seccompiler does not know this architecture.
+    #[error("no seccomp filter for this architecture")]
+    Architecture,
+    /// The filter could not be compiled.
+    #[error("seccomp filter: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+    /// The kernel refused a step.
+    #[error("{step}: {errno}")]
+    System {
+        /// The system call.
+        step: &'static str,
+        /// Its errno.
+        errno: Errno,
+    },
+}
+
+/// Answers as Docker's default seccomp profile does in a container without added capabilities, and drops the
+/// capabilities that Docker drops, for the calling thread.
+///
+/// # Errors
+/// If the kernel refuses a step; the thread is then in between.
+pub fn docker() -> Result<(), Error> {
+    Confinement::default().docker().apply()
+}
+
+/// Makes these system calls fail with these errnos, for the calling thread.
+///
+/// # Errors
+/// [`Error::UnknownSyscall`]; or the kernel's refusal.
+pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
+    let mut confinement = Confinement::default();
+    for (name, errno) in calls {
+        confinement = confinement.deny(name, Errno::new(*errno))?;
+    }
+    confinement.apply()
+}
+
+/// The number of an errno by name ("EPERM") or number ("1").
+///
+/// # Errors
+/// [`Error::UnknownErrno`]
+pub fn errno(text: &str) -> Result<Errno, Error> {
+    let known = || {
+        (1..4096)
+            .map(Errno::new)
+            .take_while(|errno| errno.into_raw() < 134)
+    };
+    let by_number = || {
+        text.parse()
+            .ok()
+            .filter(|number| (1..4096).contains(number))
+            .map(Errno::new)
+    };
+    let by_name = known().find(|errno| errno.name() == Some(text));
+    by_name
+        .or_else(by_number)
+        .ok_or_else(|| Error::UnknownErrno(text.to_owned()))
+}
+
+/// What is to be set up, all at once.
+#[derive(Clone, Debug, Default)]
+pub struct Confinement {
+    docker: bool,
+    refusals: filter::Refusals,
+    user: Option<(u32, u32)>,
+    no_new_privs: bool,
+    nofile: Option<u64>,
+}
+
+impl Confinement {
+    /// Docker's default profile and capabilities.
+    #[must_use]
+    pub fn docker(mut self) -> Self {
+        self.docker = true;
+        self
+    }
+
+    /// Refuses one system call by name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSyscall`]
+    pub fn deny(mut self, name: &str, errno: Errno) -> Result<Self, Error> {
+        let call = name
+            .parse()
+            .map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
+        self.refusals.push((call, errno));
+        Ok(self)
+    }
+
+    /// Becomes this user and group, all four ids, without further groups.
+    #[must_use]
+    pub fn user(mut self, uid: u32, gid: u32) -> Self {
+        self.user = Some((uid, gid));
+        self
+    }
+
+    /// Sets no_new_privs.
+    #[must_use]
+    pub fn no_new_privs(mut self) -> Self {
+        self.no_new_privs = true;
+        self
+    }
+
+    /// Sets both limits of open descriptors (of the process, unlike the rest).
+    #[must_use]
+    pub fn nofile(mut self, limit: u64) -> Self {
+        self.nofile = Some(limit);
+        self
+    }
+
+    /// Confines the calling thread.
+    ///
+    /// The filter comes as late as it can, so that what is refused does not hinder the steps before; only the last
+    /// capabilities go after it, for CAP_SYS_ADMIN is what lets it in without no_new_privs. So `deny("capset", …)`
+    /// together with dropped capabilities is an error.
+    ///
+    /// # Errors
+    /// If the kernel refuses a step; the thread is then in between.
+    pub fn apply(&self) -> Result<(), Error> {
+        // Compiled first: an error here leaves the thread as it was.
+        let filtered = self.docker || !self.refusals.is_empty();
+        let program = if filtered {
+            Some(filter::program(&self.refusals, self.docker)?)
+        } else {
+            None
+        };
+        if let Some(limit) = self.nofile {
+            limit_nofile(limit)?;
+        }
+        if self.no_new_privs {
+            no_new_privs()?;
+        }
+        let before = Caps::get().map_err(at("capget"))?;
+        let after = self.capabilities_after(before);
+        if after != before {
+            drop_from_bounding()?;
+            prctl(
+                "PR_CAP_AMBIENT_CLEAR_ALL",
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_CLEAR_ALL as usize,
+            )?;
+        }
+        if let Some((uid, gid)) = self.user {
+            become_user(uid, gid, before)?;
+        }
+        if let Some(program) = program {
+            filter::install(&program)?;
+        }
+        if Caps::get().map_err(at("capget"))? != after {
+            after.set().map_err(at("capset"))?;
+        }
+        Ok(())
+    }
+
+    fn capabilities_after(&self, before: Caps) -> Caps {
+        let keep = match self.user {
+            Some((uid, _)) if uid != 0 => 0,
+            _ if self.docker => caps::set_of(&DOCKER_CAPS),
+            _ => return before,
+        };
+        // Docker's inheritable set is empty since CVE-2022-24769.
+        Caps {
+            permitted: before.permitted & keep,
+            effective: before.effective & keep,
+            inheritable: 0,
+        }
+    }
+}
+
+fn at(step: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::System { step, errno }
+}
+
+fn prctl(step: &'static str, option: i32, argument: usize) -> Result<(), Error> {
+    // SAFETY: the callers' options take integers.
+    unsafe { syscall!(Sysno::prctl, option, argument, 0, 0, 0) }
+        .map(drop)
+        .map_err(at(step))
+}
+
+fn no_new_privs() -> Result<(), Error> {
+    prctl("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+fn limit_nofile(limit: u64) -> Result<(), Error> {
+    let pair = [limit, limit];
+    // SAFETY: reads two 64-bit words and stores nothing.
+    unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, pair.as_ptr(), 0) }
+        .map(drop)
+        .map_err(at("prlimit64"))
+}
+
+/// Leaves Docker's set, as far as the thread may: without CAP_SETPCAP, an unprivileged user's, it has nothing to gain
+/// from what stays.
+fn drop_from_bounding() -> Result<(), Error> {
+    let keep = caps::set_of(&DOCKER_CAPS);
+    let excess = caps::bounding().map_err(at("PR_CAPBSET_READ"))? & !keep;
+    for capability in (0..64).filter(|bit| excess >> bit & 1 == 1) {
+        match prctl("PR_CAPBSET_DROP", libc::PR_CAPBSET_DROP, capability) {
+            Err(Error::System {
+                errno: Errno::EPERM,
+                ..
+            }) => return Ok(()),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// All ids, by raw calls that reach this thread only; capabilities stay permitted and effective until the filter is in.
+fn become_user(uid: u32, gid: u32, caps: Caps) -> Result<(), Error> {
+    prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, 1)?;
+    // SAFETY: integers, and no groups to read.
+    unsafe {
+        syscall!(Sysno::setgroups, 0, 0).map_err(at("setgroups"))?;
+        syscall!(Sysno::setresgid, gid, gid, gid).map_err(at("setresgid"))?;
+        syscall!(Sysno::setresuid, uid, uid, uid).map_err(at("setresuid"))?;
+    }
+    prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, 0)?;
+    Caps {
+        inheritable: 0,
+        ..caps
+    }
+    .set()
+    .map_err(at("capset"))
+}

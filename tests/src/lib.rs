@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the cross-launcher tests stand on: the state oracle, confinement, leak snapshots, isolation, deadlines.
+//!
+//! - [`State`]: all that a process can learn of itself, in this process or from the program `spawnfd-oracle`.
+//! - [`confine`]: seccomp and capabilities as in a Docker container, or single system calls refused.
+//! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
+//! - [`isolated()`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
+//! - [`skip`], [`require_root`], [`has_syscall`]: a test that cannot run here says so.
+
+mod caps;
+pub mod confine;
+mod deadline;
+mod isolated;
+pub mod leaks;
+mod raw;
+mod scratch;
+mod skips;
+mod state;
+
+pub use deadline::deadline;
+pub use isolated::{isolated, isolated_within};
+pub use scratch::{copy_of_program, program, scratch};
+pub use skips::{has_syscall, require_root, require_syscall, skip};
+pub use state::{Action, Answer, Child, Fd, Limit, Place, Refusal, Scheduler, State, Timer, Uids};
+pub use syscalls::{Errno, Sysno};

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests that cannot run here say so, and can be listed at the end of a run.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use syscalls::{Errno, Sysno, syscall};
+
+use crate::raw;
+
+/// File that gathers the lines of [`skip`].
+const SKIPS: &str = "SPAWNFD_SKIPS";
+
+/// Says that the running test is skipped, and why: a line `SKIP <test> <reason>` to stderr and, if set, to the file
+/// named by the environment variable SPAWNFD_SKIPS. The test then has to return.
+pub fn skip(reason: &str) {
+    let line = format!(
+        "SKIP {} {}\n",
+        crate::isolated::test_name(),
+        reason.replace('\n', " ")
+    );
+    // Not by eprint!, which libtest captures.
+    std::io::stderr().write_all(line.as_bytes()).ok();
+    if let Some(path) = std::env::var_os(SKIPS).filter(|path| !path.is_empty()) {
+        // One write in append mode: lines of tests at the same time do not mix.
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", path.display()));
+    }
+}
+
+/// Whether the calling thread is root; if not, the test is skipped: `if !require_root() { return }`.
+#[must_use]
+pub fn require_root() -> bool {
+    let root = raw::geteuid() == Ok(0);
+    if !root {
+        skip("needs root");
+    }
+    root
+}
+
+/// Whether the calling thread can use a system call; if not, the test is skipped.
+///
+/// # Panics
+/// As [`has_syscall`].
+#[must_use]
+pub fn require_syscall(name: &str) -> bool {
+    let has = has_syscall(name);
+    if !has {
+        skip(&format!("needs {name}, which is absent or denied here"));
+    }
+    has
+}
+
+/// Whether a system call is there and allowed, asked by a call that does nothing.
+///
+/// # Panics
+/// If no such harmless call is known for it.
+pub fn has_syscall(name: &str) -> bool {
+    const BAD: usize = usize::MAX;
+    // Arguments with which the call fails early, or has no effect. Sizes of 0 and bad descriptors come first in line.
+    let (call, arguments): (Sysno, [usize; 5]) = match name {
+        "clone3" => (Sysno::clone3, [0, 0, 0, 0, 0]),
+        "close_range" => (Sysno::close_range, [1, 0, 0, 0, 0]),
+        "execveat" => (Sysno::execveat, [BAD, 0, 0, 0, BAD]),
+        "faccessat2" => (Sysno::faccessat2, [BAD, 0, 0, BAD, 0]),
+        "io_uring_setup" => (Sysno::io_uring_setup, [0, 0, 0, 0, 0]),
+        "kcmp" => (Sysno::kcmp, [0, 0, BAD, 0, 0]),
+        "landlock_create_ruleset" => (Sysno::landlock_create_ruleset, [0, 0, 1, 0, 0]),
+        "memfd_create" => (Sysno::memfd_create, [0, BAD, 0, 0, 0]),
+        "openat2" => (Sysno::openat2, [BAD, 0, 0, 0, 0]),
+        "pidfd_getfd" => (Sysno::pidfd_getfd, [BAD, 0, 0, 0, 0]),
+        "pidfd_open" => (Sysno::pidfd_open, [0, BAD, 0, 0, 0]),
+        "pidfd_send_signal" => (Sysno::pidfd_send_signal, [BAD, 0, 0, BAD, 0]),
+        "seccomp" => (Sysno::seccomp, [BAD, 0, 0, 0, 0]),
+        "setns" => (Sysno::setns, [BAD, 0, 0, 0, 0]),
+        "unshare" => (Sysno::unshare, [0, 0, 0, 0, 0]),
+        _ => panic!("no harmless call of {name} is known; add one to has_syscall"),
+    };
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: no argument is a valid pointer, and each call ends without effect (see the table).
+    let answer = unsafe { syscall!(call, a, b, c, d, e) };
+    // EOPNOTSUPP: Landlock is built in but switched off.
+    !matches!(
+        answer,
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP)
+    )
+}

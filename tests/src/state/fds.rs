@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open descriptors of the calling thread's table.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use syscalls::Errno;
+
+use super::answer::Answer;
+use super::proc;
+use crate::raw;
+
+/// One open descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fd {
+    /// Where /proc says it leads.
+    pub target: Answer<String>,
+    /// regular, directory, char, block, fifo, socket, symlink, or anonymous.
+    pub kind: String,
+    /// st_dev.
+    pub device: u64,
+    /// st_ino.
+    pub inode: u64,
+    /// F_GETFL, in the names of open(2); O_LARGEFILE left out.
+    pub flags: String,
+    /// FD_CLOEXEC.
+    pub cloexec: bool,
+    /// File offset of a regular file.
+    pub offset: Option<u64>,
+}
+
+/// Every descriptor but the one that the reading itself used.
+///
+/// Where /proc cannot be read (a chroot), the first 4,096 numbers are tried.
+pub(crate) fn open_fds() -> BTreeMap<i32, Fd> {
+    // The directory is closed again before any number is looked at, so its own is not open then.
+    let numbers: Vec<i32> = match proc::names("fd") {
+        Answer::Known(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
+        Answer::Refused(_) => (0..4096).collect(),
+    };
+    numbers
+        .into_iter()
+        .filter_map(|fd| Some((fd, look_at(fd).ok()?)))
+        .collect()
+}
+
+fn look_at(fd: i32) -> Result<Fd, Errno> {
+    let cloexec = raw::fcntl_get(fd, libc::F_GETFD)? & libc::FD_CLOEXEC != 0;
+    let flags = raw::fcntl_get(fd, libc::F_GETFL)?;
+    let file = raw::fstat(fd)?;
+    let regular = file.mode & libc::S_IFMT == libc::S_IFREG;
+    Ok(Fd {
+        target: proc::link(&format!("fd/{fd}")),
+        kind: kind(file.mode).to_owned(),
+        device: file.device,
+        inode: file.inode,
+        flags: flag_names(flags),
+        cloexec,
+        offset: if regular {
+            raw::offset_of(fd).ok()
+        } else {
+            None
+        },
+    })
+}
+
+fn kind(mode: u32) -> &'static str {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => "regular",
+        libc::S_IFDIR => "directory",
+        libc::S_IFCHR => "char",
+        libc::S_IFBLK => "block",
+        libc::S_IFIFO => "fifo",
+        libc::S_IFSOCK => "socket",
+        libc::S_IFLNK => "symlink",
+        _ => "anonymous",
+    }
+}
+
+fn flag_names(flags: i32) -> String {
+    /// What the kernel stores for O_LARGEFILE, set on every open by a 64-bit program and not by the kernel's own.
+    const LARGEFILE: i32 = if cfg!(target_arch = "aarch64") {
+        0o400_000
+    } else {
+        0o100_000
+    };
+    // O_SYNC contains O_DSYNC and O_TMPFILE contains O_DIRECTORY: the larger stand first.
+    const NAMES: [(i32, &str); 12] = [
+        (libc::O_APPEND, "O_APPEND"),
+        (libc::O_NONBLOCK, "O_NONBLOCK"),
+        (libc::O_SYNC, "O_SYNC"),
+        (libc::O_DSYNC, "O_DSYNC"),
+        (libc::O_ASYNC, "O_ASYNC"),
+        (libc::O_DIRECT, "O_DIRECT"),
+        (libc::O_TMPFILE, "O_TMPFILE"),
+        (libc::O_DIRECTORY, "O_DIRECTORY"),
+        (libc::O_NOFOLLOW, "O_NOFOLLOW"),
+        (libc::O_NOATIME, "O_NOATIME"),
+        (libc::O_PATH, "O_PATH"),
+        (libc::O_CLOEXEC, "O_CLOEXEC"),
+    ];
+    let mut left = flags & !LARGEFILE & !libc::O_ACCMODE;
+    let mut names = vec![match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => "O_RDONLY".to_owned(),
+        libc::O_WRONLY => "O_WRONLY".to_owned(),
+        libc::O_RDWR => "O_RDWR".to_owned(),
+        mode => format!("{mode:#x}"),
+    }];
+    for (bits, name) in NAMES {
+        if left & bits == bits {
+            names.push(name.to_owned());
+            left &= !bits;
+        }
+    }
+    if left != 0 {
+        names.push(format!("{left:#x}"));
+    }
+    names.join("|")
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the program was given at its start, where it stands, and what hangs on it: arguments, places, threads, children.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+use syscalls::{Sysno, syscall};
+
+use super::answer::{Answer, text};
+use super::proc;
+use crate::raw;
+
+/// A directory by name and identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// As the kernel names it.
+    pub path: Answer<String>,
+    /// st_dev.
+    pub device: Answer<u64>,
+    /// st_ino.
+    pub inode: Answer<u64>,
+}
+
+/// A child that has not been waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Child {
+    /// Its pid.
+    pub pid: i32,
+    /// Whether it has ended.
+    pub zombie: bool,
+}
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+    static program_invocation_name: *const libc::c_char;
+}
+
+/// libc's `environ`, entries without `=` and repeated names included (std's view leaves the former out).
+///
+/// Only while no other thread changes the environment, which is `unsafe` in Rust for that reason.
+pub(super) fn environment() -> Vec<String> {
+    // SAFETY: libc keeps `environ` null or a null-terminated array of C strings; nobody changes it meanwhile (above).
+    unsafe { c_strings(environ) }
+}
+
+/// # Safety
+/// `list` is null, or a null-terminated array of C strings.
+pub(super) unsafe fn c_strings(list: *const *const libc::c_char) -> Vec<String> {
+    if list.is_null() {
+        return Vec::new();
+    }
+    let mut strings = Vec::new();
+    // SAFETY: the walk ends at the null pointer that ends the array; each pointer before it is a C string.
+    unsafe {
+        let mut at = list;
+        while !(*at).is_null() {
+            strings.push(text(CStr::from_ptr(*at).to_bytes()));
+            at = at.add(1);
+        }
+    }
+    strings
+}
+
+/// What libc's error(3) and BSD's err(3) print before a message.
+pub(super) fn invocation_name() -> String {
+    // SAFETY: glibc sets it before any constructor runs and never to anything but a C string.
+    let name = unsafe { program_invocation_name };
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: as above, and not null.
+    text(unsafe { CStr::from_ptr(name) }.to_bytes())
+}
+
+/// LANG, LANGUAGE and LC_*.
+pub(super) fn locale(environment: &[String]) -> BTreeMap<String, String> {
+    let pairs = environment.iter().filter_map(|entry| entry.split_once('='));
+    let ours = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
+    pairs
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// AT_EXECFN.
+pub(super) fn at_execfn() -> Option<String> {
+    // SAFETY: getauxval reads a list fixed at exec.
+    let address = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    if address == 0 {
+        return None;
+    }
+    // SAFETY: the kernel put the address of a C string there, on the initial stack.
+    Some(text(
+        unsafe { CStr::from_ptr(address as *const libc::c_char) }.to_bytes(),
+    ))
+}
+
+/// Another entry of the auxiliary vector; 0 where absent.
+pub(super) fn auxv(entry: libc::c_ulong) -> u64 {
+    // SAFETY: getauxval reads a list fixed at exec.
+    unsafe { libc::getauxval(entry) }
+}
+
+pub(super) fn cwd() -> Place {
+    let mut buffer = vec![0_u8; 4096];
+    // SAFETY: the kernel stores at most the size of the buffer, the NUL included.
+    let path = unsafe { syscall!(Sysno::getcwd, buffer.as_mut_ptr(), buffer.len()) };
+    let path = path.map(|stored| text(&buffer[..stored.saturating_sub(1)]));
+    place(path.into(), ".")
+}
+
+pub(super) fn root() -> Place {
+    place(proc::link("root"), "/")
+}
+
+fn place(path: Answer<String>, at: &str) -> Place {
+    Place {
+        path,
+        device: fs::metadata(at).map(|meta| meta.dev()).into(),
+        inode: fs::metadata(at).map(|meta| meta.ino()).into(),
+    }
+}
+
+/// `umask` from `status`, in octal; without /proc by setting it and setting it back, which other threads could see.
+pub(super) fn umask(status: &proc::Status) -> String {
+    if let Answer::Known(Some(umask)) = status.get("Umask") {
+        return umask;
+    }
+    // SAFETY: umask(2) cannot fail and takes an integer.
+    let mask = unsafe { libc::umask(0o077) };
+    // SAFETY: as above.
+    unsafe { libc::umask(mask) };
+    format!("{mask:04o}")
+}
+
+/// Ids of the threads of this process.
+pub(crate) fn threads() -> Answer<Vec<i32>> {
+    let entries = fs::read_dir("/proc/self/task");
+    let ids = entries.map(|all| {
+        all.flatten()
+            .filter_map(|e| e.file_name().to_str()?.parse().ok())
+            .collect()
+    });
+    Answer::from(ids).map(|mut ids: Vec<i32>| {
+        ids.sort_unstable();
+        ids
+    })
+}
+
+/// Children of all threads of this process, those that ended and were not waited for included.
+pub(crate) fn children() -> Answer<Vec<Child>> {
+    let Answer::Known(threads) = threads() else {
+        return threads().map(|_| Vec::new());
+    };
+    let mut children = Vec::new();
+    for thread in threads {
+        // A thread may end at any time: one that did has handed its children to another.
+        let Ok(list) = fs::read_to_string(format!("/proc/self/task/{thread}/children")) else {
+            continue;
+        };
+        children.extend(
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .map(|pid| Child {
+                    pid,
+                    zombie: is_zombie(pid),
+                }),
+        );
+    }
+    children.sort_unstable();
+    children.dedup();
+    Answer::Known(children)
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .iter()
+        .rposition(|byte| *byte == b')')
+        .and_then(|end| stat.get(end + 2).copied());
+    matches!(state, Some(b'Z' | b'X'))
+}
+
+/// Whether the thread has a robust futex list, which libc sets at its start and a bare clone does not.
+pub(super) fn robust_list() -> Answer<bool> {
+    let mut head: usize = 0;
+    let mut size: usize = 0;
+    // SAFETY: stores a pointer and a size, each into a word of its own.
+    unsafe { syscall!(Sysno::get_robust_list, 0, &raw mut head, &raw mut size) }
+        .map(|_| head != 0)
+        .into()
+}
+
+/// Whether the thread has an address to clear at its end, by PR_GET_TID_ADDRESS.
+pub(super) fn clear_child_tid() -> Answer<bool> {
+    let mut address: usize = 0;
+    let option = libc::PR_GET_TID_ADDRESS as usize;
+    // SAFETY: stores one pointer.
+    unsafe { syscall!(Sysno::prctl, option, &raw mut address, 0, 0, 0) }
+        .map(|_| address != 0)
+        .into()
+}
+
+/// Whether libc's cached thread id is the kernel's: an error-checking mutex is owned by the cached one.
+pub(super) fn libc_knows_its_tid() -> bool {
+    let mut mutex = std::mem::MaybeUninit::<libc::pthread_mutex_t>::zeroed();
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::zeroed();
+    let owner = std::mem::offset_of!(MutexHead, owner);
+    // SAFETY: initialised, locked, read, unlocked and destroyed in this order and by this thread alone; the owner is
+    // the third int of glibc's struct, part of its ABI.
+    unsafe {
+        libc::pthread_mutexattr_init(attributes.as_mut_ptr());
+        libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);
+        libc::pthread_mutex_init(mutex.as_mut_ptr(), attributes.as_ptr());
+        libc::pthread_mutex_lock(mutex.as_mut_ptr());
+        let cached = mutex.as_ptr().cast::<u8>().add(owner).cast::<i32>().read();
+        libc::pthread_mutex_unlock(mutex.as_mut_ptr());
+        libc::pthread_mutex_destroy(mutex.as_mut_ptr());
+        libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
+        raw::gettid() == Ok(cached as usize)
+    }
+}
+
+/// The start of glibc's `struct __pthread_mutex_s`.
+#[repr(C)]
+struct MutexHead {
+    lock: i32,
+    count: u32,
+    owner: i32,
+}
