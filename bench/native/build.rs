@@ -22,26 +22,12 @@ fn main() {
     link(
         Path::new("programs/first_instruction.S"),
         &first,
-        &[
-            "-nostdlib",
-            "-static",
-            "-no-pie",
-            "-Wl,--build-id=none",
-            "-Wl,-z,noseparate-code",
-            "-Wl,-z,noexecstack",
-        ],
+        &["-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-z,noseparate-code", "-Wl,-z,noexecstack"],
     );
     let list = programs.join("spawnfd-list-fds");
-    link(
-        Path::new("programs/list_fds.c"),
-        &list,
-        &["-O2", "-Wall", "-Werror"],
-    );
+    link(Path::new("programs/list_fds.c"), &list, &["-O2", "-Wall", "-Werror"]);
 
-    println!(
-        "cargo::rustc-env=SPAWNFD_BENCH_FIRST_INSTRUCTION={}",
-        first.display()
-    );
+    println!("cargo::rustc-env=SPAWNFD_BENCH_FIRST_INSTRUCTION={}", first.display());
     println!("cargo::rustc-env=SPAWNFD_BENCH_LIST_FDS={}", list.display());
     println!("cargo::rerun-if-changed=baseline");
     println!("cargo::rerun-if-changed=programs");
@@ -56,9 +42,5 @@ fn link(source: &Path, output: &Path, flags: &[&str]) {
         .arg(source)
         .status()
         .expect("the C compiler runs");
-    assert!(
-        status.success(),
-        "{} does not build: {status}",
-        source.display()
-    );
+    assert!(status.success(), "{} does not build: {status}", source.display());
 }

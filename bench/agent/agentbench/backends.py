@@ -114,7 +114,9 @@ class Spawnfd(Backend):
         super().__init__(env, in_flight)
         spawnfd = import_spawnfd()
         self._run_async = spawnfd.run_async
-        self._env = spawnfd.Env.only([]).set(self.env)
+        self._env = spawnfd.Env.only([])
+        for name, value in self.env.items():
+            self._env = self._env.set(name, value)
 
     async def call(self, argv: list[str], cwd: str) -> Answer:
         result = await self._run_async(argv, cwd=cwd, env=self._env, timeout=TIMEOUT_S)

@@ -183,6 +183,13 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
             f"{facts['cpu']}; every answer is checked.",
             highlight=False,
         )
+        if machine.machine_is_busy(facts):
+            console.print(
+                f"warning: other work takes {facts['busy_before']:.0%} of the CPUs; the intervals "
+                "will be wide and the ratios may lean.",
+                style="yellow",
+                highlight=False,
+            )
         with Progress(console, total, len(cells)) as progress:
             measured = measure(cells, definitions, setting, progress)
     finally:

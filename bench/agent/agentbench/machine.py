@@ -7,11 +7,14 @@ import platform
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 VULNERABILITIES = Path("/sys/devices/system/cpu/vulnerabilities")
+BUSY_SHARE = 0.2
+BUSY_SAMPLE_S = 0.5
 VERSION_FLAG = {
     "rg": "--version",
     "git": "--version",
@@ -75,6 +78,26 @@ def filesystem_of(path: Path) -> str:
     return "unknown"
 
 
+def _cpu_ticks() -> tuple[int, int]:
+    """Ticks of all CPUs since boot: all of them, and the idle ones."""
+    fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(fields), fields[3] + fields[4]
+
+
+def busy_share() -> float:
+    """What others take of the CPUs while this process waits for half a second."""
+    all_before, idle_before = _cpu_ticks()
+    time.sleep(BUSY_SAMPLE_S)
+    all_after, idle_after = _cpu_ticks()
+    return 1 - (idle_after - idle_before) / max(all_after - all_before, 1)
+
+
+def machine_is_busy(facts: Mapping[str, object]) -> bool:
+    """Whether other work took a good part of the CPUs when the run began."""
+    share = facts.get("busy_before", 0.0)
+    return isinstance(share, float) and share > BUSY_SHARE
+
+
 def describe(tools: Mapping[str, str], workspace: Path) -> dict[str, object]:
     """Everything a reader needs to judge or repeat the run."""
     versions = {tool: _first_line(tools[tool], flag) for tool, flag in VERSION_FLAG.items()}
@@ -87,6 +110,7 @@ def describe(tools: Mapping[str, str], workspace: Path) -> dict[str, object]:
         "os": platform.freedesktop_os_release().get("PRETTY_NAME", "unknown"),
         "hypervisor": "hypervisor" in _field("/proc/cpuinfo", "flags").split(),
         "workspace_fs": filesystem_of(workspace),
+        "busy_before": round(busy_share(), 3),
         "load_before": round(os.getloadavg()[0], 2),
         "python": f"{platform.python_version()} ({sys.executable})",
         "packages": {name: _package(name) for name in ("spawnfd", "autogen-core")},

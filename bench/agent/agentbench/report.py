@@ -9,6 +9,7 @@ from typing import Any
 
 from . import bars, page, plots, tables
 from .errors import BenchError
+from .machine import machine_is_busy
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -18,10 +19,15 @@ HEADLINES = {
     "agent.asyncio.1x16.nointerp.cold": "asyncio, the 14 without python and node",
 }
 CAPTIONS = {"agent": "Calls per second of spawnfd over the better of the platform's ways."}
-SHORT_RUN = (
-    "This was a short run: the intervals are wide, and a bar missed or met here says little. "
-    "`make bench-agent` takes the time it needs."
+FLOOR_CAPTION = (
+    "floor: spawnfd under asyncio over a C loop of bare system calls. headroom: that loop over the "
+    "platform."
 )
+SHORT_RUN = (
+    "This was a short run: the intervals are wide, and a bar missed or met here says little. The "
+    "full run is make bench-agent."
+)
+BUSY = "Other work took {share:.0%} of the CPUs when this run began."
 NOT_MEASURED = (
     "No model is asked anything. An interactive agent waits for its model, and milliseconds saved "
     "in launching are lost in that; these figures speak of throughput: evaluation farms, build "
@@ -104,10 +110,14 @@ def _workload_table(agent: Document) -> str:
                     else "–",
                     f"{platform['seconds']:.2f} / " + (f"{own['seconds']:.2f}" if own else "–"),
                     delta,
+                    tables.headroom(ratios, harness, split, set_name),
                     _rfc_said(harness, split, set_name),
                 ]
             )
-    headings = ("Workload", "Calls", "platform /s", "spawnfd /s", "time_s a/b", "Delta", "RFC")
+    headings = (
+        *("Workload", "Calls", "platform /s", "spawnfd /s", "time_s a/b", "Delta"),
+        *("C floor", "RFC"),
+    )
     return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
 
 
@@ -134,17 +144,18 @@ def _split_figures(agent: Document) -> str:
 
 
 def _single_cells(agent: Document) -> str:
-    groups = {
-        f"{harness}\n{set_name}": group
-        for (harness, split, set_name), group in tables.cells(agent["rows"], "cell").items()
-        if split == "1x16"
-    }
-    if len(groups) < 2:
-        return ""
-    caption = (
-        "One worker process, 16 in flight, by harness and set of tools; the C floor where it ran."
-    )
-    return page.figure(plots.split_bars(groups, "single"), caption)
+    figures: list[str] = []
+    cells = tables.cells(agent["rows"], "cell")
+    for harness in dict.fromkeys(key[0] for key in cells):
+        groups = {
+            set_name: group
+            for (of, split, set_name), group in cells.items()
+            if (of, split) == (harness, "1x16")
+        }
+        if groups:
+            caption = f"{harness}, one worker process, 16 in flight, by set of tools."
+            figures.append(page.figure(plots.split_bars(groups, f"single-{harness}"), caption))
+    return "".join(figures)
 
 
 def _tools(agent: Document) -> str:
@@ -186,11 +197,13 @@ def _short(identifier: str) -> str:
 def _ratio_figure(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
     with_bars = {name: {"bar": verdict.bar} for name, verdict in verdicts.items()}
     of_cells = [ratio for ratio in suite["ratios"] if not ratio["id"].startswith("agent.tool.")]
-    of_floor = [ratio for ratio in of_cells if ratio["id"].startswith("agent.floor.")]
+    of_floor = [
+        ratio for ratio in of_cells if ratio["id"].startswith(("agent.floor.", "agent.headroom."))
+    ]
     figures: list[str] = []
     for part, caption in (
         ([ratio for ratio in of_cells if ratio not in of_floor], CAPTIONS.get(suite["suite"], "")),
-        (of_floor, "Calls per second of spawnfd under asyncio over a C loop of bare system calls."),
+        (of_floor, FLOOR_CAPTION),
     ):
         if part:
             labels = [_short(ratio["id"]) for ratio in part]
@@ -259,6 +272,15 @@ def _other_suite(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
     return "".join(parts)
 
 
+def _cautions(machine: Mapping[str, Any]) -> list[str]:
+    cautions: list[str] = []
+    if machine.get("scale") != "full":
+        cautions.append(SHORT_RUN)
+    if machine_is_busy(machine):
+        cautions.append(BUSY.format(share=machine["busy_before"]))
+    return cautions
+
+
 def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[str]:
     machine = agent["machine"]
     calls = sum(row["calls"] for row in agent["rows"])
@@ -267,14 +289,15 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
         f'<p class="lead">{calls:,} timed calls of rg, git, sed, python, node, bash and others, by '
         "AutoGen Core and by plain asyncio. Every exit code and every byte of output was compared "
         f"with a reference. {escape(str(machine.get('date', '')))}</p>",
-        f'<p class="note notice">{escape(SHORT_RUN)}</p>' if machine.get("scale") != "full" else "",
+        *(f'<p class="note notice">{escape(text)}</p>' for text in _cautions(machine)),
         _headlines(agent, verdicts),
         "<h2>The RFC’s table</h2>",
         '<p class="note">Platform is the better of the platform’s ways in that cell (asyncio exec '
         "with pidfd watching, or subprocess.run in threads), chosen by calls per second over the "
-        "whole cell. Backends take turns on the same slices; Delta is the median over rounds. The "
-        "last column is what the kernel RFC reported for its own system call, on another "
-        "machine.</p>",
+        "whole cell. Backends take turns on the same slices; Delta is the median over rounds. C "
+        "floor is what a C loop without a harness had over the platform: about the most that a "
+        "cold launcher can win. The last column is what the kernel RFC reported for its own system "
+        "call, on another machine.</p>",
         _workload_table(agent),
         _split_figures(agent),
         _single_cells(agent),

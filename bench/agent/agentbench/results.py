@@ -34,12 +34,19 @@ def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
 
 
 def ratios_of(result: CellResult) -> list[Row]:
-    """Every ratio of a cell: ours over the better platform way, and ours over the floor."""
+    """Every ratio of a cell: ours over the better platform way, and what the floor says of both."""
     cell, series = result.cell, result.series
     platform = better_platform(series)
     prefix = "agent.tool" if cell.per_tool else f"agent.{cell.harness}"
     where = f"{cell.set_name}" if cell.per_tool else f"{cell.split}.{cell.set_name}"
     ratios: list[Row] = []
+    if platform and FLOOR in series and not cell.per_tool:
+        meaning = (
+            f"C floor, without a harness / {label_of(platform)}: about the most that a cold "
+            f"launcher could win; calls per second, {cell.harness} {cell.split}, {cell.set_name}"
+        )
+        identifier = f"agent.headroom.{cell.harness}.{where}"
+        ratios.append(_ratio(identifier, series[FLOOR], series[platform], meaning))
     for name, own in series.items():
         if kind_of(name) != "ours":
             continue
@@ -50,7 +57,7 @@ def ratios_of(result: CellResult) -> list[Row]:
                 f"ways; calls per second, {cell.harness} {cell.split}, {cell.set_name}"
             )
             ratios.append(_ratio(f"{prefix}.{where}.{mode}", own, series[platform], meaning))
-        if FLOOR in series and not cell.per_tool:
+        if FLOOR in series and cell.harness == "asyncio" and not cell.per_tool:
             meaning = (
                 f"{label_of(name)} ({mode}) under asyncio / C floor; calls per second, "
                 f"{cell.split}, {cell.set_name}"

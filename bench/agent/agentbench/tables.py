@@ -15,7 +15,7 @@ RFC_PRINTF_DELTA = 14.0
 SET_NAMES = {
     "all": "all 16 tools",
     "nonode": "15, no node",
-    "nointerp": "14, no python, no node",
+    "nointerp": "14, no python/node",
     "printf": "printf alone",
 }
 
@@ -47,6 +47,12 @@ def ratio_id(row: Row) -> str:
     return f"agent.{row['harness']}.{row['split']}.{row['set']}.{row['mode']}"
 
 
+def headroom(ratios: Mapping[str, Row], harness: str, split: str, set_name: str) -> str:
+    """What the C floor had over the platform in this cell, if it ran there."""
+    ratio = ratios.get(f"agent.headroom.{harness}.{split}.{set_name}")
+    return percent(ratio["value"]) if ratio else ""
+
+
 def percent(ratio: float) -> str:
     """A ratio as the RFC writes it."""
     return f"{(ratio - 1) * 100:+.1f}%"
@@ -65,7 +71,7 @@ def workload_table(document: Mapping[str, Any]) -> Table:
     table = Table(title="Agent tools: calls per second, 16 in flight", title_justify="left")
     for name in ("Harness", "Workload"):
         table.add_column(name)
-    for name in ("Calls", "platform", "spawnfd", "time_s a/b", "Delta (95 %)", "RFC"):
+    for name in ("Calls", "platform", "spawnfd", "time_s a/b", "Delta (95 %)", "C floor", "RFC"):
         table.add_column(name, justify="right")
     last = ""
     for (harness, split, set_name), group in cells(document["rows"], "cell").items():
@@ -79,11 +85,12 @@ def workload_table(document: Mapping[str, Any]) -> Table:
         rfc = f"+{RFC_DELTA[split]:.2f}%" if (harness, set_name) == ("autogen", "all") else ""
         if set_name == "printf":
             rfc = f"~+{RFC_PRINTF_DELTA:.0f}%"
+        floor = headroom(ratios, harness, split, set_name)
         name = f"{split} {SET_NAMES.get(set_name, set_name)}"
         rate = f"{platform['calls_per_s']:,.1f} {way}"
         if not ours(group):
-            calls = f"{platform['calls']:,}"
-            table.add_row(harness, name, calls, rate, "-", f"{platform['seconds']:.2f}/-", "-", rfc)
+            calls, seconds = f"{platform['calls']:,}", f"{platform['seconds']:.2f}/-"
+            table.add_row(harness, name, calls, rate, "-", seconds, "-", floor, rfc)
         for row in ours(group):
             table.add_row(
                 harness,
@@ -93,6 +100,7 @@ def workload_table(document: Mapping[str, Any]) -> Table:
                 f"{row['calls_per_s']:,.1f}",
                 f"{platform['seconds']:.2f}/{row['seconds']:.2f}",
                 _delta(ratios, row),
+                floor,
                 rfc,
             )
     return table
@@ -133,6 +141,7 @@ def show(console: Console, document: Mapping[str, Any]) -> None:
         )
     console.print(
         "platform is the better of the platform's ways in that cell; Delta is the median over "
-        "interleaved rounds with its 95 % bootstrap interval.",
+        "interleaved rounds with its 95 % bootstrap interval; C floor is what a C loop without a "
+        "harness had over the platform, about the most that a cold launcher can win.",
         highlight=False,
     )

@@ -203,9 +203,7 @@ impl Definitions {
     /// The file cannot be read, or holds what this harness does not know.
     pub fn load(path: Option<&Path>) -> Result<Self> {
         let text = match path {
-            Some(path) => {
-                std::fs::read_to_string(path).with_context(|| path.display().to_string())?
-            }
+            Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
             None => include_str!("../definitions.toml").to_owned(),
         };
         toml::from_str(&text).context("definitions")
@@ -217,10 +215,7 @@ impl Definitions {
     ///
     /// The definitions name a parent that they do not define.
     pub fn parent(&self, name: &str) -> Result<&ParentDef> {
-        self.parents
-            .iter()
-            .find(|p| p.name == name)
-            .with_context(|| format!("no parent {name} is defined"))
+        self.parents.iter().find(|p| p.name == name).with_context(|| format!("no parent {name} is defined"))
     }
 
     /// The path of a program; `@static` is the child that build.rs made.
@@ -238,14 +233,8 @@ impl Definitions {
 
     /// How many samples of `method` a round of the first-instruction test takes in `parent`.
     pub fn first_insn_per_round(&self, parent: &str, method: &str, quick: bool) -> usize {
-        let fits =
-            |f: &&Fewer| f.parent == parent && f.method.as_deref().is_none_or(|m| m == method);
-        self.first_insn
-            .fewer
-            .iter()
-            .find(fits)
-            .map_or(self.first_insn.per_round, |f| f.per_round)
-            .get(quick)
+        let fits = |f: &&Fewer| f.parent == parent && f.method.as_deref().is_none_or(|m| m == method);
+        self.first_insn.fewer.iter().find(fits).map_or(self.first_insn.per_round, |f| f.per_round).get(quick)
     }
 }
 
@@ -274,22 +263,8 @@ mod tests {
 
     #[test]
     fn a_bar_is_met_at_its_very_value() {
-        assert_eq!(
-            Bar {
-                max: Some(1.1),
-                min: None
-            }
-            .met_by(1.1),
-            Some(true)
-        );
-        assert_eq!(
-            Bar {
-                max: None,
-                min: Some(12.0)
-            }
-            .met_by(11.9),
-            Some(false)
-        );
+        assert_eq!(Bar { max: Some(1.1), min: None }.met_by(1.1), Some(true));
+        assert_eq!(Bar { max: None, min: Some(12.0) }.met_by(11.9), Some(false));
         assert_eq!(Bar::default().met_by(1.0), None);
     }
 }

@@ -10,8 +10,8 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
 };
 use syscalls::Sysno;
 
@@ -33,11 +33,7 @@ pub fn confine() -> Result<()> {
 
 fn program() -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for name in ALLOWED
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .flat_map(str::split_whitespace)
-    {
+    for name in ALLOWED.lines().filter(|l| !l.starts_with('#')).flat_map(str::split_whitespace) {
         if let Ok(call) = Sysno::from_str(name) {
             rules.insert(i64::from(call.id()), vec![]);
         }
@@ -46,36 +42,19 @@ fn program() -> Result<BpfProgram> {
         let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, op, value)?;
         Ok(SeccompRule::new(vec![condition])?)
     };
-    rules.insert(
-        i64::from(Sysno::clone.id()),
-        vec![on_first(SeccompCmpOp::MaskedEq(NAMESPACES), 0)?],
-    );
-    rules.insert(
-        i64::from(Sysno::socket.id()),
-        vec![on_first(SeccompCmpOp::Ne, libc::AF_VSOCK as u64)?],
-    );
-    let personalities = PERSONALITIES
-        .iter()
-        .map(|&p| on_first(SeccompCmpOp::Eq, p))
-        .collect::<Result<_>>()?;
+    rules.insert(i64::from(Sysno::clone.id()), vec![on_first(SeccompCmpOp::MaskedEq(NAMESPACES), 0)?]);
+    rules.insert(i64::from(Sysno::socket.id()), vec![on_first(SeccompCmpOp::Ne, libc::AF_VSOCK as u64)?]);
+    let personalities = PERSONALITIES.iter().map(|&p| on_first(SeccompCmpOp::Eq, p)).collect::<Result<_>>()?;
     rules.insert(i64::from(Sysno::personality.id()), personalities);
 
-    let arch = std::env::consts::ARCH
-        .try_into()
-        .context("seccomp on this architecture")?;
+    let arch = std::env::consts::ARCH.try_into().context("seccomp on this architecture")?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let allow_list: BpfProgram =
-        SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()?;
+    let allow_list: BpfProgram = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()?;
 
     // seccompiler knows one answer for what is not allowed; clone3 has its own. Jumps are relative, so its three
     // instructions can stand in front.
     let mut program = vec![
-        sock_filter {
-            code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-            jt: 0,
-            jf: 0,
-            k: 0,
-        },
+        sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 },
         sock_filter {
             code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
             jt: 0,
@@ -119,21 +98,9 @@ mod tests {
                 (result, std::io::Error::last_os_error().raw_os_error())
             };
             assert_eq!(answer(Sysno::clone3, 0), (-1, Some(libc::ENOSYS)));
-            assert_eq!(
-                answer(Sysno::unshare, libc::CLONE_FILES as u64),
-                (-1, Some(libc::EPERM))
-            );
-            assert_eq!(
-                answer(Sysno::clone, libc::CLONE_NEWUSER as u64),
-                (-1, Some(libc::EPERM))
-            );
-            for call in [
-                Sysno::setns,
-                Sysno::mount,
-                Sysno::kcmp,
-                Sysno::io_uring_setup,
-                Sysno::pidfd_getfd,
-            ] {
+            assert_eq!(answer(Sysno::unshare, libc::CLONE_FILES as u64), (-1, Some(libc::EPERM)));
+            assert_eq!(answer(Sysno::clone, libc::CLONE_NEWUSER as u64), (-1, Some(libc::EPERM)));
+            for call in [Sysno::setns, Sysno::mount, Sysno::kcmp, Sysno::io_uring_setup, Sysno::pidfd_getfd] {
                 assert_eq!(answer(call, 0), (-1, Some(libc::EPERM)), "{call}");
             }
         })

@@ -27,13 +27,7 @@ impl Machine {
         Self {
             cpu: field("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            kernel: [
-                text(name.sysname()),
-                text(name.release()),
-                text(name.version()),
-                text(name.machine()),
-            ]
-            .join(" "),
+            kernel: [text(name.sysname()), text(name.release()), text(name.version()), text(name.machine())].join(" "),
             libc: libc_version(),
             mitigations: mitigations(),
             mem: field("/proc/meminfo", "MemTotal"),
@@ -56,21 +50,13 @@ fn libc_version() -> String {
 }
 
 fn line(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 fn field(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
-    let value = text
-        .lines()
-        .filter_map(|l| l.split_once(':'))
-        .find(|(key, _)| key.trim() == name);
-    value
-        .map(|(_, value)| value.trim().to_owned())
-        .unwrap_or_default()
+    let value = text.lines().filter_map(|l| l.split_once(':')).find(|(key, _)| key.trim() == name);
+    value.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
 fn mitigations() -> BTreeMap<String, String> {
@@ -79,12 +65,7 @@ fn mitigations() -> BTreeMap<String, String> {
     };
     entries
         .flatten()
-        .map(|e| {
-            (
-                e.file_name().to_string_lossy().into_owned(),
-                line(&e.path().to_string_lossy()),
-            )
-        })
+        .map(|e| (e.file_name().to_string_lossy().into_owned(), line(&e.path().to_string_lossy())))
         .filter(|(_, state)| state != "Not affected")
         .collect()
 }

@@ -52,50 +52,22 @@ pub struct Row {
 impl Report {
     /// Computes rows, and those ratios whose id begins with `suite`.
     pub fn new(suite: &str, quick: bool, definitions: &Definitions, samples: &Samples) -> Self {
-        let mut rows: Vec<Row> = samples
-            .0
-            .iter()
-            .map(|(key, rounds)| row(key, &sorted(rounds)))
-            .collect();
+        let mut rows: Vec<Row> = samples.0.iter().map(|(key, rounds)| row(key, &sorted(rounds))).collect();
         rows.sort_by_key(|r| {
-            let parent = definitions
-                .parents
-                .iter()
-                .position(|p| p.name == r.key.parent);
-            let method = definitions
-                .methods
-                .iter()
-                .position(|m| m.name == r.key.method);
+            let parent = definitions.parents.iter().position(|p| p.name == r.key.parent);
+            let method = definitions.methods.iter().position(|m| m.name == r.key.method);
             let filtered = r.key.filter != "none";
-            (
-                r.key.suite.clone(),
-                filtered,
-                parent,
-                r.key.program.clone(),
-                r.key.search,
-                method,
-            )
+            (r.key.suite.clone(), filtered, parent, r.key.program.clone(), r.key.search, method)
         });
         let mut ratios = Vec::new();
         let mut missing = Vec::new();
-        for def in definitions
-            .ratios
-            .iter()
-            .filter(|d| d.id.split('.').next() == Some(suite))
-        {
+        for def in definitions.ratios.iter().filter(|d| d.id.split('.').next() == Some(suite)) {
             match computed(def, samples) {
                 Some(ratio) => ratios.push(ratio),
                 None => missing.push(def.id.clone()),
             }
         }
-        Self {
-            suite: suite.to_owned(),
-            quick,
-            machine: Machine::here(),
-            ratios,
-            missing,
-            rows,
-        }
+        Self { suite: suite.to_owned(), quick, machine: Machine::here(), ratios, missing, rows }
     }
 
     /// Writes the JSON file, and the directory for it.
@@ -124,27 +96,12 @@ impl Report {
     /// The terminal is gone.
     pub fn print(&self, out: &mut impl Write) -> Result<()> {
         let m = &self.machine;
-        writeln!(
-            out,
-            "{} · {} cores · {} · {} · {}",
-            m.cpu, m.cores, m.kernel, m.libc, m.mem
-        )?;
+        writeln!(out, "{} · {} cores · {} · {} · {}", m.cpu, m.cores, m.kernel, m.libc, m.mem)?;
         self.print_rows(out)?;
-        writeln!(
-            out,
-            "\n{:<44} {:>8}  {:<17} {:<8}",
-            "ratio", "value", "95 % interval", "bar"
-        )?;
+        writeln!(out, "\n{:<44} {:>8}  {:<17} {:<8}", "ratio", "value", "95 % interval", "bar")?;
         for r in &self.ratios {
             let interval = format!("{:.3} .. {:.3}", r.low, r.high);
-            writeln!(
-                out,
-                "{:<44} {:>8.3}  {interval:<17} {:<8} {}",
-                r.id,
-                r.value,
-                bar(r.bar),
-                verdict(r.met)
-            )?;
+            writeln!(out, "{:<44} {:>8.3}  {interval:<17} {:<8} {}", r.id, r.value, bar(r.bar), verdict(r.met))?;
         }
         for id in &self.missing {
             writeln!(out, "{id:<44} {:>8}", "missing")?;
@@ -164,16 +121,7 @@ impl Report {
                 writeln!(
                     out,
                     "\n{title}\n{:<13} {:<8} {:<7} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}",
-                    "parent",
-                    "program",
-                    "search",
-                    "method",
-                    "n",
-                    "min",
-                    "median",
-                    "mean",
-                    "p99",
-                    "p99.9"
+                    "parent", "program", "search", "method", "n", "min", "median", "mean", "p99", "p99.9"
                 )?;
             }
             last = Some(title);
@@ -214,11 +162,7 @@ fn row(key: &Key, sorted: &[f64]) -> Row {
 }
 
 fn computed(def: &RatioDef, samples: &Samples) -> Option<Ratio> {
-    let found = ratio(
-        samples.0.get(&def.over)?,
-        samples.0.get(&def.under)?,
-        def.statistic,
-    )?;
+    let found = ratio(samples.0.get(&def.over)?, samples.0.get(&def.under)?, def.statistic)?;
     Some(Ratio {
         id: def.id.clone(),
         value: found.value,

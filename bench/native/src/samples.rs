@@ -88,13 +88,7 @@ pub fn ratio(over: &Rounds, under: &Rounds, statistic: Statistic) -> Option<Inte
         return None;
     }
     let of = |series: &Rounds, picks: &[usize]| {
-        statistic_of(
-            picks
-                .iter()
-                .flat_map(|&r| series[r].iter().copied())
-                .collect(),
-            statistic,
-        )
+        statistic_of(picks.iter().flat_map(|&r| series[r].iter().copied()).collect(), statistic)
     };
     let all: Vec<usize> = (0..rounds).collect();
     let value = of(over, &all) / of(under, &all);
@@ -106,11 +100,7 @@ pub fn ratio(over: &Rounds, under: &Rounds, statistic: Statistic) -> Option<Inte
         })
         .collect();
     draws.sort_unstable_by(f64::total_cmp);
-    Some(Interval {
-        value,
-        low: quantile(&draws, 0.025),
-        high: quantile(&draws, 0.975),
-    })
+    Some(Interval { value, low: quantile(&draws, 0.025), high: quantile(&draws, 0.975) })
 }
 
 /// A small deterministic generator (xorshift64*): runs repeat in the same order.
@@ -160,10 +150,7 @@ mod tests {
     #[test]
     fn a_drift_common_to_both_sides_leaves_the_interval_narrow() {
         let under: Rounds = (1..=20).map(|r| vec![f64::from(r); 5]).collect();
-        let over: Rounds = under
-            .iter()
-            .map(|r| r.iter().map(|x| 2.0 * x).collect())
-            .collect();
+        let over: Rounds = under.iter().map(|r| r.iter().map(|x| 2.0 * x).collect()).collect();
         let found = ratio(&over, &under, Statistic::Median).unwrap();
         assert_eq!((found.value, found.low, found.high), (2.0, 2.0, 2.0));
     }

@@ -3,19 +3,23 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use spawnfd_sys::call::{self, Disposition};
+use spawnfd_sys::call::{self, Disposition, SignalSet};
 use spawnfd_sys::{Errno, RawFd, abi};
 
 use crate::descriptors::{self, Sources};
-use crate::plan::{CapabilitySets, Check, Identity, Op, Plan, Program, is_candidate};
+use crate::plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, is_candidate};
 use crate::report::{EXEC, Failure, Stage};
 
 /// What the child finds when it begins.
 pub(crate) struct Start<'a> {
     pub plan: &'a Plan<'a>,
     pub report: &'a AtomicU64,
-    /// The parent's handlers are still in place, all signals blocked: born by clone, without CLONE_CLEAR_SIGHAND.
-    pub handlers: bool,
+    /// Where handlers may still stand, all signals are blocked.
+    pub handlers: Handlers,
+    /// Takes the signals that were found to have a handler.
+    pub caught: &'a AtomicU64,
+    /// What the mask is to be, unless it is right already.
+    pub mask: Option<SignalSet>,
 }
 
 /// Where a child begins.
@@ -67,7 +71,7 @@ fn prepare(start: &Start<'_>) -> Result<Sources, Failure> {
     }
     reset_signals(start).at(Stage::Signals)?;
     for (place, check) in plan.checks.iter().enumerate() {
-        verify(check, &sources).at(Stage::Check(place as u16))?;
+        verify(check, &sources, plan.owners_mapped).at(Stage::Check(place as u16))?;
     }
     if let Some(filter) = plan.filter {
         call::set_seccomp_filter(filter).at(Stage::Filter)?;
@@ -148,6 +152,9 @@ fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
     const PR_CAP_AMBIENT: u32 = 47;
     const PR_CAP_AMBIENT_RAISE: usize = 2;
     const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
+    // A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP.
+    let [_, permitted, inheritable] = call::capabilities()?;
+    call::set_capabilities(permitted, permitted, inheritable)?;
     for capability in 0..64 {
         let wanted = sets.bounding >> capability & 1 == 1;
         match call::prctl(PR_CAPBSET_READ, capability, 0) {
@@ -178,26 +185,53 @@ fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the program the dispositions and the mask it is to have. Handlers go before any signal is let in.
+/// Gives the program the dispositions and the mask it is to have. Handlers go before any signal is let in: they would run here, on the
+/// parent's memory.
 #[inline]
 fn reset_signals(start: &Start<'_>) -> Result<(), Errno> {
-    if start.handlers {
-        for signal in 1..=64 {
-            if call::disposition(signal)? == Disposition::Handler {
-                call::set_disposition(signal, false)?;
+    match start.handlers {
+        Handlers::Cleared => {}
+        Handlers::Unknown => reset_all(0, start.caught)?,
+        Handlers::Known(caught) => {
+            reset(caught);
+            // A handler set up in the short time since would run for one of these.
+            if call::pending_signals()? != 0 {
+                reset_all(caught, start.caught)?;
             }
         }
     }
-    let mut reset = start.plan.default_signals;
-    while reset != 0 {
-        // SIGKILL and SIGSTOP refuse; they are default anyway.
-        let _ = call::set_disposition(reset.trailing_zeros() + 1, false);
-        reset &= reset - 1;
+    reset(start.plan.default_signals);
+    match start.mask {
+        Some(mask) => call::set_signal_mask(mask).map(drop),
+        None => Ok(()),
     }
-    call::set_signal_mask(start.plan.signal_mask).map(drop)
 }
 
-fn verify(check: &Check<'_>, sources: &Sources) -> Result<(), Errno> {
+/// Makes signals default.
+fn reset(mut signals: SignalSet) {
+    while signals != 0 {
+        // SIGKILL and SIGSTOP refuse; they are default anyway.
+        let _ = call::set_disposition(signals.trailing_zeros() + 1, false);
+        signals &= signals - 1;
+    }
+}
+
+/// Makes every signal default that has a handler, and notes which had, besides those reset `before`. Kept out of line: a call for
+/// each signal.
+#[cold]
+fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
+    let mut found = before;
+    for signal in 1..=64 {
+        if call::disposition(signal)? == Disposition::Handler {
+            found |= 1 << (signal - 1);
+        }
+    }
+    reset(found);
+    caught.store(found, Ordering::Release);
+    Ok(())
+}
+
+fn verify(check: &Check<'_>, sources: &Sources, owners_mapped: bool) -> Result<(), Errno> {
     let (now, recorded) = match *check {
         Check::Absent { path } => return if is_candidate(path) { Err(Errno::ESTALE) } else { Ok(()) },
         Check::Same { path, identity } => (Identity::of(abi::AT_FDCWD, path), identity),
@@ -205,6 +239,7 @@ fn verify(check: &Check<'_>, sources: &Sources) -> Result<(), Errno> {
     };
     match now {
         Ok(now) if now == *recorded => Ok(()),
+        Ok(now) if owners_mapped && now.with_owners_of(recorded) == *recorded => Ok(()),
         Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Errno::ESTALE),
         Err(errno) => Err(errno),
     }

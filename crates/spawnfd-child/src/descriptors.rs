@@ -31,22 +31,58 @@ pub(crate) fn own_table(plan: &Plan<'_>) -> Result<Sources, Errno> {
     match plan.table {
         Table::Passed { socket, identity, tag } => {
             call::close_range(socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
-            // Only now nobody else can put another file under the socket's number.
-            if call::identify(socket)? != identity {
-                return Err(Errno::ENOTSOCK);
+            if !fds.is_empty() {
+                is_still(socket, identity)?;
+                if receive_descriptors(socket, fds)? != tag {
+                    return Err(Errno::ENOTSOCK);
+                }
             }
-            if !fds.is_empty() && receive_descriptors(socket, fds)? != tag {
-                return Err(Errno::ENOTSOCK);
+        }
+        Table::Fetched { door: Some((door, identity)), .. } => {
+            call::close_range(door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            if !fds.is_empty() {
+                is_still(door, identity)?;
+                fetch(door, plan.sources, fds)?;
+            }
+        }
+        Table::Fetched { door: None, thread } => {
+            call::close_range(3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            if !fds.is_empty() {
+                let door = call::pidfd_open_thread(thread)?;
+                fetch(door, plan.sources, fds)?;
+                call::close(door)?;
             }
         }
         Table::Copied => fds.iter_mut().zip(plan.sources).for_each(|(fd, &source)| *fd = source),
     }
     for fd in fds {
         if *fd < plan.above {
-            *fd = call::dup_above(*fd, plan.above)?;
+            *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
+        }
+        if *fd >= plan.below {
+            return Err(Errno::EMFILE);
         }
     }
     Ok(sources)
+}
+
+/// Whether a number still refers to what it is known for. Asked when the table is the child's own: from then on nobody else can
+/// put another file there.
+fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
+    if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
+}
+
+/// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
+fn fetch(door: RawFd, sources: &[RawFd], fds: &mut [RawFd]) -> Result<(), Errno> {
+    for (fd, &source) in fds.iter_mut().zip(sources) {
+        *fd = call::pidfd_getfd(door, source)?;
+    }
+    Ok(())
+}
+
+/// F_DUPFD calls a number from RLIMIT_NOFILE on invalid; it has run out of numbers.
+fn no_room(errno: Errno) -> Errno {
+    if errno == Errno::EINVAL { Errno::EMFILE } else { errno }
 }
 
 /// Makes what lies in a range vanish: numbers below `above` at once, the sources and what else is higher at exec.

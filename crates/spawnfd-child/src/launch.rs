@@ -3,17 +3,22 @@
 
 use core::sync::atomic::Ordering;
 
-use spawnfd_sys::{Birth, Cloned, Errno, SharedWord, Stack, call, clone_child};
+use spawnfd_sys::call::{self, SignalSet};
+use spawnfd_sys::{Birth, Cloned, Errno, SharedWords, Stack, clone_child};
 
 use crate::child::{Start, enter};
-use crate::plan::{Plan, Table};
+use crate::plan::{Handlers, Plan, Table};
 use crate::report::{EXEC, Failure, PENDING};
+
+/// No set of caught signals: SIGKILL cannot be.
+const NOT_READ: SignalSet = u64::MAX;
 
 /// The memory one launch at a time needs; reused from one to the next.
 #[derive(Debug)]
 pub struct Room {
     stack: Stack,
-    report: SharedWord,
+    /// The report, and the signals found caught.
+    words: SharedWords,
 }
 
 impl Room {
@@ -22,7 +27,7 @@ impl Room {
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
     pub fn new() -> Result<Room, Errno> {
-        Ok(Room { stack: Stack::new()?, report: SharedWord::new()? })
+        Ok(Room { stack: Stack::new()?, words: SharedWords::new()? })
     }
 }
 
@@ -33,6 +38,8 @@ pub struct Born {
     pub child: Cloned,
     /// `Ok`: it exec'd. `Err(None)`: it was killed before it came to exec.
     pub outcome: Result<(), Option<Failure>>,
+    /// The signals that had a handler, if the child has gone through all of them.
+    pub caught: Option<SignalSet>,
 }
 
 /// No child was born.
@@ -41,20 +48,27 @@ pub struct LaunchError(pub Errno);
 
 /// Starts a child that carries out `plan`; returns when it has become the program or has failed.
 ///
-/// `birth.share_descriptors` is set from the plan's table. Without clone3 all signals are blocked in the calling thread
-/// meanwhile, as the parent's handlers stand in the child until it has reset them.
+/// `birth.share_descriptors` is set from the plan's table. Where handlers may stand in the child all signals are blocked in the calling
+/// thread meanwhile; [`Handlers::Cleared`] goes with `birth.clone3`, and with nothing else.
 ///
 /// # Errors
 /// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
-pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>) -> Result<Born, LaunchError> {
-    let report = room.report.get();
+pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>, handlers: Handlers) -> Result<Born, LaunchError> {
+    let [report, caught] = room.words.get();
     report.store(PENDING, Ordering::Release);
-    let start = Start { plan, report, handlers: !birth.clone3 };
-    let birth = Birth { share_descriptors: matches!(plan.table, Table::Passed { .. }), ..birth };
-
+    caught.store(NOT_READ, Ordering::Release);
+    let handlers = match (birth.clone3, handlers) {
+        (true, _) => Handlers::Cleared,
+        (false, Handlers::Cleared) => Handlers::Unknown,
+        (false, handlers) => handlers,
+    };
     let blocked = if birth.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
+    let start = Start { plan, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+    let share_descriptors = !matches!(plan.table, Table::Copied);
+    let birth = Birth { share_descriptors, ..birth };
+
     // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes to `stack`, which the
-    // exclusive borrow of `room` makes ours, and to `report`. `start` and all the plan borrows outlive the call, which
+    // exclusive borrow of `room` makes ours, and to the two shared words. `start` and all the plan borrows outlive the call, which
     // returns when the child is gone from this memory. Signals are blocked where handlers stand.
     let cloned = unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast()) };
     if let Some(mask) = blocked {
@@ -68,5 +82,6 @@ pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>) -> Result<Born, La
         PENDING => Err(None),
         word => Err(Some(Failure::unpack(word))),
     };
-    Ok(Born { child, outcome })
+    let caught = Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ);
+    Ok(Born { child, outcome, caught })
 }

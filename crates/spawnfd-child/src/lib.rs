@@ -17,7 +17,7 @@ mod plan;
 mod report;
 
 pub use launch::{Born, LaunchError, Room, launch};
-pub use plan::{CapabilitySets, Check, Identity, Op, Plan, Program, Step, Table, is_candidate};
+pub use plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.

@@ -16,18 +16,22 @@ pub struct Plan<'a> {
     pub sources: &'a [RawFd],
     /// One above the highest number a step or `keep` names: the sources wait there, out of the way.
     pub above: RawFd,
+    /// One above the highest number they may wait at.
+    pub below: RawFd,
     /// The actions.
     pub steps: &'a [Step<'a>],
     /// The child's descriptors above 2 that the program gets, ascending. `None`: all that are not close-on-exec.
     pub keep: Option<&'a [RawFd]>,
     /// Signals that become default if they are ignored.
     pub default_signals: SignalSet,
-    /// The program's signal mask.
-    pub signal_mask: SignalSet,
+    /// The program's signal mask; the calling thread's if `None`.
+    pub signal_mask: Option<SignalSet>,
     /// Signal to get when the creating thread ends, and the process it belongs to.
     pub parent_death: Option<(u32, i32)>,
     /// What must still be true of the file system.
     pub checks: &'a [Check<'a>],
+    /// The child sees owner and group of files through another user namespace: they are not compared.
+    pub owners_mapped: bool,
     /// A seccomp filter, laid over the child last: it has to allow execve, and exit_group for a failed one.
     pub filter: Option<&'a [FilterInstruction]>,
     /// What to become.
@@ -51,8 +55,28 @@ pub enum Table {
         /// What the message must be tagged with.
         tag: u64,
     },
+    /// The child begins in the caller's own table, leaves it for one that holds what lies below the door only, and fetches the
+    /// sources from the calling thread (pidfd_getfd). Costs the same however many descriptors the caller has.
+    Fetched {
+        /// A low descriptor of the caller's that is a pidfd of the calling thread, and its device and inode.
+        /// Without one the child keeps nothing but 0, 1 and 2, and opens a pidfd itself.
+        door: Option<(RawFd, (u64, u64))>,
+        /// The calling thread.
+        thread: i32,
+    },
     /// The kernel copies the caller's table; the sources are in it under their own numbers.
     Copied,
+}
+
+/// What is known of the signal handlers a child is born with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handlers {
+    /// None are left: born by clone3 (CLONE_CLEAR_SIGHAND).
+    Cleared,
+    /// These have one, as another child found shortly before.
+    Known(SignalSet),
+    /// Any may.
+    Unknown,
 }
 
 /// One step, with the number of the caller's action it carries out.
@@ -69,40 +93,105 @@ pub struct Step<'a> {
 #[allow(missing_docs)]
 pub enum Op<'a> {
     /// Makes `to` a copy of a descriptor of the caller.
-    Place { source: usize, to: RawFd },
+    Place {
+        source: usize,
+        to: RawFd,
+    },
     /// Makes `to` a copy of `from`; when they are the same, keeps it open across exec.
-    Dup2 { from: RawFd, to: RawFd },
+    Dup2 {
+        from: RawFd,
+        to: RawFd,
+    },
     /// Closes a number; it need not be open.
-    Close { fd: RawFd },
+    Close {
+        fd: RawFd,
+    },
     /// Closes all numbers in a range.
-    CloseRange { first: u32, last: u32 },
+    CloseRange {
+        first: u32,
+        last: u32,
+    },
     /// Opens a file as `to`, relative to a source or the working directory.
-    Open { dir: Option<usize>, path: &'a CStr, how: &'a abi::open_how, to: RawFd },
-    Chdir { path: &'a CStr },
-    Fchdir { source: usize },
-    Chroot { path: &'a CStr },
-    Umask { mask: u32 },
+    Open {
+        dir: Option<usize>,
+        path: &'a CStr,
+        how: &'a abi::open_how,
+        to: RawFd,
+    },
+    Chdir {
+        path: &'a CStr,
+    },
+    Fchdir {
+        source: usize,
+    },
+    Chroot {
+        path: &'a CStr,
+    },
+    Umask {
+        mask: u32,
+    },
     Setsid,
-    Setpgid { group: i32 },
+    Setpgid {
+        group: i32,
+    },
     /// Makes the child's process group the foreground one of a terminal. SIGTTOU is held off meanwhile.
-    Tcsetpgrp { fd: RawFd },
-    SetControllingTerminal { fd: RawFd },
-    Limit { resource: u32, limit: &'a abi::rlimit64 },
-    Nice { nice: i32 },
-    Scheduler { policy: u32, priority: i32 },
-    Affinity { mask: &'a [u64] },
-    UserIds { real: u32, effective: u32, saved: u32 },
-    GroupIds { real: u32, effective: u32, saved: u32 },
-    Groups { groups: &'a [u32] },
-    Capabilities { sets: &'a CapabilitySets },
+    Tcsetpgrp {
+        fd: RawFd,
+    },
+    SetControllingTerminal {
+        fd: RawFd,
+    },
+    Limit {
+        resource: u32,
+        limit: &'a abi::rlimit64,
+    },
+    Nice {
+        nice: i32,
+    },
+    Scheduler {
+        policy: u32,
+        priority: i32,
+    },
+    Affinity {
+        mask: &'a [u64],
+    },
+    UserIds {
+        real: u32,
+        effective: u32,
+        saved: u32,
+    },
+    GroupIds {
+        real: u32,
+        effective: u32,
+        saved: u32,
+    },
+    Groups {
+        groups: &'a [u32],
+    },
+    Capabilities {
+        sets: &'a CapabilitySets,
+    },
     /// A prctl that takes numbers: no_new_privs, keep-capabilities.
-    Prctl { option: u32, value: usize },
+    Prctl {
+        option: u32,
+        value: usize,
+    },
     /// Writes to a file of the child's own in /proc: oom_score_adj, uid_map.
-    WriteFile { path: &'a CStr, bytes: &'a [u8] },
+    WriteFile {
+        path: &'a CStr,
+        bytes: &'a [u8],
+    },
     /// Joins the cgroup whose directory a source is.
-    JoinCgroup { source: usize },
-    JoinNamespace { source: usize, kinds: u32 },
-    Landlock { source: usize },
+    JoinCgroup {
+        source: usize,
+    },
+    JoinNamespace {
+        source: usize,
+        kinds: u32,
+    },
+    Landlock {
+        source: usize,
+    },
 }
 
 /// Capabilities by set, bit n for capability n.
@@ -171,6 +260,11 @@ impl Identity {
             ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         })
+    }
+
+    /// The same with the owner and group of another.
+    pub(crate) fn with_owners_of(self, other: &Identity) -> Identity {
+        Identity { owner: other.owner, group: other.group, ..self }
     }
 
     /// Whether it is a regular file.

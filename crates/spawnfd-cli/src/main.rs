@@ -1,1 +1,38 @@
-fn main(){}
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `spawnfd` command: runs a program through the library, and says what this machine offers.
+#![deny(unsafe_code)]
+
+mod cli;
+mod doctor;
+mod failure;
+mod manual;
+mod ordered;
+mod os;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, What};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error).into(),
+    };
+    let outcome = match cli.what {
+        What::Run(run) => run.run(),
+        What::Doctor(doctor) => doctor.run().map(|()| 0),
+        What::Completions { shell } => manual::completions(shell).map(|()| 0),
+        What::Man => manual::page().and_then(|page| failure::print(&page)).map(|()| 0),
+    };
+    match outcome {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            failure.print();
+            failure.code.into()
+        }
+    }
+}

@@ -18,23 +18,50 @@ unsafe impl Send for ArgBlock {}
 // SAFETY: as above; shared access only reads.
 unsafe impl Sync for ArgBlock {}
 
+/// An [`ArgBlock`] in the making.
+#[derive(Debug)]
+pub struct ArgBuilder {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl ArgBuilder {
+    /// Adds one string, given in parts. `false`, and nothing is added, if it holds a NUL.
+    pub fn push(&mut self, parts: &[&[u8]]) -> bool {
+        if parts.iter().any(|part| part.contains(&0)) {
+            return false;
+        }
+        self.starts.push(self.bytes.len());
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.bytes.push(0);
+        true
+    }
+
+    /// The finished block.
+    pub fn finish(self) -> ArgBlock {
+        let ArgBuilder { bytes, starts } = self;
+        let mut pointers = Vec::with_capacity(starts.len() + 1);
+        pointers.extend(starts.iter().map(|&start| bytes[start..].as_ptr().cast()));
+        pointers.push(core::ptr::null());
+        ArgBlock { bytes, pointers }
+    }
+}
+
 impl ArgBlock {
+    /// Begins an empty block.
+    pub fn builder() -> ArgBuilder {
+        ArgBuilder { bytes: Vec::with_capacity(256), starts: Vec::with_capacity(16) }
+    }
+
     /// Encodes `strings` in order. None of them may hold a NUL; the first that does is returned as an index.
     pub fn new<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<ArgBlock, usize> {
-        let mut bytes = Vec::with_capacity(256);
-        let mut starts = Vec::with_capacity(16);
+        let mut builder = ArgBlock::builder();
         for (index, string) in strings.into_iter().enumerate() {
-            let string = string.as_ref();
-            if string.contains(&0) {
+            if !builder.push(&[string.as_ref()]) {
                 return Err(index);
             }
-            starts.push(bytes.len());
-            bytes.extend_from_slice(string);
-            bytes.push(0);
         }
-        let mut pointers: Vec<*const c_char> = starts.iter().map(|&start| bytes[start..].as_ptr().cast()).collect();
-        pointers.push(core::ptr::null());
-        Ok(ArgBlock { bytes, pointers })
+        Ok(builder.finish())
     }
 
     /// What execve takes: a pointer to the first of the pointers.

@@ -262,6 +262,21 @@ pub fn pidfd_send_signal(pidfd: RawFd, signal: i32) -> Result<usize, Errno> {
     enter!(__NR_pidfd_send_signal, pidfd, signal, core::ptr::null::<u8>(), 0u32)
 }
 
+/// A pidfd of one thread (PIDFD_THREAD), close-on-exec. Linux 6.9.
+pub fn pidfd_open_thread(thread: i32) -> Result<RawFd, Errno> {
+    enter!(__NR_pidfd_open, thread, abi::O_EXCL).map(|fd| fd as RawFd)
+}
+
+/// A copy of descriptor `fd` of the task behind a pidfd, close-on-exec. Linux 5.6; asks for the right to trace it.
+pub fn pidfd_getfd(pidfd: RawFd, fd: RawFd) -> Result<RawFd, Errno> {
+    enter!(__NR_pidfd_getfd, pidfd, fd, 0u32).map(|fd| fd as RawFd)
+}
+
+/// The calling thread's id.
+pub fn gettid() -> Result<i32, Errno> {
+    enter!(__NR_gettid).map(|tid| tid as i32)
+}
+
 /// Moves the calling task into the namespace(s) a descriptor stands for.
 pub fn setns(fd: RawFd, kinds: u32) -> Result<usize, Errno> {
     enter!(__NR_setns, fd, kinds)
@@ -308,8 +323,38 @@ pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
 /// The calling task's signal mask.
 pub fn signal_mask() -> SignalSet {
     let mut mask: SignalSet = 0;
-    let _ = enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, core::ptr::null::<u8>(), &raw mut mask, size_of::<SignalSet>());
+    let _ =
+        enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, core::ptr::null::<u8>(), &raw mut mask, size_of::<SignalSet>());
     mask
+}
+
+/// Signals that have been sent to the calling task and are blocked.
+pub fn pending_signals() -> Result<SignalSet, Errno> {
+    let mut pending: SignalSet = 0;
+    enter!(__NR_rt_sigpending, &raw mut pending, size_of::<SignalSet>())?;
+    Ok(pending)
+}
+
+/// Writes bytes, and takes away the SIGPIPE that a pipe without readers answers with: EPIPE says enough, and by default the signal
+/// would end the host. Leaves one alone that was pending before.
+pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
+    let mask = signal_mask();
+    set_signal_mask(mask | SIGPIPE)?;
+    let pending = pending_signals().unwrap_or(0) & SIGPIPE;
+    let written = write(fd, bytes);
+    if written == Err(Errno::EPIPE) && pending == 0 {
+        let (set, now) = (SIGPIPE, [0u64; 2]);
+        let _ = enter!(
+            __NR_rt_sigtimedwait,
+            &raw const set,
+            core::ptr::null::<u8>(),
+            now.as_ptr(),
+            size_of::<SignalSet>()
+        );
+    }
+    set_signal_mask(mask)?;
+    written
 }
 
 /// What a signal does when it is delivered.

@@ -20,12 +20,12 @@ mod wait;
 
 pub mod call;
 
-pub use args::ArgBlock;
+pub use args::{ArgBlock, ArgBuilder};
 pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
-pub use memory::{SharedWord, Stack, fork_generation};
-pub use wait::{Ended, wait_pidfd};
+pub use memory::{SharedWords, Stack, fork_generation};
 pub use passing::{MAX_PASSED, pass_descriptors, receive_descriptors};
+pub use wait::{Ended, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mappings a launch stands on: a child's stack, the word it reports through, and the mark that tells a
+//! The mappings a launch stands on: a child's stack, the words it reports through, and the mark that tells a
 //! process it is the copy of another.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -69,38 +69,38 @@ impl Drop for Stack {
     }
 }
 
-/// One word that a child can write and its parent read, whether or not they share memory.
+/// Two words that a child can write and its parent read, whether or not they share memory.
 #[derive(Debug)]
-pub struct SharedWord {
-    word: *mut AtomicU64,
+pub struct SharedWords {
+    words: *mut [AtomicU64; 2],
 }
 
 // SAFETY: all access goes through an atomic.
-unsafe impl Send for SharedWord {}
+unsafe impl Send for SharedWords {}
 // SAFETY: as above.
-unsafe impl Sync for SharedWord {}
+unsafe impl Sync for SharedWords {}
 
-impl SharedWord {
-    /// Maps a page for the word, which begins as 0.
+impl SharedWords {
+    /// Maps a page for the words, which begin as 0.
     ///
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
-    pub fn new() -> Result<SharedWord, Errno> {
+    pub fn new() -> Result<SharedWords, Errno> {
         let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_SHARED)?;
-        Ok(SharedWord { word: page.cast() })
+        Ok(SharedWords { words: page.cast() })
     }
 
-    /// The word.
-    pub fn get(&self) -> &AtomicU64 {
+    /// The words.
+    pub fn get(&self) -> &[AtomicU64; 2] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
-        unsafe { &*self.word }
+        unsafe { &*self.words }
     }
 }
 
-impl Drop for SharedWord {
+impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: `get` borrows from self, so nobody reads any more; a child that could write has exec'd or exited.
-        unsafe { unmap(self.word.cast(), PAGE) };
+        unsafe { unmap(self.words.cast(), PAGE) };
     }
 }
 
@@ -122,9 +122,8 @@ pub fn fork_generation() -> Result<u64, Errno> {
     if mark.is_null() {
         let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_PRIVATE)?;
         // SAFETY: the advice changes what a fork's child sees of this page of ours, nothing else.
-        let advised = unsafe {
-            arch::syscall(abi::__NR_madvise, [page as usize, PAGE, abi::MADV_WIPEONFORK as usize, 0, 0, 0])
-        };
+        let advised =
+            unsafe { arch::syscall(abi::__NR_madvise, [page as usize, PAGE, abi::MADV_WIPEONFORK as usize, 0, 0, 0]) };
         if let Err(errno) = Errno::check(advised) {
             // SAFETY: nobody has seen the page.
             unsafe { unmap(page, PAGE) };

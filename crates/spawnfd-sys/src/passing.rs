@@ -20,7 +20,14 @@ struct Control {
     fds: [MaybeUninit<RawFd>; MAX_PASSED],
 }
 
-fn call(number: u32, socket: RawFd, tag: &mut u64, control: &mut Control, used: usize, flags: u32) -> Result<(usize, usize), Errno> {
+fn call(
+    number: u32,
+    socket: RawFd,
+    tag: &mut u64,
+    control: &mut Control,
+    used: usize,
+    flags: u32,
+) -> Result<(usize, usize), Errno> {
     let mut vector = abi::iovec { iov_base: (&raw mut *tag).cast(), iov_len: size_of::<u64>() as _ };
     let mut message = net::msghdr {
         msg_name: core::ptr::null_mut(),
@@ -34,7 +41,7 @@ fn call(number: u32, socket: RawFd, tag: &mut u64, control: &mut Control, used: 
     let args = [socket as usize, &raw mut message as usize, flags as usize, 0, 0, 0];
     // SAFETY: header, vector, tag and control are valid for the sizes given and outlive the call.
     let length = Errno::check(unsafe { arch::syscall(number, args) })?;
-    Ok((length, message.msg_controllen as usize))
+    Ok((length, message.msg_controllen))
 }
 
 /// Sends `fds` (at most [`MAX_PASSED`]) with `tag` into `socket`, never waiting.
@@ -52,7 +59,11 @@ pub fn pass_descriptors(socket: RawFd, tag: u64, fds: &[RawFd]) -> Result<(), Er
     }
     let length = HEADER + size_of_val(fds);
     let mut control = Control {
-        header: net::cmsghdr { cmsg_len: length as _, cmsg_level: net::SOL_SOCKET as _, cmsg_type: net::SCM_RIGHTS as _ },
+        header: net::cmsghdr {
+            cmsg_len: length as _,
+            cmsg_level: net::SOL_SOCKET as _,
+            cmsg_type: net::SCM_RIGHTS as _,
+        },
         fds: [MaybeUninit::uninit(); MAX_PASSED],
     };
     for (place, &fd) in control.fds.iter_mut().zip(fds) {
@@ -87,7 +98,7 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
     if length != size_of::<u64>() {
         return Err(Errno::EIO);
     }
-    let came = if used < HEADER { 0 } else { (control.header.cmsg_len as usize).saturating_sub(HEADER) / size_of::<RawFd>() };
+    let came = if used < HEADER { 0 } else { control.header.cmsg_len.saturating_sub(HEADER) / size_of::<RawFd>() };
     if came < fds.len() {
         return Err(Errno::EMFILE);
     }

@@ -7,7 +7,8 @@ use spawnfd::{Command, Env, Run, Template};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A name: searched once, checked at each spawn, made anew when the program is upgraded.
-    let output = Command::new("git").arg("--version").run_with(&Run::new().timeout(Duration::from_secs(10)))?.check()?;
+    let output =
+        Command::new("git").arg("--version").run_with(&Run::new().timeout(Duration::from_secs(10)))?.check()?;
     println!("{}", output.text().trim_end());
 
     // A template, held: fails as stale instead.

@@ -128,7 +128,8 @@ impl Child {
 
     /// What the child used; `None` before it has been reaped.
     pub fn usage(&self) -> Option<Usage> {
-        self.ended.map(|ended| Usage { cpu: Duration::from_micros(ended.cpu_micros), max_rss: ended.max_rss_kib * 1024 })
+        self.ended
+            .map(|ended| Usage { cpu: Duration::from_micros(ended.cpu_micros), max_rss: ended.max_rss_kib * 1024 })
     }
 
     /// Sends SIGKILL.

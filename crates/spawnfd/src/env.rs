@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
 use spawnfd_sys::ArgBlock;
@@ -18,16 +18,28 @@ use crate::error::{Error, Result};
 /// let env = Env::inherit().deny(["*_TOKEN", "*_KEY"]).set("LANG", "C.UTF-8").noninteractive();
 /// assert_eq!(env.get("LANG"), Some("C.UTF-8".as_ref()));
 /// ```
+///
+/// Cloning shares both the variables and their encoding.
 #[derive(Clone, Debug, Default)]
-pub struct Env {
-    variables: BTreeMap<OsString, OsString>,
+pub struct Env(Arc<Variables>);
+
+#[derive(Debug, Default)]
+struct Variables {
+    by_name: BTreeMap<OsString, OsString>,
     encoded: OnceLock<Arc<ArgBlock>>,
+}
+
+/// A changed set is encoded anew.
+impl Clone for Variables {
+    fn clone(&self) -> Variables {
+        Variables { by_name: self.by_name.clone(), encoded: OnceLock::new() }
+    }
 }
 
 impl Env {
     /// The environment of this process as it is now.
     pub fn inherit() -> Env {
-        Env { variables: std::env::vars_os().collect(), encoded: OnceLock::new() }
+        std::env::vars_os().collect()
     }
 
     /// No variables at all.
@@ -49,15 +61,13 @@ impl Env {
 
     /// With one variable set. A name that cannot be one (empty, with `=` or NUL) is reported by the spawn.
     pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
-        self.variables.insert(name.into(), value.into());
-        self.encoded = OnceLock::new();
+        self.change().insert(name.into(), value.into());
         self
     }
 
     /// Without one variable.
     pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
-        self.variables.remove(name.as_ref());
-        self.encoded = OnceLock::new();
+        self.change().remove(name.as_ref());
         self
     }
 
@@ -92,46 +102,57 @@ impl Env {
 
     /// A variable's value.
     pub fn get(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
-        self.variables.get(name.as_ref()).map(OsString::as_os_str)
+        self.0.by_name.get(name.as_ref()).map(OsString::as_os_str)
     }
 
     /// All variables, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+        self.0.by_name.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
     fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
-        self.variables.retain(|name, _| keep(name.as_bytes()));
-        self.encoded = OnceLock::new();
+        self.change().retain(|name, _| keep(name.as_bytes()));
         self
+    }
+
+    /// The variables, for changing: this value's own, without an encoding.
+    fn change(&mut self) -> &mut BTreeMap<OsString, OsString> {
+        let variables = Arc::make_mut(&mut self.0);
+        variables.encoded = OnceLock::new();
+        &mut variables.by_name
     }
 
     /// The block execve takes, made once.
     pub(crate) fn encode(&self) -> Result<Arc<ArgBlock>> {
-        if let Some(encoded) = self.encoded.get() {
+        if let Some(encoded) = self.0.encoded.get() {
             return Ok(encoded.clone());
         }
-        let mut strings = Vec::with_capacity(self.variables.len());
-        for (name, value) in &self.variables {
-            let bytes = name.as_bytes();
-            if bytes.is_empty() || bytes.contains(&b'=') {
+        for name in self.0.by_name.keys() {
+            if name.is_empty() || name.as_bytes().contains(&b'=') {
                 return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
             }
-            let mut string = name.clone();
-            string.push("=");
-            string.push(value);
-            strings.push(string.into_vec());
         }
-        let block = ArgBlock::new(&strings)
-            .map_err(|index| Error::invalid(format!("env({:?}): NUL byte", OsStr::from_bytes(&strings[index]))))?;
-        Ok(self.encoded.get_or_init(|| Arc::new(block)).clone())
+        let block = encode(self.0.by_name.iter())?;
+        Ok(self.0.encoded.get_or_init(|| Arc::new(block)).clone())
     }
+}
+
+/// Writes `name=value` strings.
+pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(variables: impl Iterator<Item = (N, V)>) -> Result<ArgBlock> {
+    let mut block = ArgBlock::builder();
+    for (name, value) in variables {
+        let parts = [name.as_ref().as_bytes(), b"=", value.as_ref().as_bytes()];
+        if !block.push(&parts) {
+            return Err(Error::invalid(format!("env({:?}): NUL byte", name.as_ref())));
+        }
+    }
+    Ok(block.finish())
 }
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Env {
-        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Env { variables, encoded: OnceLock::new() }
+        let by_name = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Env(Arc::new(Variables { by_name, encoded: OnceLock::new() }))
     }
 }
 
@@ -152,9 +173,14 @@ mod tests {
 
     #[test]
     fn patterns() {
-        for (pattern, name, expected) in
-            [("*_KEY", "API_KEY", true), ("*_KEY", "KEY", false), ("A?C*", "ABC", true), ("", "", true), ("*", "X", true), ("AB", "ABC", false)]
-        {
+        for (pattern, name, expected) in [
+            ("*_KEY", "API_KEY", true),
+            ("*_KEY", "KEY", false),
+            ("A?C*", "ABC", true),
+            ("", "", true),
+            ("*", "X", true),
+            ("AB", "ABC", false),
+        ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
     }

@@ -19,6 +19,7 @@ mod launch;
 mod reaper;
 mod run;
 pub mod snapshot;
+pub mod support;
 mod template;
 
 pub use child::{Child, Usage};

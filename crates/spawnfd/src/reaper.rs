@@ -45,7 +45,8 @@ fn start(state: &mut State) {
     let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
     let Ok(ours) = wake.try_clone() else { return };
     let Ok(mask) = call::set_signal_mask(u64::MAX) else { return };
-    let thread = std::thread::Builder::new().name("spawnfd-reaper".into()).stack_size(128 << 10).spawn(move || run(&ours));
+    let thread =
+        std::thread::Builder::new().name("spawnfd-reaper".into()).stack_size(128 << 10).spawn(move || run(&ours));
     let _ = call::set_signal_mask(mask);
     if thread.is_ok() {
         state.wake = Some(wake);

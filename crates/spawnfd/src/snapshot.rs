@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ioctl_ficlone, memfd_create, openat, sendfile};
+use rustix::fs::{
+    CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstatfs, ioctl_ficlone, memfd_create, openat, sendfile,
+};
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
@@ -88,6 +90,11 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
 /// Shares the extents in an unnamed file beside the original. `None` where that cannot be: another kind of file system, a
 /// directory the caller may not write to.
 fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+    /// Magic numbers of statfs(2): btrfs, XFS, bcachefs, OCFS2.
+    const REFLINKING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
+    if !REFLINKING.contains(&fstatfs(file).ok()?.f_type) {
+        return None;
+    }
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let directory = path.parent().filter(|directory| directory.is_absolute())?;
     let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;

@@ -8,7 +8,7 @@ use clap::Parser;
 use spawnfd_bench::definitions::{BusyPolicy, Definitions};
 use spawnfd_bench::launch::Launch;
 use spawnfd_bench::report::Report;
-use spawnfd_bench::{Result, worker};
+use spawnfd_bench::worker;
 
 /// Times the ways to launch a program, interleaved, from parents large and small.
 #[derive(Debug, Parser)]
@@ -23,7 +23,7 @@ struct Arguments {
     #[arg(long)]
     definitions: Option<PathBuf>,
     /// Restrict the run: suite=NAME, filter=NAME or parent=NAME; may be repeated.
-    #[arg(long, value_name = "KIND=NAME")]
+    #[arg(long, value_name = "KIND=NAME", value_parser = restriction)]
     only: Vec<String>,
     /// Exit with 1 when a bar is not met.
     #[arg(long)]
@@ -39,35 +39,30 @@ struct Arguments {
     busy_idle: bool,
 }
 
-fn main() -> Result<ExitCode> {
+fn restriction(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some(("suite" | "filter" | "parent", _)) => Ok(text.to_owned()),
+        _ => Err("suite=NAME, filter=NAME or parent=NAME".to_owned()),
+    }
+}
+
+fn main() -> spawnfd_bench::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some(role) = &arguments.worker {
         worker::run(role)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(count) = arguments.busy {
-        let policy = if arguments.busy_idle {
-            BusyPolicy::Idle
-        } else {
-            BusyPolicy::Other
-        };
+        let policy = if arguments.busy_idle { BusyPolicy::Idle } else { BusyPolicy::Other };
         worker::busy::run(count, policy)?;
         return Ok(ExitCode::SUCCESS);
     }
     let definitions = Definitions::load(arguments.definitions.as_deref())?;
-    let launch = Launch {
-        definitions: &definitions,
-        quick: arguments.quick,
-        only: &arguments.only,
-    };
+    let launch = Launch { definitions: &definitions, quick: arguments.quick, only: &arguments.only };
     let samples = launch.run()?;
     let report = Report::new("launch", arguments.quick, &definitions, &samples);
     report.write(&arguments.out)?;
     report.print(&mut std::io::stdout().lock())?;
     println!("\n{}", arguments.out.display());
-    Ok(if arguments.check && !report.met() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if arguments.check && !report.met() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -30,19 +30,11 @@ struct Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let definitions = Definitions::load(arguments.definitions.as_deref())?;
-    let directory = arguments
-        .out
-        .parent()
-        .filter(|d| !d.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let directory = arguments.out.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let samples = snapshot::run(&definitions, directory, arguments.quick)?;
     let report = Report::new("snapshot", arguments.quick, &definitions, &samples);
     report.write(&arguments.out)?;
     report.print(&mut std::io::stdout().lock())?;
     println!("\n{}", arguments.out.display());
-    Ok(if arguments.check && !report.met() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if arguments.check && !report.met() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

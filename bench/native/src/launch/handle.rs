@@ -29,20 +29,9 @@ impl Worker {
     /// # Errors
     ///
     /// It cannot be started, or does not reach its state.
-    pub fn start(
-        definitions: &Definitions,
-        parent: &ParentDef,
-        filter: &str,
-        methods: &[String],
-    ) -> Result<Self> {
-        let role = Role {
-            parent: parent.clone(),
-            filter: filter.to_owned(),
-            methods: methods.to_vec(),
-        };
-        let own = Path::new(FIRST_INSTRUCTION)
-            .parent()
-            .context("a program in no directory")?;
+    pub fn start(definitions: &Definitions, parent: &ParentDef, filter: &str, methods: &[String]) -> Result<Self> {
+        let role = Role { parent: parent.clone(), filter: filter.to_owned(), methods: methods.to_vec() };
+        let own = Path::new(FIRST_INSTRUCTION).parent().context("a program in no directory")?;
         let mut search_path = definitions.environment.search_path.clone();
         search_path.push(own.to_string_lossy().into_owned());
         let mut process = Command::new(std::env::current_exe()?)
@@ -57,13 +46,7 @@ impl Worker {
             .context("starting a worker")?;
         let requests = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().context("a worker without stdout")?);
-        let mut worker = Self {
-            parent: parent.clone(),
-            filter: filter.to_owned(),
-            process,
-            requests,
-            answers,
-        };
+        let mut worker = Self { parent: parent.clone(), filter: filter.to_owned(), process, requests, answers };
         match worker.answer()? {
             Answer::Done => Ok(worker),
             other => bail!("the worker does not start: {other:?}"),
@@ -102,22 +85,14 @@ impl Worker {
     fn ask(&mut self, request: &Request) -> Result<Answer> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.requests
-            .as_mut()
-            .context("the worker was told to end")?
-            .write_all(&line)?;
+        self.requests.as_mut().context("the worker was told to end")?.write_all(&line)?;
         self.answer()
     }
 
     fn answer(&mut self) -> Result<Answer> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        let whose = || {
-            format!(
-                "the worker {} under filter {}",
-                self.parent.name, self.filter
-            )
-        };
+        let whose = || format!("the worker {} under filter {}", self.parent.name, self.filter);
         ensure!(!line.is_empty(), "{} is gone", whose());
         match serde_json::from_str(&line).with_context(whose)? {
             Answer::Failed(why) => bail!("{}: {why}", whose()),
@@ -133,12 +108,7 @@ impl Worker {
     pub fn end(mut self) -> Result<()> {
         drop(self.requests.take());
         let status = self.process.wait()?;
-        ensure!(
-            status.success(),
-            "the worker {} under filter {} ended with {status}",
-            self.parent.name,
-            self.filter
-        );
+        ensure!(status.success(), "the worker {} under filter {} ended with {status}", self.parent.name, self.filter);
         Ok(())
     }
 }

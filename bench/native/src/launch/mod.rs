@@ -9,7 +9,6 @@ use anyhow::Context;
 
 use crate::Result;
 use crate::definitions::Definitions;
-use crate::methods;
 use crate::samples::{Key, Samples};
 use crate::worker::protocol::{Block, Request, Turn};
 use handle::Worker;
@@ -50,65 +49,36 @@ impl Launch<'_> {
     }
 
     fn selected(&self, kind: &str, name: &str) -> bool {
-        let mut of_kind = self
-            .only
-            .iter()
-            .filter_map(|o| o.split_once('='))
-            .filter(|(k, _)| *k == kind)
-            .peekable();
+        let mut of_kind = self.only.iter().filter_map(|o| o.split_once('=')).filter(|(k, _)| *k == kind).peekable();
         of_kind.peek().is_none() || of_kind.any(|(_, n)| n == name)
     }
 
     fn methods(&self) -> Vec<String> {
-        let names = self.definitions.methods.iter().map(|m| m.name.clone());
-        names.filter(|name| methods::is_built(name)).collect()
+        self.definitions.methods.iter().map(|m| m.name.clone()).collect()
     }
 
     fn turns(&self, samples: impl Fn(&str) -> usize) -> Vec<Turn> {
-        let built = self
-            .definitions
+        self.definitions
             .methods
             .iter()
-            .filter(|m| methods::is_built(&m.name));
-        built
-            .map(|m| Turn {
-                method: m.name.clone(),
-                samples: samples(&m.name),
-                apart: m.apart,
-            })
+            .map(|m| Turn { method: m.name.clone(), samples: samples(&m.name), apart: m.apart })
             .collect()
     }
 
     fn worker(&self, parent: &str, filter: &str) -> Result<Worker> {
-        Worker::start(
-            self.definitions,
-            self.definitions.parent(parent)?,
-            filter,
-            &self.methods(),
-        )
+        Worker::start(self.definitions, self.definitions.parent(parent)?, filter, &self.methods())
     }
 
     fn first_insn(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.first_insn;
         let program = self.definitions.program(&def.program)?;
-        let parents = self
-            .definitions
-            .parents
-            .iter()
-            .filter(|p| self.selected("parent", &p.name));
-        let mut workers = parents
-            .map(|p| Worker::start(self.definitions, p, filter, &self.methods()))
-            .collect::<Result<Vec<_>>>()?;
-        let promise = self
-            .definitions
-            .methods
-            .iter()
-            .filter(|m| m.only_stdio && methods::is_built(&m.name));
+        let parents = self.definitions.parents.iter().filter(|p| self.selected("parent", &p.name));
+        let mut workers =
+            parents.map(|p| Worker::start(self.definitions, p, filter, &self.methods())).collect::<Result<Vec<_>>>()?;
+        let promise = self.definitions.methods.iter().filter(|m| m.only_stdio);
         let promising: Vec<_> = promise.map(|m| m.name.clone()).collect();
         for worker in &mut workers {
-            worker.ask_done(&Request::CheckDescriptors {
-                promising: promising.clone(),
-            })?;
+            worker.ask_done(&Request::CheckDescriptors { promising: promising.clone() })?;
         }
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
@@ -119,16 +89,9 @@ impl Launch<'_> {
                 let worker = &mut workers[(round + turn) % count];
                 let parent = worker.parent().clone();
                 for &search in &parent.search {
-                    let turns = self.turns(|m| {
-                        self.definitions
-                            .first_insn_per_round(&parent.name, m, self.quick)
-                    });
+                    let turns = self.turns(|m| self.definitions.first_insn_per_round(&parent.name, m, self.quick));
                     let Block { taken, busy_share } =
-                        worker.ask_samples(&Request::FirstInstruction {
-                            program: program.clone(),
-                            search,
-                            turns,
-                        })?;
+                        worker.ask_samples(&Request::FirstInstruction { program: program.clone(), search, turns })?;
                     let key = |suite: &str, method: String| Key {
                         suite: suite.to_owned(),
                         filter: filter.to_owned(),
@@ -151,12 +114,7 @@ impl Launch<'_> {
 
     fn lifecycle(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.lifecycle;
-        let per_round = if filter == "none" {
-            def.per_round
-        } else {
-            def.per_round_filtered
-        }
-        .get(self.quick);
+        let per_round = if filter == "none" { def.per_round } else { def.per_round_filtered }.get(self.quick);
         let mut worker = self.worker(&def.parent, filter)?;
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
@@ -167,8 +125,7 @@ impl Launch<'_> {
                     continue;
                 }
                 let turns = self.turns(|_| per_round);
-                let Block { taken, .. } =
-                    worker.ask_samples(&Request::Lifecycle { program, turns })?;
+                let Block { taken, .. } = worker.ask_samples(&Request::Lifecycle { program, turns })?;
                 for (method, ns) in taken {
                     let key = Key {
                         suite: "lifecycle".to_owned(),
@@ -187,11 +144,7 @@ impl Launch<'_> {
 
     fn parallel(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.parallel;
-        let built: Vec<_> = def
-            .methods
-            .iter()
-            .filter(|m| methods::is_built(m))
-            .collect();
+        let built: Vec<_> = def.methods.iter().collect();
         let mut worker = self.worker(&def.parent, filter)?;
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
@@ -223,19 +176,8 @@ impl Launch<'_> {
 fn hide_inherited_descriptors() -> Result<()> {
     const FIRST: libc::c_uint = 3;
     // SAFETY: close_range takes three integers; with this flag it closes nothing here.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            FIRST,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error()).context("close_range")
-    }
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("close_range") }
 }
 
 fn micros(ns: &[u64]) -> Vec<f64> {
@@ -246,11 +188,7 @@ fn progress(what: &str, filter: &str, round: usize, rounds: usize) {
     use std::io::IsTerminal;
     let last = round + 1 == rounds;
     if std::io::stderr().is_terminal() {
-        eprint!(
-            "\r{what}, filter {filter}: round {} of {rounds}{}",
-            round + 1,
-            if last { "\n" } else { "" }
-        );
+        eprint!("\r{what}, filter {filter}: round {} of {rounds}{}", round + 1, if last { "\n" } else { "" });
     } else if round == 0 {
         eprintln!("{what}, filter {filter}: {rounds} rounds");
     }

@@ -56,11 +56,6 @@ pub trait Method: Send {
     fn another(&self) -> io::Result<Box<dyn Method>>;
 }
 
-/// Whether this build has the method: `ours` stands behind a feature.
-pub fn is_built(name: &str) -> bool {
-    name != "ours" || cfg!(feature = "ours")
-}
-
 /// Makes the method called `name` ready to start `target`.
 ///
 /// # Errors

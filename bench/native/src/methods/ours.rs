@@ -1,72 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library under test: a template opened once, spawned again and again.
+//! The library under test: a template opened once, an environment encoded once, spawned again and again.
 
-#[cfg(not(feature = "ours"))]
-pub(super) fn open(_: &super::Target) -> std::io::Result<Box<dyn super::Method>> {
-    Err(std::io::Error::other("built without the feature `ours`"))
+use std::env;
+use std::io;
+
+use spawnfd::{Child, Env, Stdio, Template};
+
+use super::{Method, Output, Target, killed};
+
+struct Ours {
+    template: Template,
+    env: Env,
+    child: Option<Child>,
 }
 
-#[cfg(feature = "ours")]
-pub(super) use built::open;
+pub(super) fn open(target: &Target) -> io::Result<Box<dyn Method>> {
+    let template = match target {
+        Target::Path(path) => Template::open(path),
+        Target::Name(name) => Template::search(name, env::var_os("PATH").unwrap_or_default()),
+    };
+    Ok(Box::new(Ours { template: template.map_err(io::Error::other)?, env: Env::inherit(), child: None }))
+}
 
-#[cfg(feature = "ours")]
-mod built {
-    use std::env;
-    use std::io;
-
-    use spawnfd::{Child, Stdio, Template};
-
-    use crate::methods::{Method, Output, Target, killed};
-
-    struct Ours {
-        template: Template,
-        child: Option<Child>,
-    }
-
-    pub(in crate::methods) fn open(target: &Target) -> io::Result<Box<dyn Method>> {
-        let template = match target {
-            Target::Path(path) => Template::open(path),
-            Target::Name(name) => Template::search(name, env::var_os("PATH").unwrap_or_default()),
+impl Method for Ours {
+    fn start(&mut self, stdout: Output) -> io::Result<()> {
+        let stdout = match stdout {
+            Output::To(fd) => Stdio::from(fd),
+            Output::Null => Stdio::Null,
         };
-        Ok(Box::new(Ours {
-            template: template.map_err(io::Error::other)?,
-            child: None,
-        }))
+        let child = self.template.command().environment(&self.env).stdout(stdout).spawn().map_err(io::Error::other)?;
+        self.child = Some(child);
+        Ok(())
     }
 
-    impl Method for Ours {
-        fn start(&mut self, stdout: Output) -> io::Result<()> {
-            let stdout = match stdout {
-                Output::To(fd) => Stdio::from(fd),
-                Output::Null => Stdio::Null,
-            };
-            let child = self
-                .template
-                .command()
-                .stdout(stdout)
-                .spawn()
-                .map_err(io::Error::other)?;
-            self.child = Some(child);
-            Ok(())
-        }
+    fn finish(&mut self) -> io::Result<i32> {
+        let mut child = self.child.take().ok_or_else(|| io::Error::other("nothing was started"))?;
+        child.wait().map_err(io::Error::other)?.code().ok_or_else(killed)
+    }
 
-        fn finish(&mut self) -> io::Result<i32> {
-            let mut child = self
-                .child
-                .take()
-                .ok_or_else(|| io::Error::other("nothing was started"))?;
-            child
-                .wait()
-                .map_err(io::Error::other)?
-                .code()
-                .ok_or_else(killed)
-        }
-
-        fn another(&self) -> io::Result<Box<dyn Method>> {
-            Ok(Box::new(Ours {
-                template: self.template.clone(),
-                child: None,
-            }))
-        }
+    fn another(&self) -> io::Result<Box<dyn Method>> {
+        Ok(Box::new(Ours { template: self.template.clone(), env: self.env.clone(), child: None }))
     }
 }

@@ -12,21 +12,9 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use super::{Method, Output, Target, killed};
 
 unsafe extern "C" {
-    fn spawnfd_baseline_vfork(
-        program: *const libc::c_char,
-        out: libc::c_int,
-        search: bool,
-    ) -> libc::pid_t;
-    fn spawnfd_baseline_fork(
-        program: *const libc::c_char,
-        out: libc::c_int,
-        search: bool,
-    ) -> libc::pid_t;
-    fn spawnfd_baseline_posix_spawn(
-        program: *const libc::c_char,
-        out: libc::c_int,
-        search: bool,
-    ) -> libc::pid_t;
+    fn spawnfd_baseline_vfork(program: *const libc::c_char, out: libc::c_int, search: bool) -> libc::pid_t;
+    fn spawnfd_baseline_fork(program: *const libc::c_char, out: libc::c_int, search: bool) -> libc::pid_t;
+    fn spawnfd_baseline_posix_spawn(program: *const libc::c_char, out: libc::c_int, search: bool) -> libc::pid_t;
 }
 
 /// Which of the baselines.
@@ -59,13 +47,7 @@ impl Raw {
 
     fn with(call: Call, program: CString, search: bool) -> io::Result<Self> {
         let null = File::options().write(true).open("/dev/null")?;
-        Ok(Self {
-            call,
-            program,
-            search,
-            null,
-            pid: None,
-        })
+        Ok(Self { call, program, search, null, pid: None })
     }
 }
 
@@ -89,18 +71,11 @@ impl Method for Raw {
         };
         let pid = spawn(self.call, &self.program, out, self.search);
         self.pid = Pid::from_raw(pid.max(0));
-        if self.pid.is_some() {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(-pid))
-        }
+        if self.pid.is_some() { Ok(()) } else { Err(io::Error::from_raw_os_error(-pid)) }
     }
 
     fn finish(&mut self) -> io::Result<i32> {
-        let pid = self
-            .pid
-            .take()
-            .ok_or_else(|| io::Error::other("nothing was started"))?;
+        let pid = self.pid.take().ok_or_else(|| io::Error::other("nothing was started"))?;
         let Some((_, status)) = waitpid(Some(pid), WaitOptions::empty())? else {
             return Err(killed());
         };
@@ -108,11 +83,7 @@ impl Method for Raw {
     }
 
     fn another(&self) -> io::Result<Box<dyn Method>> {
-        Ok(Box::new(Self::with(
-            self.call,
-            self.program.clone(),
-            self.search,
-        )?))
+        Ok(Box::new(Self::with(self.call, self.program.clone(), self.search)?))
     }
 }
 

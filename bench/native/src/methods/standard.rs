@@ -20,10 +20,7 @@ impl Standard {
             Target::Path(path) => path.clone().into_os_string(),
             Target::Name(name) => name.into(),
         };
-        Self {
-            program,
-            child: None,
-        }
+        Self { program, child: None }
     }
 }
 
@@ -38,18 +35,12 @@ impl Method for Standard {
     }
 
     fn finish(&mut self) -> io::Result<i32> {
-        let mut child = self
-            .child
-            .take()
-            .ok_or_else(|| io::Error::other("nothing was started"))?;
+        let mut child = self.child.take().ok_or_else(|| io::Error::other("nothing was started"))?;
         child.wait()?.code().ok_or_else(killed)
     }
 
     fn another(&self) -> io::Result<Box<dyn Method>> {
-        Ok(Box::new(Self {
-            program: self.program.clone(),
-            child: None,
-        }))
+        Ok(Box::new(Self { program: self.program.clone(), child: None }))
     }
 }
 

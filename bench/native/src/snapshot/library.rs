@@ -28,13 +28,9 @@ impl Library {
         let directory = directory.canonicalize()?;
         let path = directory.join(format!("spawnfd-bench-library-{}.so", std::process::id()));
         let mut random = Random::new(0x11b);
-        let content: Vec<u8> = (0..bytes.div_ceil(8))
-            .flat_map(|_| random.bits().to_le_bytes())
-            .take(bytes)
-            .collect();
+        let content: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).take(bytes).collect();
         let library = Self { path, content };
-        let mut file =
-            File::create_new(&library.path).with_context(|| library.path.display().to_string())?;
+        let mut file = File::create_new(&library.path).with_context(|| library.path.display().to_string())?;
         file.write_all(&library.content)?;
         file.sync_all()?;
         Ok(library)

@@ -19,20 +19,8 @@ pub struct Mapping {
 impl Mapping {
     fn of(file: impl AsFd, len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ,
-                MapFlags::PRIVATE,
-                file,
-                0,
-            )?
-        };
-        Ok(Self {
-            at: NonNull::new(at.cast()).expect("mmap does not return null"),
-            len,
-        })
+        let at = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, file, 0)? };
+        Ok(Self { at: NonNull::new(at.cast()).expect("mmap does not return null"), len })
     }
 
     /// What is mapped.

@@ -73,7 +73,7 @@ pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<S
     let def = &definitions.snapshot;
     let library = Library::create(directory, def.bytes)?;
     let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Plain), Box::new(Sendfile)];
-    sources.extend(ours::sources()?);
+    sources.extend(ours::sources());
     let mut samples = Samples::default();
     let mut random = Random::new(0x51ab);
     for source in &mut sources {
@@ -87,11 +87,7 @@ pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<S
             random.shuffle(&mut order);
             for i in order {
                 let (ns, mapping) = sources[i].map(&library)?;
-                ensure!(
-                    mapping.bytes() == library.content(),
-                    "{}: other bytes than the library's",
-                    sources[i].name()
-                );
+                ensure!(mapping.bytes() == library.content(), "{}: other bytes than the library's", sources[i].name());
                 taken[i].push(ns as f64 / 1000.0);
             }
         }

@@ -1,59 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library's snapshots: cold, and from its cache.
 
-use super::Source;
+use std::os::fd::OwnedFd;
+
+use anyhow::ensure;
+use spawnfd::snapshot::{Kind, SnapshotCache};
+
+use super::library::Library;
+use super::mapping::{Mapping, timed};
+use super::{Source, open_library};
 use crate::Result;
 
-#[cfg(not(feature = "ours"))]
-pub(super) fn sources() -> Result<Vec<Box<dyn Source>>> {
-    Ok(Vec::new())
+/// As many entries as the seed's cache.
+const ENTRIES: usize = 64;
+
+/// A miss: an empty cache opens the library and copies it into a sealed memfd. Making the cache is not timed.
+struct Cold;
+
+impl Source for Cold {
+    fn name(&self) -> &'static str {
+        "cold"
+    }
+
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
+        let cache = SnapshotCache::new(ENTRIES);
+        timed(library.len(), || {
+            let snapshot = cache.open(library.path())?;
+            ensure!(snapshot.kind() == Kind::Memfd, "a reflink: put --out on a file system without");
+            Ok(snapshot)
+        })
+    }
 }
 
-#[cfg(feature = "ours")]
-pub(super) use built::sources;
+/// A hit for a caller that has the library open: fstat and dup.
+#[derive(Default)]
+struct Hit {
+    cache: SnapshotCache,
+    file: Option<OwnedFd>,
+}
 
-#[cfg(feature = "ours")]
-mod built {
-    use spawnfd::snapshot::SnapshotCache;
-
-    use super::*;
-    use crate::snapshot::library::Library;
-    use crate::snapshot::mapping::{Mapping, timed};
-
-    /// As many entries as the seed's cache.
-    const ENTRIES: usize = 64;
-
-    /// A miss: an empty cache copies the library into a sealed memfd. Making the cache is not timed.
-    struct Cold;
-
-    impl Source for Cold {
-        fn name(&self) -> &'static str {
-            "cold"
-        }
-
-        fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
-            let cache = SnapshotCache::new(ENTRIES);
-            timed(library.len(), || Ok(cache.get(library.path())?))
-        }
+impl Source for Hit {
+    fn name(&self) -> &'static str {
+        "hit"
     }
 
-    /// A hit: the cache has the library.
-    struct Hit(SnapshotCache);
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            empty => empty.insert(open_library(library.path())?),
+        };
+        timed(library.len(), || Ok(self.cache.get(file)?))
+    }
+}
 
-    impl Source for Hit {
-        fn name(&self) -> &'static str {
-            "hit"
-        }
+/// A hit for a caller that has a path: open, fstat, dup, close.
+#[derive(Default)]
+struct HitByPath(SnapshotCache);
 
-        fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
-            timed(library.len(), || Ok(self.0.get(library.path())?))
-        }
+impl Source for HitByPath {
+    fn name(&self) -> &'static str {
+        "hit_by_path"
     }
 
-    pub(in crate::snapshot) fn sources() -> Result<Vec<Box<dyn Source>>> {
-        Ok(vec![
-            Box::new(Cold),
-            Box::new(Hit(SnapshotCache::new(ENTRIES))),
-        ])
+    fn map(&mut self, library: &Library) -> Result<(u64, Mapping)> {
+        timed(library.len(), || Ok(self.0.open(library.path())?))
     }
+}
+
+pub(super) fn sources() -> Vec<Box<dyn Source>> {
+    vec![Box::new(Cold), Box::<Hit>::default(), Box::<HitByPath>::default()]
 }

@@ -51,18 +51,9 @@ impl Board {
         let size = size_of::<Shared>();
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                size,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                memory,
-                0,
-            )?
+            mmap(std::ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, memory, 0)?
         };
-        Ok(Self(
-            NonNull::new(at.cast()).expect("mmap does not return null"),
-        ))
+        Ok(Self(NonNull::new(at.cast()).expect("mmap does not return null")))
     }
 
     fn shared(&self) -> &Shared {
@@ -88,9 +79,7 @@ impl Board {
             match shared.order.load(Ordering::Acquire) {
                 RUN => {
                     for _ in 0..10_000 {
-                        x = std::hint::black_box(
-                            x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1),
-                        );
+                        x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
                     }
                     let _ = fstat(std::io::stdin());
                     let cpu = clock_gettime(ClockId::ThreadCPUTime);
@@ -145,31 +134,19 @@ impl Busy {
         let memory = memfd_create("busy", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, size_of::<Shared>() as u64)?;
         let board = std::sync::Arc::new(Board::map(memory.as_fd())?);
-        let mut busy = Self {
-            board,
-            count,
-            here: Vec::new(),
-            elsewhere: None,
-            started: None,
-        };
+        let mut busy = Self { board, count, here: Vec::new(), elsewhere: None, started: None };
         if elsewhere {
             let program = std::env::current_exe()?;
             let mut role = vec![format!("--busy={count}")];
             if policy == BusyPolicy::Idle {
                 role.push("--busy-idle".to_owned());
             }
-            busy.elsewhere = Some(
-                Command::new(program)
-                    .args(role)
-                    .stdin(Stdio::from(memory))
-                    .spawn()?,
-            );
+            busy.elsewhere = Some(Command::new(program).args(role).stdin(Stdio::from(memory)).spawn()?);
         } else {
             for number in 0..count {
                 let board = busy.board.clone();
-                let thread = std::thread::Builder::new()
-                    .stack_size(64 << 10)
-                    .spawn(move || board.obey(number, policy))?;
+                let thread =
+                    std::thread::Builder::new().stack_size(64 << 10).spawn(move || board.obey(number, policy))?;
                 busy.here.push(thread);
             }
         }
@@ -184,27 +161,16 @@ impl Busy {
     /// One of them does not run within a minute.
     pub fn start(&mut self) -> Result<()> {
         let counters = &self.board.shared().cpu_ns[..self.count];
-        let before: Vec<u64> = counters
-            .iter()
-            .map(|c| c.0.load(Ordering::Relaxed))
-            .collect();
+        let before: Vec<u64> = counters.iter().map(|c| c.0.load(Ordering::Relaxed)).collect();
         self.board.order(RUN)?;
-        wait_until("run", || {
-            counters
-                .iter()
-                .zip(&before)
-                .all(|(c, b)| c.0.load(Ordering::Relaxed) > *b)
-        })?;
+        wait_until("run", || counters.iter().zip(&before).all(|(c, b)| c.0.load(Ordering::Relaxed) > *b))?;
         self.started = Some((Instant::now(), self.cpu_ns()));
         Ok(())
     }
 
     /// CPU time that all of them have had.
     fn cpu_ns(&self) -> u64 {
-        self.board.shared().cpu_ns[..self.count]
-            .iter()
-            .map(|c| c.0.load(Ordering::Relaxed))
-            .sum()
+        self.board.shared().cpu_ns[..self.count].iter().map(|c| c.0.load(Ordering::Relaxed)).sum()
     }
 
     /// Parks them, waits until all are parked, and returns how much of all CPUs' time they had since `start`, in %.
@@ -218,9 +184,7 @@ impl Busy {
             100.0 * (self.cpu_ns() - cpu_ns) as f64 / (start.elapsed().as_nanos() as f64 * cpus)
         });
         self.board.order(PARK)?;
-        wait_until("park", || {
-            self.board.shared().parked.load(Ordering::Acquire) as usize == self.count
-        })?;
+        wait_until("park", || self.board.shared().parked.load(Ordering::Acquire) as usize == self.count)?;
         Ok(share)
     }
 }
@@ -261,9 +225,7 @@ pub fn run(count: usize, policy: BusyPolicy) -> Result<()> {
     std::thread::scope(|scope| {
         for number in 0..count {
             let board = &board;
-            std::thread::Builder::new()
-                .stack_size(64 << 10)
-                .spawn_scoped(scope, move || board.obey(number, policy))?;
+            std::thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, move || board.obey(number, policy))?;
         }
         Ok(())
     })

@@ -25,10 +25,7 @@ pub fn first_instruction(method: &mut dyn Method) -> Result<u64> {
     ensure!(code == 0, "the child exited with {code}");
     read?;
     let child = timespec_ns(raw);
-    ensure!(
-        start <= child && child <= end,
-        "the child's clock {child} lies outside {start}..{end}"
-    );
+    ensure!(start <= child && child <= end, "the child's clock {child} lies outside {start}..{end}");
     Ok(child - start)
 }
 
@@ -50,10 +47,7 @@ pub fn descriptors() -> Result<usize> {
 /// Checks that a block left no descriptor, of which there were `before`, and no child that nobody waited for.
 pub fn nothing_left(before: usize) -> Result<()> {
     let now = descriptors()?;
-    ensure!(
-        now == before,
-        "{before} descriptors before the block, {now} after it"
-    );
+    ensure!(now == before, "{before} descriptors before the block, {now} after it");
     match waitpid(None, WaitOptions::NOHANG) {
         // The process with the busy threads is a child that lives on.
         Ok(None) | Err(rustix::io::Errno::CHILD) => Ok(()),

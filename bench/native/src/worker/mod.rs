@@ -19,6 +19,10 @@ use crate::{Result, docker};
 use parent::State;
 use protocol::{Answer, Block, Request, Role};
 
+/// How many calls a method makes in a row. A program spawns by one method again and again; calls that alternated one by one would
+/// each begin in caches and TLBs that another method has left.
+const STREAK: usize = 10;
+
 /// The no-libc child, built by build.rs.
 pub const FIRST_INSTRUCTION: &str = env!("SPAWNFD_BENCH_FIRST_INSTRUCTION");
 /// A child that lists its descriptors, built by build.rs.
@@ -45,12 +49,7 @@ pub fn run(role: &str) -> Result<()> {
     if role.filter == "docker" {
         docker::confine()?;
     }
-    let mut worker = Worker {
-        state: State::default(),
-        methods: HashMap::new(),
-        random: Random::new(0xb10c),
-        role,
-    };
+    let mut worker = Worker { state: State::default(), methods: HashMap::new(), random: Random::new(0xb10c), role };
     let ready = worker.prepare();
     answer(ready.map(|()| Answer::Done))?;
     for line in std::io::stdin().lock().lines() {
@@ -104,27 +103,18 @@ impl Worker {
                 drop(inheritable);
                 Ok(Answer::Done)
             }
-            Request::FirstInstruction {
-                program,
-                search,
-                turns,
-            } => self.block(&turns, &program, search, measure::first_instruction),
-            Request::Lifecycle { program, turns } => {
-                self.block(&turns, &program, false, measure::lifecycle)
+            Request::FirstInstruction { program, search, turns } => {
+                self.block(&turns, &program, search, measure::first_instruction)
             }
-            Request::Parallel {
-                program,
-                method,
-                threads,
-                calls,
-            } => {
+            Request::Lifecycle { program, turns } => self.block(&turns, &program, false, measure::lifecycle),
+            Request::Parallel { program, method, threads, calls } => {
                 let method = self.bind(&method, &program, false)?;
                 Ok(Answer::Rate(parallel::rate(method, threads, calls)?))
             }
         }
     }
 
-    /// One block of samples: the methods call by call in random order, then those that run apart.
+    /// One block of samples: the methods in streaks, in random order, then those that run apart.
     ///
     /// Each method's first call of the block is not counted: it meets what the previous block left behind.
     fn block(
@@ -143,12 +133,15 @@ impl Worker {
             }
             let before = measure::descriptors()?;
             let most = group.iter().map(|t| t.samples).max().unwrap_or(0);
-            for i in 0..most {
-                let mut order: Vec<_> = group.iter().filter(|t| i < t.samples).collect();
+            for begun in (0..most).step_by(STREAK) {
+                let mut order: Vec<_> = group.iter().filter(|t| begun < t.samples).collect();
                 self.random.shuffle(&mut order);
                 for turn in order {
-                    let ns = sample(self.bind(&turn.method, program, search)?)?;
-                    taken.entry(turn.method.clone()).or_default().push(ns);
+                    let method = self.bind(&turn.method, program, search)?;
+                    let taken = taken.entry(turn.method.clone()).or_default();
+                    for _ in begun..turn.samples.min(begun + STREAK) {
+                        taken.push(sample(method)?);
+                    }
                 }
             }
             measure::nothing_left(before)?;

@@ -13,9 +13,7 @@ use crate::methods::Method;
 /// From the first thread's first call to the last thread's last; one call of each thread before that is not counted.
 pub fn rate(method: &mut dyn Method, threads: usize, calls: usize) -> Result<f64> {
     let barrier = Barrier::new(threads);
-    let mut own = (0..threads)
-        .map(|_| method.another())
-        .collect::<std::io::Result<Vec<_>>>()?;
+    let mut own = (0..threads).map(|_| method.another()).collect::<std::io::Result<Vec<_>>>()?;
     let spans = std::thread::scope(|scope| {
         let running: Vec<_> = own
             .iter_mut()
@@ -32,10 +30,7 @@ pub fn rate(method: &mut dyn Method, threads: usize, calls: usize) -> Result<f64
                 })
             })
             .collect();
-        running
-            .into_iter()
-            .map(|t| t.join().expect("no spawning thread panics"))
-            .collect::<Result<Vec<_>>>()
+        running.into_iter().map(|t| t.join().expect("no spawning thread panics")).collect::<Result<Vec<_>>>()
     })?;
     let start = spans.iter().map(|s| s.0).min().unwrap_or(0);
     let end = spans.iter().map(|s| s.1).max().unwrap_or(0);

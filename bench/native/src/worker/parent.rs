@@ -31,9 +31,7 @@ impl State {
     pub fn reach(parent: &ParentDef) -> Result<Self> {
         let mut state = Self::default();
         if parent.allocate_mib > 0 {
-            state
-                .memory
-                .push(Vec::with_capacity(parent.allocate_mib << 20));
+            state.memory.push(Vec::with_capacity(parent.allocate_mib << 20));
         }
         if parent.touch_mib > 0 {
             let mut touched = vec![0u8; parent.touch_mib << 20];
@@ -42,16 +40,11 @@ impl State {
         }
         if parent.descriptors > 0 {
             raise_limit(parent.descriptors as u64 + SPARE)?;
-            state.descriptors = (0..parent.descriptors)
-                .map(|_| File::open("/dev/null"))
-                .collect::<std::io::Result<_>>()?;
+            state.descriptors =
+                (0..parent.descriptors).map(|_| File::open("/dev/null")).collect::<std::io::Result<_>>()?;
         }
         if parent.busy_threads > 0 {
-            state.busy = Some(Busy::new(
-                parent.busy_threads,
-                parent.busy_elsewhere,
-                parent.busy_policy,
-            )?);
+            state.busy = Some(Busy::new(parent.busy_threads, parent.busy_elsewhere, parent.busy_policy)?);
         }
         Ok(state)
     }
@@ -76,15 +69,8 @@ fn raise_limit(wanted: u64) -> Result<()> {
     if enough(limit.current) {
         return Ok(());
     }
-    let maximum = if enough(limit.maximum) {
-        limit.maximum
-    } else {
-        Some(wanted)
-    };
-    let raised = Rlimit {
-        current: Some(wanted),
-        maximum,
-    };
+    let maximum = if enough(limit.maximum) { limit.maximum } else { Some(wanted) };
+    let raised = Rlimit { current: Some(wanted), maximum };
     setrlimit(Resource::Nofile, raised)
         .with_context(|| format!("raising the limit of open files from {limit:?} to {wanted}"))
 }

@@ -16,34 +16,98 @@ pub const MAX_ACTIONS: usize = 256;
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum Action<'fd> {
-    Place { source: Descriptor<'fd>, to: ChildFd },
-    Dup2 { from: ChildFd, to: ChildFd },
-    Close { fd: ChildFd },
-    CloseRange { first: u32, last: u32 },
-    Open { dir: Option<Descriptor<'fd>>, path: CString, how: open_how, to: ChildFd },
-    Chdir { path: CString },
-    Fchdir { dir: Descriptor<'fd> },
-    Chroot { path: CString },
-    Umask { mask: u32 },
+    Place {
+        source: Descriptor<'fd>,
+        to: ChildFd,
+    },
+    Dup2 {
+        from: ChildFd,
+        to: ChildFd,
+    },
+    Close {
+        fd: ChildFd,
+    },
+    CloseRange {
+        first: u32,
+        last: u32,
+    },
+    Open {
+        dir: Option<Descriptor<'fd>>,
+        path: CString,
+        how: open_how,
+        to: ChildFd,
+    },
+    Chdir {
+        path: CString,
+    },
+    Fchdir {
+        dir: Descriptor<'fd>,
+    },
+    Chroot {
+        path: CString,
+    },
+    Umask {
+        mask: u32,
+    },
     Setsid,
-    Setpgid { group: i32 },
-    Tcsetpgrp { fd: ChildFd },
-    ControllingTerminal { fd: ChildFd },
-    Limit { resource: u32, limit: rlimit64 },
-    Nice { nice: i32 },
-    Scheduler { policy: u32, priority: i32 },
-    Affinity { mask: Vec<u64> },
-    UserIds { real: u32, effective: u32, saved: u32 },
-    GroupIds { real: u32, effective: u32, saved: u32 },
-    Groups { groups: Vec<u32> },
-    Capabilities { sets: CapabilitySets },
+    Setpgid {
+        group: i32,
+    },
+    Tcsetpgrp {
+        fd: ChildFd,
+    },
+    ControllingTerminal {
+        fd: ChildFd,
+    },
+    Limit {
+        resource: u32,
+        limit: rlimit64,
+    },
+    Nice {
+        nice: i32,
+    },
+    Scheduler {
+        policy: u32,
+        priority: i32,
+    },
+    Affinity {
+        mask: Vec<u64>,
+    },
+    UserIds {
+        real: u32,
+        effective: u32,
+        saved: u32,
+    },
+    GroupIds {
+        real: u32,
+        effective: u32,
+        saved: u32,
+    },
+    Groups {
+        groups: Vec<u32>,
+    },
+    Capabilities {
+        sets: CapabilitySets,
+    },
     NoNewPrivs,
-    Cgroup { dir: Descriptor<'fd> },
-    JoinNamespace { namespace: Descriptor<'fd>, kinds: u32 },
-    OomScoreAdj { text: Vec<u8>, value: i32 },
-    Landlock { ruleset: Descriptor<'fd> },
+    Cgroup {
+        dir: Descriptor<'fd>,
+    },
+    JoinNamespace {
+        namespace: Descriptor<'fd>,
+        kinds: u32,
+    },
+    OomScoreAdj {
+        text: Vec<u8>,
+        value: i32,
+    },
+    Landlock {
+        ruleset: Descriptor<'fd>,
+    },
     /// A string argument with a NUL byte.
-    Unusable { call: String },
+    Unusable {
+        call: String,
+    },
 }
 
 impl Action<'_> {
@@ -65,9 +129,9 @@ impl Action<'_> {
             Action::Scheduler { policy, priority } => valid(matches!(policy, 0 | 3 | 5) && *priority == 0),
             Action::Affinity { mask } => valid(mask.iter().any(|&word| word != 0)),
             Action::Groups { groups } => valid(groups.len() <= 1 << 16),
-            Action::Capabilities { sets } => valid(
-                sets.effective & !sets.permitted == 0 && sets.ambient & !(sets.permitted & sets.inheritable) == 0,
-            ),
+            Action::Capabilities { sets } => {
+                valid(sets.effective & !sets.permitted == 0 && sets.ambient & !(sets.permitted & sets.inheritable) == 0)
+            }
             Action::OomScoreAdj { value, .. } => valid((-1000..=1000).contains(value)),
             Action::Unusable { .. } => Err(Errno::EINVAL),
             _ => Ok(()),
@@ -88,7 +152,9 @@ impl Action<'_> {
             Action::Dup2 { from, to } => format!("dup2({}, {})", from.0, to.0),
             Action::Close { fd } => format!("close({})", fd.0),
             Action::CloseRange { first, last } => format!("close_range({first}, {last})"),
-            Action::Open { path, how, to, .. } => format!("open({path:?}, {:#o}, {:#o}) as {}", how.flags, how.mode, to.0),
+            Action::Open { path, how, to, .. } => {
+                format!("open({path:?}, {:#o}, {:#o}) as {}", how.flags, how.mode, to.0)
+            }
             Action::Chdir { path } => format!("chdir({path:?})"),
             Action::Fchdir { dir } => format!("fchdir({})", dir.number()),
             Action::Chroot { path } => format!("chroot({path:?})"),
@@ -110,7 +176,9 @@ impl Action<'_> {
                 format!("setresgid({}, {}, {})", *real as i32, *effective as i32, *saved as i32)
             }
             Action::Groups { groups } => format!("setgroups({groups:?})"),
-            Action::Capabilities { sets } => format!("capset({:#x}, {:#x}, {:#x})", sets.effective, sets.permitted, sets.inheritable),
+            Action::Capabilities { sets } => {
+                format!("capset({:#x}, {:#x}, {:#x})", sets.effective, sets.permitted, sets.inheritable)
+            }
             Action::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS)".into(),
             Action::Cgroup { dir } => format!("cgroup({})", dir.number()),
             Action::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", namespace.number()),

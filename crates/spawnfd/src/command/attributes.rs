@@ -280,23 +280,21 @@ impl Command<'_> {
         self
     }
 
-    /// Sets the program's signal mask; by default nothing is blocked.
+    /// Sets the program's signal mask; by default it is the calling thread's.
     pub fn signal_mask(&mut self, blocked: SignalSet) -> &mut Self {
-        self.signal_mask = blocked;
+        self.signal_mask = Some(blocked);
         self
     }
 
-    /// Keeps the calling thread's signal mask (as it is now) and leaves every ignored signal ignored, as posix_spawn does.
-    pub fn inherit_signals(&mut self) -> &mut Self {
-        self.signal_mask = SignalSet(spawnfd_sys::call::signal_mask());
-        self.default_signals = SignalSet::EMPTY;
-        self
-    }
-
-    /// Signals to make default if they are ignored; SIGPIPE and SIGXFSZ unless set. Caught ones always become default.
+    /// Signals to make default if they are ignored; SIGPIPE unless set. Caught ones always become default.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
         self.default_signals = signals;
         self
+    }
+
+    /// Leaves every ignored signal ignored, as posix_spawn does.
+    pub fn inherit_signals(&mut self) -> &mut Self {
+        self.default_signals(SignalSet::EMPTY)
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.
@@ -347,10 +345,11 @@ impl Command<'_> {
     /// # Errors
     /// What [`spawn`](Command::spawn) would report before a child exists.
     pub fn validate(&self) -> crate::Result<()> {
-        self.encode_args()?;
-        self.encode_env()?;
+        // In the order of a spawn, so that the same of several errors is reported.
         let (template, _) = self.template()?;
-        super::Lowered::new(self, &template).map(drop)
+        super::Lowered::new(self, &template)?;
+        self.encode_args()?;
+        self.encode_env().map(drop)
     }
 }
 

@@ -48,7 +48,14 @@ macro_rules! owned {
         })*
     };
 }
-owned!(OwnedFd, std::fs::File, std::io::PipeReader, std::io::PipeWriter, std::net::TcpStream, std::os::unix::net::UnixStream);
+owned!(
+    OwnedFd,
+    std::fs::File,
+    std::io::PipeReader,
+    std::io::PipeWriter,
+    std::net::TcpStream,
+    std::os::unix::net::UnixStream
+);
 
 /// A descriptor number in the *child's* table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -20,13 +20,18 @@ pub(crate) struct Lowered<'a> {
     pub(crate) sources: Vec<RawFd>,
     pub(crate) steps: Vec<Step<'a>>,
     pub(crate) keep: Vec<RawFd>,
-    pub(crate) above: RawFd,
+    /// Where the sources wait meanwhile: from the first of these numbers up to the second.
+    pub(crate) waiting: (RawFd, RawFd),
+    /// The numbers that actions name.
+    mentioned: Vec<RawFd>,
+    inherits: bool,
     /// The place of the template's descriptor among the sources, where it is executed by that.
     pub(crate) executable: Option<usize>,
     pub(crate) own_memory: bool,
-    pub(crate) cgroup: Option<RawFd>,
-    /// The child was made the leader of a session of its own, and so of a process group that has its pid as number.
-    pub(crate) leads_session: bool,
+    /// The cgroup to be born in, with the index of the action.
+    pub(crate) cgroup: Option<(u16, RawFd)>,
+    /// The program, to be run to its end, leads a process group, which has its pid as number.
+    pub(crate) leads_group: bool,
     /// The child's ends of pipes, open until it has them.
     child_ends: Vec<OwnedFd>,
     /// The caller's ends, for 0, 1 and 2.
@@ -41,6 +46,9 @@ const SESSION: u16 = u16::MAX - 2;
 
 static NULL_READ: open_how = open_how { flags: spawnfd_sys::abi::O_RDONLY as u64, mode: 0, resolve: 0 };
 static NULL_WRITE: open_how = open_how { flags: spawnfd_sys::abi::O_WRONLY as u64, mode: 0, resolve: 0 };
+
+/// More numbers than a child has of its caller's where it leaves the caller's table.
+const LOW: RawFd = 260;
 
 const PR_SET_KEEPCAPS: u32 = 8;
 const PR_SET_NO_NEW_PRIVS: u32 = 38;
@@ -63,29 +71,35 @@ impl<'a> Lowered<'a> {
             sources: Vec::with_capacity(4),
             steps: Vec::with_capacity(4 + actions.len()),
             keep: Vec::new(),
-            above: 3,
+            waiting: (3, RawFd::MAX),
+            mentioned: Vec::new(),
+            inherits: command.inherits_descriptors(),
             executable: None,
             own_memory: command.user_map.is_some() || actions.iter().any(Action::needs_own_memory),
             cgroup: None,
-            leads_session: false,
+            leads_group: false,
             child_ends: Vec::new(),
             pipes: Default::default(),
         };
         lowered.user_map(command);
         lowered.stdio(command)?;
-        if command.new_session && !actions.iter().any(|action| matches!(action, Action::Setsid | Action::Setpgid { .. })) {
+        if command.new_session
+            && !actions.iter().any(|action| matches!(action, Action::Setsid | Action::Setpgid { .. }))
+        {
             lowered.step(SESSION, Op::Setsid);
-            lowered.leads_session = true;
         }
+        lowered.leads_group = command.new_session
+            && !actions.iter().any(|action| matches!(action, Action::Setpgid { group } if *group != 0));
         if let Some(path) = &command.current_dir {
             lowered.step(CURRENT_DIR, Op::Chdir { path });
         }
         for (index, action) in actions.iter().enumerate() {
-            lowered.action(index, action, actions);
+            lowered.action(index, action, actions, command.user_map.is_some())?;
         }
         if template.executed_by_descriptor() {
             lowered.executable = Some(lowered.source(template.descriptor()));
         }
+        lowered.find_room();
         lowered.keep.sort_unstable();
         lowered.keep.dedup();
         Ok(lowered)
@@ -106,7 +120,9 @@ impl<'a> Lowered<'a> {
 
     /// Notes that the program has (or had, or uses) a number.
     fn mention(&mut self, fd: RawFd) {
-        self.above = self.above.max(fd.saturating_add(1));
+        if fd > 2 {
+            self.mentioned.push(fd);
+        }
     }
 
     /// Notes that the program has a number from here on.
@@ -115,6 +131,38 @@ impl<'a> Lowered<'a> {
         if fd > 2 {
             self.keep.push(fd);
         }
+    }
+
+    /// Checks a number that an action copies or uses. Unless the caller's descriptors are inherited it must be one that the program has
+    /// by then: what else lies there, the caller's or the library's own, differs from one launch to the next.
+    fn used(&mut self, index: usize, fd: RawFd, action: &Action<'_>) -> Result<()> {
+        self.mention(fd);
+        if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
+            return Err(Error::new(Stage::Action(index), Errno::EBADF, action.print()));
+        }
+        Ok(())
+    }
+
+    /// Finds numbers for the sources to wait at: above all that are mentioned, or between two of them if the limit leaves no others.
+    /// Numbers beyond the limit do not count, as nothing can come to stand there.
+    fn find_room(&mut self) {
+        if self.mentioned.is_empty() {
+            return;
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.map_or(RawFd::MAX, |limit| RawFd::try_from(limit).unwrap_or(RawFd::MAX));
+        self.mentioned.retain(|&fd| fd < limit);
+        self.mentioned.sort_unstable();
+        let highest = self.mentioned.last().map_or(3, |&fd| fd + 1);
+        // What a child has of the caller's may lie there, too.
+        let needed = self.sources.len() as RawFd + LOW;
+        if highest <= limit - needed.min(limit) {
+            self.waiting = (highest, limit);
+            return;
+        }
+        let ends = self.mentioned.iter().copied().chain([limit]);
+        let starts = [3].into_iter().chain(self.mentioned.iter().map(|&fd| fd + 1));
+        self.waiting = starts.zip(ends).max_by_key(|(start, end)| end - start).unwrap_or((3, limit));
     }
 
     fn user_map(&mut self, command: &'a Command<'_>) {
@@ -158,14 +206,14 @@ impl<'a> Lowered<'a> {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, action: &'a Action<'_>, all: &[Action<'_>]) {
+    fn action(&mut self, index: usize, action: &'a Action<'_>, all: &[Action<'_>], has_user_map: bool) -> Result<()> {
         let op = match action {
             Action::Place { source, to } => {
                 self.provide(to.0);
                 Op::Place { source: self.source(source.as_fd()), to: to.0 }
             }
             Action::Dup2 { from, to } => {
-                self.mention(from.0);
+                self.used(index, from.0, action)?;
                 self.provide(to.0);
                 Op::Dup2 { from: from.0, to: to.0 }
             }
@@ -189,11 +237,11 @@ impl<'a> Lowered<'a> {
             Action::Setsid => Op::Setsid,
             Action::Setpgid { group } => Op::Setpgid { group: *group },
             Action::Tcsetpgrp { fd } => {
-                self.mention(fd.0);
+                self.used(index, fd.0, action)?;
                 Op::Tcsetpgrp { fd: fd.0 }
             }
             Action::ControllingTerminal { fd } => {
-                self.mention(fd.0);
+                self.used(index, fd.0, action)?;
                 Op::SetControllingTerminal { fd: fd.0 }
             }
             Action::Limit { resource, limit } => Op::Limit { resource: *resource, limit },
@@ -201,7 +249,7 @@ impl<'a> Lowered<'a> {
             Action::Scheduler { policy, priority } => Op::Scheduler { policy: *policy, priority: *priority },
             Action::Affinity { mask } => Op::Affinity { mask },
             Action::UserIds { real, effective, saved } => {
-                self.before_user_ids(index, all);
+                self.before_user_ids(index, all, has_user_map);
                 Op::UserIds { real: *real, effective: *effective, saved: *saved }
             }
             Action::GroupIds { real, effective, saved } => {
@@ -211,8 +259,8 @@ impl<'a> Lowered<'a> {
             Action::Capabilities { sets } => Op::Capabilities { sets },
             Action::NoNewPrivs => Op::Prctl { option: PR_SET_NO_NEW_PRIVS, value: 1 },
             Action::Cgroup { dir } if features::clone3() && self.cgroup.is_none() => {
-                self.cgroup = Some(dir.number());
-                return;
+                self.cgroup = Some((index as u16, dir.number()));
+                return Ok(());
             }
             Action::Cgroup { dir } => Op::JoinCgroup { source: self.source(dir.as_fd()) },
             Action::JoinNamespace { namespace, kinds } => {
@@ -221,17 +269,19 @@ impl<'a> Lowered<'a> {
             Action::OomScoreAdj { text, .. } => Op::WriteFile { path: c"/proc/self/oom_score_adj", bytes: text },
             Action::Landlock { ruleset } => Op::Landlock { source: self.source(ruleset.as_fd()) },
             // Refused by validation.
-            Action::Unusable { .. } => return,
+            Action::Unusable { .. } => return Ok(()),
         };
         self.step(index as u16, op);
+        Ok(())
     }
 
     /// A change of user ids takes root's supplementary groups along, and its capabilities away: neither is meant.
-    fn before_user_ids(&mut self, index: usize, all: &[Action<'_>]) {
+    fn before_user_ids(&mut self, index: usize, all: &[Action<'_>], has_user_map: bool) {
         let root = call::ids()[1] == 0;
         let groups_set = all.iter().any(|action| matches!(action, Action::Groups { .. }));
         let first = !all[..index].iter().any(|action| matches!(action, Action::UserIds { .. }));
-        if root && first && !groups_set {
+        // A new user namespace of one user has given setgroups up.
+        if root && first && !groups_set && !has_user_map {
             self.step(index as u16, Op::Groups { groups: &[] });
         }
         if all[index..].iter().any(|action| matches!(action, Action::Capabilities { .. })) {

@@ -8,7 +8,7 @@ mod lower;
 mod signals;
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) use lower::{Lowered, step_failed};
 pub use signals::SignalSet;
 
 use crate::child::Child;
-use crate::env::Env;
+use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::template::{Named, Template, TemplateCache};
@@ -32,8 +32,8 @@ use action::Action;
 ///
 /// The program gets standard input, output and error and nothing else, unless actions say otherwise. Actions run in
 /// the child in the order they were added, after the standard streams are connected and the working directory is changed;
-/// everything is validated before a child exists. SIGPIPE and SIGXFSZ are made default and all signals unblocked, since runtimes
-/// change both for themselves; other ignored signals stay ignored.
+/// everything is validated before a child exists. SIGPIPE is made default, since Rust's runtime ignores it; other ignored signals
+/// stay ignored, and blocked ones blocked.
 ///
 /// A command can be spawned any number of times.
 ///
@@ -57,7 +57,7 @@ pub struct Command<'fd> {
     actions: Vec<Action<'fd>>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
-    signal_mask: SignalSet,
+    signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
     parent_death_signal: Option<i32>,
     namespaces: Namespaces,
@@ -81,8 +81,8 @@ struct UserMap {
     groups: Vec<u8>,
 }
 
-/// SIGPIPE and SIGXFSZ, which Rust's and Python's runtimes ignore.
-const RUNTIME_IGNORED: SignalSet = SignalSet(1 << (13 - 1) | 1 << (25 - 1));
+/// What Rust's runtime ignores, and its programs' children should not.
+const SIGPIPE: SignalSet = SignalSet(1 << (13 - 1));
 
 impl<'fd> Command<'fd> {
     /// Begins a command for an absolute path, or a name searched in PATH; its template comes from the process-wide
@@ -110,8 +110,8 @@ impl<'fd> Command<'fd> {
             actions: Vec::new(),
             inherit_descriptors: false,
             new_session: false,
-            signal_mask: SignalSet::EMPTY,
-            default_signals: RUNTIME_IGNORED,
+            signal_mask: None,
+            default_signals: SIGPIPE,
             parent_death_signal: None,
             namespaces: Namespaces::NONE,
             user_map: None,
@@ -230,21 +230,15 @@ impl<'fd> Command<'fd> {
     pub(crate) fn encode_args(&self) -> Result<ArgBlock> {
         let first = self.arg0.as_deref().unwrap_or_else(|| self.program_name());
         let all = std::iter::once(first).chain(self.args.iter().map(OsString::as_os_str));
-        ArgBlock::new(all.map(OsStr::as_bytes)).map_err(|index| Error::invalid(format!("execve: argv[{index}] has a NUL byte")))
+        ArgBlock::new(all.map(OsStr::as_bytes))
+            .map_err(|index| Error::invalid(format!("execve: argv[{index}] has a NUL byte")))
     }
 
     pub(crate) fn encode_env(&self) -> Result<Arc<ArgBlock>> {
         if let Some(env) = &self.env {
             return env.encode();
         }
-        let join = |(name, value): (OsString, OsString)| {
-            let mut string = name.into_vec();
-            string.push(b'=');
-            string.extend_from_slice(value.as_bytes());
-            string
-        };
-        // What is in this process's environment has no NUL.
-        ArgBlock::new(std::env::vars_os().map(join)).map(Arc::new).map_err(|_| Error::invalid("execve: envp has a NUL byte"))
+        env::encode(std::env::vars_os()).map(Arc::new)
     }
 
     pub(crate) fn inherits_descriptors(&self) -> bool {
@@ -255,7 +249,7 @@ impl<'fd> Command<'fd> {
         self.default_signals
     }
 
-    pub(crate) fn blocked_signals(&self) -> SignalSet {
+    pub(crate) fn blocked_signals(&self) -> Option<SignalSet> {
         self.signal_mask
     }
 
@@ -265,6 +259,11 @@ impl<'fd> Command<'fd> {
 
     pub(crate) fn namespace_flags(&self) -> u32 {
         self.namespaces.0
+    }
+
+    /// Whether the child execs in another user namespace than the caller's.
+    pub(crate) fn changes_user_namespace(&self) -> bool {
+        self.user_map.is_some() || self.actions.iter().any(|action| matches!(action, Action::JoinNamespace { .. }))
     }
 
     pub(crate) fn filter(&self) -> Option<&[FilterInstruction]> {

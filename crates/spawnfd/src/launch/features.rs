@@ -29,6 +29,7 @@ impl Known {
 
 static CLONE3: Known = Known::new();
 static CLOSE_RANGE: Known = Known::new();
+static FETCH: Known = Known::new();
 
 /// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
 pub(crate) fn clone3() -> bool {
@@ -48,4 +49,15 @@ pub(crate) fn close_range() -> bool {
 /// A filter laid over the process since has taken close_range away.
 pub(crate) fn forget_close_range() {
     CLOSE_RANGE.0.store(NO, Ordering::Relaxed);
+}
+
+/// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads; refused under Docker's default profile, and where Yama
+/// or the like keeps a process from tracing its parent). Only a child can tell, so it counts as there until one fails.
+pub(crate) fn fetch() -> bool {
+    FETCH.get(|| true)
+}
+
+/// A child was not allowed to fetch descriptors.
+pub(crate) fn forget_fetch() {
+    FETCH.0.store(NO, Ordering::Relaxed);
 }

@@ -4,20 +4,18 @@
 //! Slots are taken with `try_lock` and never waited for, so threads do not queue, and a slot that was taken when the
 //! host forked merely stays out of use in the copy.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{Room, Table};
 use spawnfd_sys::{Errno, call, fork_generation, pass_descriptors};
 
+use super::{LOW, forget};
 use crate::error::errno;
 
 /// How many spawns at once find everything ready; beyond, each brings its own.
 const SLOTS: usize = 64;
-
-/// The highest number a receiving socket may have: the child copies what lies below it.
-const LOW: RawFd = 256;
 
 static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
 
@@ -114,6 +112,7 @@ impl Channel {
     fn new() -> Result<Channel, Errno> {
         let (receive, send) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)?;
+        let (receive, send) = (above_standard(receive)?, above_standard(send)?);
         if receive.as_raw_fd() > LOW {
             return Err(Errno::EMFILE);
         }
@@ -143,11 +142,8 @@ impl Drop for Channel {
     }
 }
 
-/// Gives a descriptor up without closing its number.
-fn forget(end: &mut OwnedFd) {
-    // An OwnedFd cannot be empty: something harmless takes its place. Without even that much to open, leave it be:
-    // closing a number twice is EBADF, or hits a descriptor opened this instant.
-    if let Ok(placeholder) = rustix::fs::open("/dev/null", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
-        let _ = std::mem::replace(end, placeholder).into_raw_fd();
-    }
+/// Moves a socket away from 0, 1 and 2 where the application has those closed: a child would take it for its own stream, or lose
+/// the streams above it.
+fn above_standard(socket: OwnedFd) -> Result<OwnedFd, Errno> {
+    if socket.as_raw_fd() > 2 { Ok(socket) } else { rustix::io::fcntl_dupfd_cloexec(&socket, 3).map_err(errno) }
 }

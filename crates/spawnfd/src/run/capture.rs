@@ -64,11 +64,16 @@ struct Stream {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     seen: u64,
+    /// Our end does not block.
+    nonblocking: bool,
 }
+
+/// How many buffers are read of one stream before it is the others' turn.
+const READS_IN_A_ROW: usize = 4;
 
 impl Stream {
     fn new(pipe: Option<PipeReader>, keep: (usize, usize)) -> Stream {
-        Stream { pipe, keep, head: Vec::new(), tail: VecDeque::new(), seen: 0 }
+        Stream { pipe, keep, head: Vec::new(), tail: VecDeque::new(), seen: 0, nonblocking: false }
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -82,17 +87,41 @@ impl Stream {
         self.tail.extend(rest);
     }
 
-    /// Reads what is there, once; at its end lets go of the pipe. `false` when there was nothing.
-    fn read(&mut self, buffer: &mut [u8]) -> bool {
-        let Some(pipe) = &mut self.pipe else { return false };
-        match pipe.read(buffer) {
-            Ok(0) => self.pipe = None,
-            Ok(length) => self.take(&buffer[..length]),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return false,
-            Err(_) => self.pipe = None,
+    /// Reads once; lets go of the pipe at its end. How many bytes there were; `None` when nothing could be read.
+    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let length = match self.pipe.as_mut()?.read(buffer) {
+            Ok(length) => length,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => return Some(buffer.len()),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return None,
+            Err(_) => 0,
+        };
+        match length {
+            0 => self.pipe = None,
+            _ => self.take(&buffer[..length]),
         }
-        true
+        (length > 0).then_some(length)
+    }
+
+    /// Reads all there is, for who is told of news once. `hung_up`: nobody can write any more, so that no read blocks.
+    /// `false` when there may be more and it is others' turn.
+    fn read_all(&mut self, buffer: &mut [u8], hung_up: bool) -> bool {
+        for _ in 0..READS_IN_A_ROW {
+            match self.read(buffer) {
+                None => return true,
+                // Less than was asked for is all there was; what is written from here on is news.
+                Some(length) if length < buffer.len() && !hung_up => return true,
+                Some(_) if !hung_up && !self.nonblocking => {
+                    // The next read could find the pipe just emptied.
+                    let Some(pipe) = &self.pipe else { return true };
+                    self.nonblocking = fcntl_setfl(pipe, OFlags::NONBLOCK).is_ok();
+                    if !self.nonblocking {
+                        return false;
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        false
     }
 
     fn finish(self) -> (Vec<u8>, u64) {
@@ -157,22 +186,34 @@ impl Running {
         self.status.is_some() && (self.cut || self.streams.iter().all(|stream| stream.pipe.is_none()))
     }
 
-    /// A watched descriptor is ready.
-    pub(super) fn ready(&mut self, part: Part, buffer: &mut [u8]) -> Result<()> {
+    /// A watched descriptor is ready, and will be reported again as long as it is.
+    fn ready(&mut self, part: Part, buffer: &mut [u8]) -> Result<()> {
         match part {
-            Part::Process => self.reap(),
+            Part::Process => return self.reap(),
             Part::Stdin => {
                 self.feed();
-                Ok(())
             }
             Part::Stdout => {
                 self.streams[0].read(buffer);
-                Ok(())
             }
             Part::Stderr => {
                 self.streams[1].read(buffer);
-                Ok(())
             }
+        }
+        Ok(())
+    }
+
+    /// A watched descriptor has news, which will not be reported again; `hung_up`: its other side is closed. `false` when the
+    /// same is to be called once more, after others.
+    pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
+        match part {
+            Part::Process => self.reap().map(|()| true),
+            Part::Stdin => {
+                while self.feed() {}
+                Ok(true)
+            }
+            Part::Stdout => Ok(self.streams[0].read_all(buffer, hung_up)),
+            Part::Stderr => Ok(self.streams[1].read_all(buffer, hung_up)),
         }
     }
 
@@ -185,17 +226,20 @@ impl Running {
         Ok(())
     }
 
-    fn feed(&mut self) {
-        let Some(feed) = &mut self.input else { return };
+    /// Writes once. `false` when no more can be written for now, or ever.
+    fn feed(&mut self) -> bool {
+        let Some(feed) = &mut self.input else { return false };
         match rustix::io::write(&feed.pipe, &feed.bytes[feed.written..]) {
             Ok(length) => feed.written += length,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return false,
             // EPIPE: the program reads no more, which is its right.
             Err(_) => feed.written = feed.bytes.len(),
         }
         if feed.written == feed.bytes.len() {
             self.input = None;
         }
+        self.input.is_some()
     }
 
     /// The clock has moved: kills a program whose time is over, gives up pipes that outlive it.
@@ -225,9 +269,12 @@ impl Running {
         let _ = self.child.kill();
     }
 
-    /// Runs to the end in the calling thread.
-    pub(super) fn run_here(mut self) -> Result<Output> {
+    /// Runs to the end in the calling thread; asks at the start, and after each signal, whether to give up.
+    pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let mut buffer = [0; 32 << 10];
+        if interrupted() {
+            self.end(Stop::Cancelled);
+        }
         while !self.is_over() {
             let mut ready = [false; Part::ALL.len()];
             {
@@ -240,10 +287,16 @@ impl Running {
                     }
                 }
                 let timeout = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                let timeout = timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+                let timeout = timeout
+                    .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
                 match poll(&mut fds, timeout.as_ref()) {
                     Ok(_) => {}
-                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(rustix::io::Errno::INTR) => {
+                        if interrupted() {
+                            self.end(Stop::Cancelled);
+                        }
+                        continue;
+                    }
                     Err(e) => return Err(Error::new(Stage::Capture, errno(e), "poll()")),
                 }
                 for (part, fd) in parts.iter().zip(&fds) {
@@ -262,7 +315,8 @@ impl Running {
 
     /// The result, once it [is over](Running::is_over).
     pub(super) fn finish(self) -> Output {
-        let open: Vec<BorrowedFd<'_>> = self.streams.iter().filter_map(|stream| Some(stream.pipe.as_ref()?.as_fd())).collect();
+        let open: Vec<BorrowedFd<'_>> =
+            self.streams.iter().filter_map(|stream| Some(stream.pipe.as_ref()?.as_fd())).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         let [(stdout, more_out), (stderr, more_err)] = self.streams.map(Stream::finish);
         Output {

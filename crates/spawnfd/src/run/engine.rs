@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One thread that moves all asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -32,17 +32,16 @@ pub struct RunHandle {
 impl RunHandle {
     /// Kills the program and its process group, if it still runs. The callback is called as ever, with what has come out so far.
     pub fn cancel(&self) {
-        let mut state = self.engine.lock();
-        if let Some(job) = state.jobs.get_mut(&self.id) {
-            job.running.end(Stop::Cancelled);
-        }
+        self.engine.lock().cancelled.push(self.id);
+        self.engine.wake();
     }
 }
 
+/// What the thread and those who submit to it share. The jobs themselves are the thread's own.
 struct Engine {
     poll: OwnedFd,
     wake: OwnedFd,
-    state: Mutex<State>,
+    inbox: Mutex<Inbox>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -52,8 +51,9 @@ impl std::fmt::Debug for Engine {
 }
 
 #[derive(Default)]
-struct State {
-    jobs: HashMap<u64, Job>,
+struct Inbox {
+    arrived: Vec<(u64, Job)>,
+    cancelled: Vec<u64>,
     next: u64,
     /// The thread sleeps until then at the latest; what is due earlier has to wake it.
     sleeps_until: Option<Instant>,
@@ -64,6 +64,8 @@ struct State {
 struct Job {
     running: Running,
     done: Done,
+    /// The moment it is listed under in [`Desk::due`].
+    listed: Option<Instant>,
 }
 
 /// The engine of this process, if one runs.
@@ -74,7 +76,7 @@ pub(super) fn submit(running: Running, done: Done) -> Result<RunHandle> {
     let generation = fork_generation().map_err(|errno| Error::new(Stage::Capture, errno, "mmap()"))?;
     let mut current = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let existing = current.as_ref().filter(|(theirs, _)| *theirs == generation).map(|(_, engine)| engine.clone());
-    let mut job = Job { running, done };
+    let mut job = Job { running, done, listed: None };
     if let Some(engine) = existing {
         job = match engine.add(job)? {
             Ok(id) => return Ok(RunHandle { engine, id }),
@@ -97,11 +99,11 @@ impl Engine {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
-        Ok(Engine { poll, wake, state: Mutex::default() })
+        Ok(Engine { poll, wake, inbox: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Starts the thread, all signals blocked: they are the host's.
@@ -109,112 +111,187 @@ impl Engine {
         let failed = |errno| Error::new(Stage::Capture, errno, "pthread_create()");
         let engine = self.clone();
         let mask = call::set_signal_mask(u64::MAX).map_err(failed)?;
-        let thread = std::thread::Builder::new().name("spawnfd-engine".into()).stack_size(256 << 10).spawn(move || engine.run());
+        let thread =
+            std::thread::Builder::new().name("spawnfd-engine".into()).stack_size(256 << 10).spawn(move || engine.run());
         let _ = call::set_signal_mask(mask);
         thread.map(drop).map_err(|e| failed(crate::template::from_io(&e)))
     }
 
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
     /// Takes a job in and watches its descriptors. Gives it back when the thread is ending.
-    fn add(&self, job: Job) -> Result<std::result::Result<u64, Job>> {
-        let mut state = self.lock();
-        if state.over {
+    fn add(&self, mut job: Job) -> Result<std::result::Result<u64, Job>> {
+        // Held until the job is in: the thread that gets its first event finds it then.
+        let mut inbox = self.lock();
+        if inbox.over {
             return Ok(Err(job));
         }
-        let id = state.next;
-        state.next += 1;
+        let id = inbox.next;
+        inbox.next += 1;
         for part in Part::ALL {
             let Some((fd, write)) = job.running.watched(part) else { continue };
-            let flags = match (part, write) {
-                (_, true) => epoll::EventFlags::OUT,
-                // Readable for ever once the program has ended, and dealt with at once.
-                (Part::Process, _) => epoll::EventFlags::IN | epoll::EventFlags::ONESHOT,
-                _ => epoll::EventFlags::IN,
-            };
+            // News only: a pipe's end stays in the set, hung up, for as long as a child that is just being started has its
+            // copy of our table.
+            let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
             let data = epoll::EventData::new_u64(id << 2 | part as u64);
             if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
                 // Leaving the job closes what was added, which takes it out of the set.
-                let mut job = job;
                 job.running.end(Stop::Cancelled);
                 return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
             }
         }
         let due = job.running.deadline();
-        state.jobs.insert(id, job);
-        if due.is_some_and(|due| state.sleeps_until.is_none_or(|until| due < until)) {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        inbox.arrived.push((id, job));
+        if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
+            self.wake();
         }
         Ok(Ok(id))
     }
 
-    fn run(&self) {
-        let mut buffer = vec![0; 64 << 10];
+    fn run(self: Arc<Engine>) {
+        let mut desk = Desk::default();
         let mut events = Vec::with_capacity(64);
-        let mut over = Vec::new();
         let mut idle_since = None;
         loop {
             let now = Instant::now();
             let until = {
-                let mut state = self.lock();
-                if state.jobs.is_empty() {
+                let mut inbox = self.lock();
+                desk.take(&mut inbox);
+                if desk.jobs.is_empty() {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
-                        state.over = true;
-                        return;
+                        inbox.over = true;
+                        break;
                     }
-                    state.sleeps_until = Some(since + IDLE);
+                    inbox.sleeps_until = Some(since + IDLE);
                 } else {
                     idle_since = None;
-                    state.sleeps_until = state.jobs.values().filter_map(|job| job.running.deadline()).min();
+                    inbox.sleeps_until = desk.due.first().map(|&(due, _)| due);
                 }
-                state.sleeps_until
+                inbox.sleeps_until
             };
-            let left = until.map(|until| until.saturating_duration_since(now));
-            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+            let left = if desk.again.is_empty() {
+                until.map(|until| until.saturating_duration_since(now))
+            } else {
+                Some(Duration::ZERO)
+            };
+            let left =
+                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
             events.clear();
             // EINTR cannot be, as all signals are blocked; anything else would be a bug that the next turn meets again.
             let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
-            self.turn(&events, &mut buffer, &mut over);
-            // Outside the lock: a callback may submit the next run.
-            for (job, outcome) in over.drain(..) {
-                let Job { running, done } = job;
+            for event in std::mem::take(&mut desk.again) {
+                desk.news(event);
+            }
+            for event in &events {
+                let data = event.data.u64();
+                if data == WAKE {
+                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                    continue;
+                }
+                let (id, part) = (data >> 2, Part::ALL[(data & 3) as usize]);
+                if !desk.jobs.contains_key(&id) {
+                    desk.take(&mut self.lock());
+                }
+                let flags = event.flags;
+                desk.news(News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
+            }
+            desk.tick(Instant::now());
+            // Nothing is locked: a callback may submit the next run.
+            for (job, outcome) in desk.over.drain(..) {
+                let Job { running, done, .. } = job;
                 done(outcome.map(|()| running.finish()));
+            }
+        }
+        let mut current = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        current.take_if(|(_, engine)| Arc::ptr_eq(engine, &self));
+    }
+}
+
+/// What an event says.
+struct News {
+    id: u64,
+    part: Part,
+    hung_up: bool,
+}
+
+/// What the thread works on.
+struct Desk {
+    jobs: HashMap<u64, Job>,
+    /// When each job is to be looked at, if nothing comes before.
+    due: BTreeSet<(Instant, u64)>,
+    /// Streams that had more than one turn's worth.
+    again: Vec<News>,
+    over: Vec<(Job, Result<()>)>,
+    buffer: Vec<u8>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        let buffer = vec![0; 64 << 10];
+        Desk { jobs: HashMap::new(), due: BTreeSet::new(), again: Vec::new(), over: Vec::new(), buffer }
+    }
+}
+
+impl Desk {
+    /// Takes over what has come in.
+    fn take(&mut self, inbox: &mut Inbox) {
+        for (id, job) in inbox.arrived.drain(..) {
+            self.jobs.insert(id, job);
+            self.list(id);
+        }
+        for id in inbox.cancelled.drain(..) {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.running.end(Stop::Cancelled);
+                self.list(id);
             }
         }
     }
 
-    /// Moves on what has events or is due, and takes out what is over.
-    fn turn(&self, events: &[epoll::Event], buffer: &mut [u8], over: &mut Vec<(Job, Result<()>)>) {
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        for event in events {
-            let data = event.data.u64();
-            if data == WAKE {
-                let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-                continue;
-            }
-            let id = data >> 2;
-            let part = Part::ALL[(data & 3) as usize];
-            // An event of a job that has left in this same turn finds nobody.
-            let Some(job) = state.jobs.get_mut(&id) else { continue };
-            let outcome = job.running.ready(part, buffer);
-            if (outcome.is_err() || job.running.is_over())
-                && let Some(job) = state.jobs.remove(&id)
-            {
-                over.push((job, outcome));
-            }
+    /// Lists a job under its deadline, which may have changed.
+    fn list(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let due = job.running.deadline();
+        if job.listed != due {
+            job.listed.map(|listed| self.due.remove(&(listed, id)));
+            due.map(|due| self.due.insert((due, id)));
+            job.listed = due;
         }
-        let now = Instant::now();
-        let due = |job: &Job| job.running.deadline().is_some_and(|deadline| deadline <= now);
-        let late: Vec<u64> = state.jobs.iter().filter(|(_, job)| due(job)).map(|(&id, _)| id).collect();
-        for id in late {
-            if let Some(job) = state.jobs.get_mut(&id) {
-                job.running.tick(now);
-                if job.running.is_over()
-                    && let Some(job) = state.jobs.remove(&id)
-                {
-                    over.push((job, Ok(())));
-                }
-            }
+    }
+
+    /// Moves a job on.
+    fn news(&mut self, news: News) {
+        // An event of a job that has left in this same turn finds nobody.
+        let Some(job) = self.jobs.get_mut(&news.id) else { return };
+        let outcome = job.running.news(news.part, news.hung_up, &mut self.buffer);
+        let over = outcome.is_err() || job.running.is_over();
+        let id = news.id;
+        if matches!(outcome, Ok(false)) && !over {
+            self.again.push(news);
+        }
+        self.settle(id, over, outcome.map(drop));
+    }
+
+    /// The clock has moved.
+    fn tick(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.due.first()
+            && due <= now
+        {
+            let Some(job) = self.jobs.get_mut(&id) else { break };
+            job.running.tick(now);
+            let over = job.running.is_over();
+            self.settle(id, over, Ok(()));
+        }
+    }
+
+    fn settle(&mut self, id: u64, over: bool, outcome: Result<()>) {
+        if !over {
+            self.list(id);
+        } else if let Some(job) = self.jobs.remove(&id) {
+            job.listed.map(|listed| self.due.remove(&(listed, id)));
+            self.over.push((job, outcome));
         }
     }
 }

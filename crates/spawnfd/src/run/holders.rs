@@ -8,8 +8,11 @@ use spawnfd_sys::call;
 
 /// The processes, other than this one, that have one of `pipes` open, as far as /proc shows.
 pub(super) fn holders(pipes: &[BorrowedFd<'_>]) -> Vec<u32> {
-    let inodes: BTreeSet<String> =
-        pipes.iter().filter_map(|pipe| call::identify(pipe.as_fd().as_raw_fd()).ok()).map(|(_, inode)| format!("pipe:[{inode}]")).collect();
+    let inodes: BTreeSet<String> = pipes
+        .iter()
+        .filter_map(|pipe| call::identify(pipe.as_fd().as_raw_fd()).ok())
+        .map(|(_, inode)| format!("pipe:[{inode}]"))
+        .collect();
     let own = std::process::id();
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let mut found: Vec<u32> = processes

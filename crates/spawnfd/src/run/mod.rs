@@ -204,7 +204,18 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn run_with(&mut self, run: &Run) -> Result<Output> {
-        self.begin(run)?.run_here()
+        self.begin(run)?.run_here(|| false)
+    }
+
+    /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
+    ///
+    /// It is called once the program has been started, and whenever a signal handler has run in this thread. When it returns
+    /// `true` the program and its process group are killed, and the output says [`Stop::Cancelled`].
+    ///
+    /// # Errors
+    /// As [`run`](Command::run).
+    pub fn run_interruptible(&mut self, run: &Run, interrupted: impl FnMut() -> bool) -> Result<Output> {
+        self.begin(run)?.run_here(interrupted)
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.

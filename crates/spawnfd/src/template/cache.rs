@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::{Template, search_path};
 use crate::command::Command;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+
+/// How often a file may change while it is recorded.
+const TRIES: usize = 16;
 
 /// A bounded set of templates by name; the least recently used one leaves first.
 ///
@@ -77,11 +80,14 @@ impl Named {
         Named { program: program.to_owned(), path }
     }
 
+    /// Makes the template; again if the file changes while it is recorded.
     fn template(&self) -> Result<Template> {
-        match &self.path {
+        let once = || match &self.path {
             Some(path) => Template::search(&self.program, path),
             None => Template::open(&self.program),
-        }
+        };
+        let is_stale = |made: &Result<Template>| made.as_ref().is_err_and(|error| error.kind() == ErrorKind::Stale);
+        (0..TRIES).map(|_| once()).find(|made| !is_stale(made)).unwrap_or_else(once)
     }
 }
 

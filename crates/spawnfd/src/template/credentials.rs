@@ -24,13 +24,28 @@ impl Credentials {
         Credentials { ids: call::ids(), capabilities: call::capabilities().ok(), groups }
     }
 
-    /// Whether the calling thread still has them: four system calls that copy a few bytes.
+    /// Whether nothing else can have changed while the capabilities have not: with none permitted, and one user and one group
+    /// id in all places, the kernel lets neither ids nor groups change (setresuid(2), setgroups(2)). A new user namespace gives
+    /// capabilities.
+    fn are_fixed(&self) -> bool {
+        let [uid, euid, suid, gid, egid, sgid] = self.ids;
+        let permitted = self.capabilities.map(|[_, permitted, _]| permitted);
+        permitted == Some(0) && uid == euid && euid == suid && gid == egid && egid == sgid
+    }
+
+    /// Whether the calling thread still has them: one system call for an ordinary user, four for a privileged one.
     pub(crate) fn are_current(&self) -> bool {
+        if call::capabilities().ok() != self.capabilities {
+            return false;
+        }
+        if self.are_fixed() {
+            return true;
+        }
         let mut few = [0; FEW];
         let same_groups = match call::groups(&mut few) {
             Ok(count) => few.get(..count) == Some(&self.groups),
             Err(_) => Credentials::current().groups == self.groups,
         };
-        same_groups && call::ids() == self.ids && call::capabilities().ok() == self.capabilities
+        same_groups && call::ids() == self.ids
     }
 }

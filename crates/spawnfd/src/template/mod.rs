@@ -16,8 +16,8 @@ use std::sync::Arc;
 use spawnfd_child::{Check, Identity};
 use spawnfd_sys::{Errno, call};
 
-pub use cache::{CacheStats, TemplateCache};
 pub(crate) use cache::Named;
+pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::identify;
 pub(crate) use search::search_path;
 
@@ -112,7 +112,13 @@ impl Template {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
         }
         let name = OsString::from("");
-        Ok(Template::of(Inner { name, absent: Vec::new(), files: vec![recorded], anonymous: true, creator: Credentials::current() }))
+        Ok(Template::of(Inner {
+            name,
+            absent: Vec::new(),
+            files: vec![recorded],
+            anonymous: true,
+            creator: Credentials::current(),
+        }))
     }
 
     fn record(name: OsString, absent: Vec<CString>, path: CString) -> Result<Template> {

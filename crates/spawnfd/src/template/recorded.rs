@@ -44,7 +44,8 @@ impl Recorded {
 
     /// Records an open file. `path` may be empty.
     pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
-        let identity = identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
+        let identity =
+            identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let recorded = Recorded { path, identity, file, doubt: Doubt::default() };
         if recorded.is_recent() {
             match recorded.digest() {

@@ -67,7 +67,10 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line(head: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno> {
+    /// Interpreter and argument.
+    type Parts = (Vec<u8>, Option<Vec<u8>>);
+
+    fn line(head: &[u8]) -> Result<Option<Parts>, Errno> {
         let split = |line: Line| (line.interpreter.into_bytes(), line.argument.map(CString::into_bytes));
         parse(head).map(|line| line.map(split))
     }

@@ -30,6 +30,9 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Result<Found> {
     for directory in path.as_bytes().split(|&byte| byte == b':').filter(|directory| directory.first() == Some(&b'/')) {
         let bytes = [directory, b"/", name.as_bytes()].concat();
         let Ok(candidate) = CString::new(bytes) else { continue };
+        if earlier.contains(&candidate) {
+            continue;
+        }
         if spawnfd_child::is_candidate(&candidate) {
             return Ok(Found { path: candidate, earlier });
         }

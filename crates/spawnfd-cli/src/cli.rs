@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::doctor::Doctor;
+use crate::run::Run;
+
+/// Start programs cheaply and safely, and see what this machine offers for it
+#[derive(Debug, Parser)]
+#[command(name = "spawnfd", version, max_term_width = 100, disable_help_subcommand = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub what: What,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  spawnfd run --time rg -n TODO
+  spawnfd run --capture --timeout 30 --json -- make test
+  spawnfd doctor";
+
+#[derive(Debug, Subcommand)]
+pub enum What {
+    Run(Box<Run>),
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example: spawnfd completions bash > /etc/bash_completion.d/spawnfd")]
+    Completions {
+        /// The shell to complete for
+        shell: Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = "Example: spawnfd man | man -l -")]
+    Man,
+}

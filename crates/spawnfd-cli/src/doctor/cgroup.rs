@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether this user has a part of cgroup v2 to itself.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use spawnfd::Errno;
+
+#[derive(Debug, Serialize)]
+pub struct Cgroup {
+    /// This process's own directory.
+    pub directory: Option<PathBuf>,
+    /// A directory could be made (and removed) below it.
+    pub writable: bool,
+    pub controllers: Vec<String>,
+    /// Why it is not to be had.
+    pub problem: Option<String>,
+}
+
+/// Looks where this process is, and makes and removes an empty group there.
+pub fn probe() -> Cgroup {
+    let mut found = Cgroup { directory: None, writable: false, controllers: Vec::new(), problem: None };
+    let Some(directory) = own_directory() else {
+        found.problem = Some("not mounted".to_owned());
+        return found;
+    };
+    let controllers = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
+    found.controllers = controllers.split_whitespace().map(str::to_owned).collect();
+    let trial = directory.join(format!("spawnfd-doctor-{}", std::process::id()));
+    match fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)) {
+        Ok(()) => found.writable = true,
+        Err(e) => found.problem = Some(Errno::from_raw(e.raw_os_error().unwrap_or(0)).name().to_owned()),
+    }
+    found.directory = Some(directory);
+    found
+}
+
+/// Where cgroup v2 is mounted, and this process's place in it.
+fn own_directory() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // 36 35 0:30 ROOT POINT options [optional…] - TYPE source options
+    let mount = mounts.lines().find_map(|line| {
+        let (fields, kind) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup2 ").then(|| (root.to_owned(), point.to_owned()))
+    });
+    let (root, point) = mount?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(own);
+    let below = below.trim_start_matches('/');
+    let point = PathBuf::from(point);
+    let directory = if below.is_empty() { point } else { point.join(below) };
+    directory.is_dir().then_some(directory)
+}

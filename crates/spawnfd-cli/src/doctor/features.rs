@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tries each feature the library names: by a question to the kernel, or by spawning this very program.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::process::ExitStatus;
+
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use serde::Serialize;
+use spawnfd::support::{Feature, Without, support};
+use spawnfd::{Command, Errno, FilterInstruction, Stdio, Template};
+
+use crate::os::{self, Question};
+
+/// What came of a try.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub name: &'static str,
+    pub since: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub purpose: &'static str,
+    pub available: bool,
+    /// A version or kind where there is one; the errno where it is missing.
+    pub detail: Option<String>,
+    pub without: &'static str,
+    pub cost: Option<&'static str>,
+    /// Whether the library uses it at all.
+    pub used: bool,
+}
+
+/// A detail, perhaps empty; or why not.
+type Answer = Result<String, String>;
+
+/// Tries all features.
+pub fn probe() -> Vec<Finding> {
+    support().features.iter().map(finding).collect()
+}
+
+fn finding(feature: &Feature) -> Finding {
+    let answer = try_out(feature.name);
+    let (without, cost) = match feature.without {
+        Without::Nothing => ("no program can be started", None),
+        Without::Refused => ("what asks for it fails", None),
+        Without::Instead { way, cost } => (way, Some(cost)),
+        Without::Unused => ("not used by the library", None),
+        _ => ("unknown", None),
+    };
+    Finding {
+        name: feature.name,
+        since: feature.since,
+        purpose: feature.purpose,
+        available: answer.is_ok(),
+        detail: Some(answer.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty()),
+        without,
+        cost,
+        used: feature.without != Without::Unused,
+    }
+}
+
+fn try_out(name: &str) -> Answer {
+    match name {
+        "clone3" => ask(Question::Clone3),
+        "clone CLONE_PIDFD" => spawn(|_| {}),
+        "clone3 CLONE_INTO_CGROUP" => ask(Question::CloneIntoCgroup),
+        "close_range" => ask(Question::CloseRange(0)),
+        "close_range CLOSE_RANGE_UNSHARE" => unshare(),
+        "close_range CLOSE_RANGE_CLOEXEC" => ask(Question::CloseRange(4)),
+        "pidfd_open" => pidfd().map(|_| String::new()),
+        "pidfd_open PIDFD_THREAD" => pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32))
+            .map(|_| String::new())
+            .map_err(|e| why(&e.into())),
+        "pidfd_getfd" => getfd(),
+        "pidfd_send_signal" => child(|_| {}).map(|_| String::new()),
+        "waitid P_PIDFD" => child(|_| {}).map(|_| String::new()),
+        "openat2" => openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+            .map(|_| String::new())
+            .map_err(|e| why(&e.into())),
+        "faccessat2" => ask(Question::Faccessat2),
+        "execveat" => strict(),
+        "memfd_create MFD_EXEC" => memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
+            .map(|_| String::new())
+            .map_err(|e| why(&e.into())),
+        "madvise MADV_WIPEONFORK" => ask(Question::WipeOnFork),
+        "Landlock" => os::ask(Question::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e)),
+        "seccomp filter" => ask(Question::Seccomp).and_then(|_| filtered()),
+        "user namespaces" => spawn(|command| {
+            command.user_namespace(0, 0);
+        }),
+        "reflink (FICLONE)" => reflink(),
+        "ioctl PIDFD_GET_INFO" => pidfd_info(),
+        "io_uring" => ask(Question::IoUring),
+        _ => Err("not tried".to_owned()),
+    }
+}
+
+fn ask(question: Question) -> Answer {
+    os::ask(question).map(|_| String::new()).map_err(|e| why(&e))
+}
+
+/// The errno's name, with what it mostly means here.
+fn why(error: &io::Error) -> String {
+    named(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+}
+
+fn named(errno: Errno) -> String {
+    let hint = match errno {
+        Errno::ENOSYS => ": not in this kernel, or filtered out",
+        Errno::EPERM | Errno::EACCES => ": refused by a filter or a setting",
+        Errno::EINVAL => ": not known to this kernel",
+        Errno::EOPNOTSUPP => ": not on this file system, or switched off",
+        Errno::ENOTTY => ": not known to this kernel",
+        _ => "",
+    };
+    format!("{}{hint}", errno.name())
+}
+
+/// In a thread that ends right after: the table it unshares is its own.
+fn unshare() -> Answer {
+    let thread = std::thread::spawn(|| ask(Question::CloseRange(2)));
+    thread.join().unwrap_or_else(|_| Err("the probe failed".to_owned()))
+}
+
+fn pidfd() -> Result<std::os::fd::OwnedFd, String> {
+    pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| why(&e.into()))
+}
+
+/// From this process itself, which it may always do as far as ptrace rules go; whether a child may, only the library's spawns tell.
+fn getfd() -> Answer {
+    let file = File::open("/dev/null").map_err(|e| why(&e))?;
+    let copy = pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty());
+    copy.map(|_| String::new()).map_err(|e| why(&e.into()))
+}
+
+fn pidfd_info() -> Answer {
+    let pid = os::pidfd_info(pidfd()?).map_err(|e| why(&e))?;
+    if pid == std::process::id() { Ok(String::new()) } else { Err("answers with another process".to_owned()) }
+}
+
+/// Spawns this very program, which says its version to nobody; sends it signal 0 and waits for it.
+fn child(with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
+    let own = std::env::current_exe().map_err(|e| why(&e))?;
+    run(Command::new(own), with)
+}
+
+fn run(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
+    command.arg("--version").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
+    with(&mut command);
+    let failed = |error: spawnfd::Error| named(error.errno());
+    let mut child = command.spawn().map_err(failed)?;
+    child.signal(0).map_err(failed)?;
+    child.wait().map_err(failed)
+}
+
+fn spawn(with: impl FnOnce(&mut Command<'_>)) -> Answer {
+    succeeded(child(with)?)
+}
+
+fn succeeded(status: ExitStatus) -> Answer {
+    if status.success() { Ok(String::new()) } else { Err(format!("the probe ended with {status}")) }
+}
+
+fn strict() -> Answer {
+    let own = std::env::current_exe().map_err(|e| why(&e))?;
+    let template = Template::open(own).and_then(|template| template.by_descriptor());
+    succeeded(run(template.map_err(|error| named(error.errno()))?.command(), |_| {})?)
+}
+
+/// A filter that allows everything: BPF_RET with SECCOMP_RET_ALLOW.
+fn filtered() -> Answer {
+    spawn(|command| {
+        let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+        command.no_new_privs().seccomp(vec![allow]);
+    })
+}
+
+/// Shares a page between two unnamed files in the working directory.
+fn reflink() -> Answer {
+    let unnamed = || openat(CWD, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let from = unnamed().map_err(|e| why(&e.into()))?;
+    let mut file = File::from(from);
+    file.write_all(&[1; 4096]).map_err(|e| why(&e))?;
+    let to = unnamed().map_err(|e| why(&e.into()))?;
+    ioctl_ficlone(&to, &file).map(|()| "here".to_owned()).map_err(|e| why(&e.into()))
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Facts about the machine, the container and the user.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getegid, geteuid, getgid, getrlimit, getuid};
+use rustix::system::uname;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub architecture: String,
+    /// What it looks like, if like a container at all.
+    pub container: Option<String>,
+    pub uid: u32,
+    pub euid: u32,
+    pub gid: u32,
+    pub egid: u32,
+    /// Effective capabilities, bit n for capability n.
+    pub capabilities: u64,
+    /// How many capabilities this kernel has.
+    pub capabilities_known: u32,
+    /// `none`, `strict` or `filter`.
+    pub seccomp: &'static str,
+    pub seccomp_filters: u32,
+    pub no_new_privs: bool,
+    /// Not the first user namespace.
+    pub in_user_namespace: bool,
+    /// RLIMIT_NOFILE; none is unlimited.
+    pub nofile_soft: Option<u64>,
+    pub nofile_hard: Option<u64>,
+}
+
+impl Machine {
+    pub fn look() -> Machine {
+        let system = uname();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+        let number = |name: &str| field(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+        let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
+        let nofile = getrlimit(Resource::Nofile);
+        Machine {
+            kernel: system.release().to_string_lossy().into_owned(),
+            architecture: system.machine().to_string_lossy().into_owned(),
+            container: container(),
+            uid: getuid().as_raw(),
+            euid: geteuid().as_raw(),
+            gid: getgid().as_raw(),
+            egid: getegid().as_raw(),
+            capabilities: field("CapEff").and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0),
+            capabilities_known: last.trim().parse().map_or(0, |last: u32| last + 1),
+            seccomp: match number("Seccomp") {
+                0 => "none",
+                1 => "strict",
+                _ => "filter",
+            },
+            seccomp_filters: number("Seccomp_filters"),
+            no_new_privs: number("NoNewPrivs") == 1,
+            in_user_namespace: in_user_namespace(),
+            nofile_soft: nofile.current,
+            nofile_hard: nofile.maximum,
+        }
+    }
+}
+
+/// What container this is, by the marks that the usual ones leave.
+fn container() -> Option<String> {
+    for (mark, name) in [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")] {
+        if Path::new(mark).exists() {
+            return Some(format!("{name} (there is {mark})"));
+        }
+    }
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        return Some("Kubernetes".to_owned());
+    }
+    if let Ok(name) = fs::read_to_string("/run/systemd/container") {
+        return Some(name.trim().to_owned());
+    }
+    let version = fs::read_to_string("/proc/version").unwrap_or_default();
+    if version.contains("gVisor") {
+        return Some("gVisor".to_owned());
+    }
+    let groups = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
+    let known = [("docker", "Docker"), ("kubepods", "Kubernetes"), ("containerd", "containerd"), ("lxc", "LXC")];
+    known.iter().find(|(mark, _)| groups.contains(mark)).map(|(_, name)| (*name).to_owned())
+}
+
+/// The first user namespace maps all ids to themselves.
+fn in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let mut numbers = map.split_whitespace();
+    !map.is_empty() && [numbers.next(), numbers.next(), numbers.next()] != [Some("0"), Some("0"), Some("4294967295")]
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in PATH that only start another one: where they lead, and what the detour costs.
+
+mod find;
+mod resolve;
+mod time;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// The tools people and agents start most. Only these are run.
+const WELL_KNOWN: [&str; 22] = [
+    "python", "python3", "node", "ruby", "npm", "cargo", "rustc", "npx", "pip", "pip3", "pytest", "yarn", "pnpm", "go",
+    "gem", "bundle", "java", "perl", "php", "deno", "bun", "uv",
+];
+
+/// How long all runs together may take.
+const BUDGET: Duration = Duration::from_secs(8);
+
+/// One program in PATH that starts another.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shim {
+    pub name: String,
+    pub path: PathBuf,
+    /// Whose it is: `pyenv`, `npm`, …, or `script`.
+    pub tool: &'static str,
+    /// What it starts, with the arguments before the caller's; known only if somebody could be asked.
+    pub target: Option<Vec<PathBuf>>,
+    /// Why the target is not known, or nothing was timed.
+    pub note: Option<String>,
+    #[serde(flatten)]
+    pub cost: Option<Cost>,
+}
+
+/// The best of a few runs each way.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cost {
+    pub shim_seconds: f64,
+    pub target_seconds: f64,
+    pub cost_seconds: f64,
+    pub rounds: u32,
+}
+
+/// Finds the shims that a search in PATH comes to. With `run`, asks the well-known ones' tools where they lead, and times them.
+pub fn look(run: bool) -> Vec<Shim> {
+    let mut shims = find::in_path();
+    let rank = |shim: &Shim| WELL_KNOWN.iter().position(|name| *name == shim.name).unwrap_or(WELL_KNOWN.len());
+    shims.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+    if !run {
+        return shims;
+    }
+    let end = Instant::now() + BUDGET;
+    for shim in shims.iter_mut().filter(|shim| WELL_KNOWN.contains(&shim.name.as_str())) {
+        if Instant::now() >= end {
+            shim.note = Some("not timed: out of time".to_owned());
+            continue;
+        }
+        match resolve::target(shim) {
+            Ok(target) => {
+                match time::cost(&shim.path, &target, end) {
+                    Ok(cost) => shim.cost = Some(cost),
+                    Err(note) => shim.note = Some(note),
+                }
+                shim.target = Some(target);
+            }
+            Err(note) => shim.note = Some(note),
+        }
+    }
+    shims
+}

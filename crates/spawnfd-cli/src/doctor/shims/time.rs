@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a shim costs: the same question through it and past it, in turn, the best of each.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use spawnfd::{Command, Run, Stop};
+
+use super::Cost;
+
+/// More rounds do not find a better best.
+const ROUNDS: u32 = 7;
+/// Fewer say nothing.
+const FEWEST: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(3);
+/// One slow shim does not get the time of all.
+const SHARE: Duration = Duration::from_millis(1000);
+
+/// Times `--version` both ways.
+pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, String> {
+    let end = end.min(Instant::now() + SHARE);
+    let mut best = [f64::INFINITY; 2];
+    let direct = [shim.to_owned()];
+    let mut rounds = 0;
+    while rounds < ROUNDS && (rounds < FEWEST || Instant::now() < end) {
+        for (best, program) in best.iter_mut().zip([&direct[..], target]) {
+            *best = best.min(once(program)?);
+        }
+        rounds += 1;
+    }
+    let [shim, target] = best;
+    Ok(Cost { shim_seconds: shim, target_seconds: target, cost_seconds: shim - target, rounds })
+}
+
+/// Seconds from the start of `PROGRAM… --version` to the end of its output.
+fn once(program: &[PathBuf]) -> Result<f64, String> {
+    let Some((first, rest)) = program.split_first() else { return Err("not timed: nothing to run".to_owned()) };
+    let mut command = Command::new(first);
+    command.args(rest).arg("--version");
+    let output =
+        command.run_with(&Run::new().timeout(PATIENCE).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
+    match (output.stop, output.ok()) {
+        (Stop::Timeout, _) => Err(format!("not timed: '--version' took more than {} s", PATIENCE.as_secs())),
+        (_, false) => Err("not timed: '--version' fails".to_owned()),
+        _ => Ok(output.wall.as_secs_f64()),
+    }
+}

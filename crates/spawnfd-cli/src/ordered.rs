@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flags whose order on the command line matters, also between different ones: clap groups values by flag, so each
+//! is put back at its index.
+
+use std::any::Any;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// One flag of an ordered group.
+pub struct Flag<T> {
+    pub name: &'static str,
+    pub value: Value<T>,
+    pub help: &'static str,
+}
+
+/// Whether a flag takes a value, and what it means.
+pub enum Value<T> {
+    /// None: the flag is the meaning.
+    Plain(T),
+    /// What the help calls it, and how it is read.
+    Parsed(&'static str, fn(&OsStr) -> Result<T, String>),
+}
+
+/// A flag as it was given, in its place.
+#[derive(Clone, Debug)]
+pub struct Given<T> {
+    pub meaning: T,
+    /// As the user wrote it, for messages.
+    pub text: String,
+}
+
+/// Adds the flags to a command under one heading.
+pub fn add<T>(mut command: Command, heading: &'static str, flags: &[Flag<T>]) -> Command
+where
+    T: Any + Clone + Send + Sync,
+{
+    for flag in flags {
+        let arg = Arg::new(flag.name).long(flag.name).help(flag.help).help_heading(heading);
+        command = command.arg(match flag.value {
+            Value::Plain(_) => arg.action(ArgAction::SetTrue),
+            Value::Parsed(name, parse) => {
+                // A negative number is a value; what looks like another flag is not.
+                arg.action(ArgAction::Append).value_name(name).allow_negative_numbers(true).value_parser(
+                    OsStringValueParser::new()
+                        .try_map(move |value: OsString| parse(&value).map(|meaning| (meaning, value))),
+                )
+            }
+        });
+    }
+    command
+}
+
+/// The flags that were given, in the order of the command line.
+pub fn collect<T>(matches: &ArgMatches, flags: &[Flag<T>]) -> Vec<Given<T>>
+where
+    T: Any + Clone + Send + Sync,
+{
+    let mut found: Vec<(usize, Given<T>)> = Vec::new();
+    for flag in flags {
+        if matches.value_source(flag.name) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        match &flag.value {
+            Value::Plain(meaning) => {
+                let given = Given { meaning: meaning.clone(), text: format!("--{}", flag.name) };
+                found.push((matches.index_of(flag.name).unwrap_or(0), given));
+            }
+            Value::Parsed(..) => {
+                let values = matches.get_many::<(T, OsString)>(flag.name).into_iter().flatten();
+                let places = matches.indices_of(flag.name).into_iter().flatten();
+                for ((meaning, value), place) in values.zip(places) {
+                    let mut text = format!("--{} ", flag.name);
+                    let _ = write!(text, "{}", value.to_string_lossy());
+                    found.push((place, Given { meaning: meaning.clone(), text }));
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, given)| given).collect()
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two things that take unsafe code: descriptors this process was started with, and questions to the kernel that
+//! no safe wrapper asks without an answer of its own.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// A descriptor this process was started with.
+///
+/// # Errors
+/// EBADF: it is not open, or one that this process has opened since.
+pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
+    let closed = || io::Error::from_raw_os_error(libc::EBADF);
+    if number < 0 {
+        return Err(closed());
+    }
+    // SAFETY: only looked at, by a call that answers EBADF if it is not open.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    // What this process opens is close-on-exec, and nothing it was started with can be.
+    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+        return Err(closed());
+    }
+    // SAFETY: it was open when the process began, and nothing in this process closes a number it has not opened.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// A question to the kernel that changes nothing, whatever the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// clone3 with no arguments at all: EINVAL where it exists.
+    Clone3,
+    /// clone3 into a cgroup given by a descriptor that cannot be: EBADF where the flag is known.
+    CloneIntoCgroup,
+    /// close_range of nothing, with these flags.
+    CloseRange(u32),
+    /// faccessat2 of `/`.
+    Faccessat2,
+    /// madvise of no bytes, MADV_WIPEONFORK.
+    WipeOnFork,
+    /// The version of Landlock.
+    Landlock,
+    /// Whether seccomp filters may return SECCOMP_RET_ERRNO.
+    Seccomp,
+    /// io_uring_setup without parameters: EFAULT where it may be used.
+    IoUring,
+}
+
+/// Asks. The number is the call's result; for those that describe an error as the sign of being there, that error.
+pub fn ask(question: Question) -> io::Result<i64> {
+    let root = c"/".as_ptr();
+    // struct clone_args (Linux 5.7): flags first, cgroup last.
+    let mut request = [0u64; 11];
+    request[0] = 0x2_0000_0000;
+    request[10] = i32::MAX as u64;
+    // SECCOMP_RET_ERRNO
+    let action: u32 = 0x0005_0000;
+    // SAFETY: no call here starts, opens or changes anything: each has arguments that make it end at its checks, or that
+    // name nothing. Pointers are null or to what lives until the call returns.
+    let result = unsafe {
+        match question {
+            Question::Clone3 => libc::syscall(libc::SYS_clone3, 0usize, 0usize),
+            Question::CloneIntoCgroup => libc::syscall(libc::SYS_clone3, request.as_ptr(), size_of_val(&request)),
+            Question::CloseRange(flags) => libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, flags),
+            Question::Faccessat2 => {
+                libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, root, libc::X_OK, libc::AT_EACCESS)
+            }
+            Question::WipeOnFork => libc::syscall(libc::SYS_madvise, 0usize, 0usize, libc::MADV_WIPEONFORK),
+            Question::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
+            // SECCOMP_GET_ACTION_AVAIL
+            Question::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
+            Question::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
+        }
+    };
+    let sign = match question {
+        Question::Clone3 => libc::EINVAL,
+        Question::CloneIntoCgroup => libc::EBADF,
+        Question::IoUring => libc::EFAULT,
+        _ => 0,
+    };
+    if question == Question::CloneIntoCgroup && result >= 0 {
+        // A kernel that takes the flag for nothing has made a copy of this process.
+        if result == 0 {
+            // SAFETY: ends the copy, which has done nothing, at once.
+            unsafe { libc::_exit(0) };
+        }
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    if result >= 0 {
+        return Ok(result);
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(sign) { Ok(0) } else { Err(error) }
+}
+
+/// Asks the process behind a pidfd for its pid and credentials (PIDFD_GET_INFO).
+pub fn pidfd_info(pidfd: impl AsFd) -> io::Result<u32> {
+    // struct pidfd_info of Linux 6.13, 64 bytes: mask, cgroup id, pid, …
+    let mut info = [0u32; 16];
+    info[0] = 1;
+    // _IOWR(0xFF, 11, struct pidfd_info)
+    const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
+    // SAFETY: the request writes at most the 64 bytes its number states.
+    let result = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(info[4]) }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Confinement given as files: Landlock rulesets from paths, seccomp filters from raw BPF.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, RulesetAttr, RulesetCreatedAttr,
+};
+use spawnfd::FilterInstruction;
+
+use crate::failure::{Failure, reason};
+
+/// The paths of one ruleset, with the flags that named them.
+#[derive(Debug, Default)]
+pub struct Ruleset {
+    paths: Vec<(PathBuf, BitFlags<AccessFs>, String)>,
+}
+
+/// The newest rights this command knows; older kernels take the part they have.
+const NEWEST: ABI = ABI::V5;
+
+impl Ruleset {
+    pub fn read(&mut self, path: &Path, flag: &str) {
+        self.paths.push((path.to_owned(), AccessFs::from_read(NEWEST), flag.to_owned()));
+    }
+
+    pub fn write(&mut self, path: &Path, flag: &str) {
+        self.paths.push((path.to_owned(), AccessFs::from_all(NEWEST), flag.to_owned()));
+    }
+
+    /// The ruleset as a descriptor. A kernel without Landlock is an error: the program would run unconfined.
+    pub fn build(self) -> Result<OwnedFd, Failure> {
+        let first = self.paths.first().map(|(_, _, flag)| flag.clone()).unwrap_or_default();
+        let failed = |flag: &str, why: &dyn std::fmt::Display| Failure::flag(flag, why);
+        let mut ruleset = landlock::Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(ABI::V1))
+            .and_then(|ruleset| {
+                ruleset.set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(NEWEST))
+            })
+            .and_then(landlock::Ruleset::create)
+            .map_err(|e| failed(&first, &format!("Landlock: {e}")))?;
+        for (path, mut access, flag) in self.paths {
+            let metadata = path.metadata().map_err(|e| failed(&flag, &reason(&e)))?;
+            if !metadata.is_dir() {
+                access &= AccessFs::from_file(NEWEST);
+            }
+            let fd = PathFd::new(&path).map_err(|e| failed(&flag, &e))?;
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, access)).map_err(|e| failed(&flag, &e))?;
+        }
+        Option::<OwnedFd>::from(ruleset).ok_or_else(|| failed(&first, &"this kernel has no Landlock"))
+    }
+}
+
+/// Reads a file of `struct sock_filter`, in this machine's byte order.
+pub fn filter(path: &Path) -> Result<Vec<FilterInstruction>, Failure> {
+    let flag = format!("--seccomp {}", path.display());
+    let bytes = std::fs::read(path).map_err(|e| Failure::flag(&flag, reason(&e)))?;
+    let (instructions, rest) = bytes.as_chunks::<8>();
+    if !rest.is_empty() || instructions.is_empty() || instructions.len() > 4096 {
+        let length = bytes.len();
+        return Err(Failure::flag(&flag, format!("{length} bytes are not 1 to 4096 instructions of 8 bytes")));
+    }
+    let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
+        code: u16::from_ne_bytes([c0, c1]),
+        jt,
+        jf,
+        k: u32::from_ne_bytes([k0, k1, k2, k3]),
+    };
+    Ok(instructions.iter().map(instruction).collect())
+}

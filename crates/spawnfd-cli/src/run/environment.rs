@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The flags that make the program's environment.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use spawnfd::Env;
+
+use super::values;
+use crate::ordered::{Flag, Given, Value, add, collect};
+
+const HEADING: &str = "Environment";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Set(OsString, OsString),
+    Unset(OsString),
+    Clear,
+    Only(String),
+    Deny(String),
+    Noninteractive,
+}
+
+static FLAGS: &[Flag<Change>] = &[
+    Flag {
+        name: "env",
+        value: Value::Parsed("NAME=VALUE", |value| {
+            let bytes = value.as_bytes();
+            let place = bytes.iter().position(|&byte| byte == b'=').filter(|&place| place > 0);
+            let place = place.ok_or("NAME=VALUE is wanted")?;
+            let part = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+            Ok(Change::Set(part(&bytes[..place]), part(&bytes[place + 1..])))
+        }),
+        help: "Set a variable",
+    },
+    Flag {
+        name: "unset",
+        value: Value::Parsed("NAME", |value| Ok(Change::Unset(value.to_owned()))),
+        help: "Remove a variable",
+    },
+    Flag { name: "env-clear", value: Value::Plain(Change::Clear), help: "Begin with no variables" },
+    Flag {
+        name: "env-only",
+        value: Value::Parsed("PATTERN", |value| Ok(Change::Only(values::text(value)?.to_owned()))),
+        help: "Begin with only the variables that match, as in 'LC_*'; repeat for more",
+    },
+    Flag {
+        name: "env-deny",
+        value: Value::Parsed("PATTERN", |value| Ok(Change::Deny(values::text(value)?.to_owned()))),
+        help: "Keep back inherited variables that match, as in '*_TOKEN'; repeat for more",
+    },
+    Flag {
+        name: "noninteractive",
+        value: Value::Plain(Change::Noninteractive),
+        help: "Set what keeps tools from asking, paging and colouring (PAGER=cat, NO_COLOR=1, CI=1, …)",
+    },
+];
+
+/// The environment a command line asks for.
+///
+/// First what is inherited (`--env-clear`, `--env-only`, `--env-deny`), then `--noninteractive`, then `--env` and `--unset` in
+/// their order: what is set by name is never kept back by a pattern.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    changes: Vec<Given<Change>>,
+}
+
+impl Args for Environment {
+    fn augment_args(command: Command) -> Command {
+        add(command, HEADING, FLAGS).mut_arg("env-clear", |arg| arg.conflicts_with("env-only"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Environment {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Environment, Error> {
+        Ok(Environment { changes: collect(matches, FLAGS) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Environment {
+    /// The environment, or `None` if all of this process's is simply inherited.
+    pub fn build(&self) -> Option<Env> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        let changes = || self.changes.iter().map(|given| &given.meaning);
+        let patterns = |pick: fn(&Change) -> Option<&String>| changes().filter_map(pick).collect::<Vec<_>>();
+        let only = patterns(|change| if let Change::Only(pattern) = change { Some(pattern) } else { None });
+        let deny = patterns(|change| if let Change::Deny(pattern) = change { Some(pattern) } else { None });
+        let mut env = if changes().any(|change| *change == Change::Clear) {
+            Env::empty()
+        } else if only.is_empty() {
+            Env::inherit()
+        } else {
+            Env::only(only)
+        };
+        env = env.deny(deny);
+        if changes().any(|change| *change == Change::Noninteractive) {
+            env = env.noninteractive();
+        }
+        for change in changes() {
+            env = match change {
+                Change::Set(name, value) => env.set(name, value),
+                Change::Unset(name) => env.unset(name),
+                _ => env,
+            };
+        }
+        Some(env)
+    }
+}

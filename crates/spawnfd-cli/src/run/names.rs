@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names of kernel numbers: signals, capabilities, limits, namespaces, schedulers.
+
+use spawnfd::{Namespaces, SignalSet};
+
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
+];
+
+/// The kernel's first real-time signal is 32; libc keeps two for itself.
+const RTMIN: i32 = 34;
+const RTMAX: i32 = 64;
+
+/// A signal by name (`TERM`, `SIGTERM`, `RTMIN+3`) or number.
+pub fn signal(text: &str) -> Result<i32, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    if let Some(place) = SIGNALS.iter().position(|known| *known == name) {
+        return Ok(place as i32 + 1);
+    }
+    let offset = |rest: &str| if rest.is_empty() { Some(0) } else { rest.parse::<i32>().ok() };
+    let number = match (name.strip_prefix("RTMIN"), name.strip_prefix("RTMAX")) {
+        (Some(rest), _) => offset(rest).and_then(|offset| RTMIN.checked_add(offset)),
+        (_, Some(rest)) => offset(rest).and_then(|offset| RTMAX.checked_add(offset)),
+        _ => name.parse().ok(),
+    };
+    number.filter(|number| (1..=64).contains(number)).ok_or_else(|| format!("no signal is called '{text}'"))
+}
+
+/// The name of a signal, without SIG.
+pub fn signal_name(number: i32) -> String {
+    let named = usize::try_from(number - 1).ok().and_then(|place| SIGNALS.get(place));
+    named.map_or_else(|| number.to_string(), |name| (*name).to_owned())
+}
+
+/// Signals by a list of names, `all`, or `none`.
+pub fn signals(text: &str) -> Result<SignalSet, String> {
+    match text {
+        "all" => Ok(SignalSet::ALL),
+        "none" => Ok(SignalSet::EMPTY),
+        _ => text.split(',').try_fold(SignalSet::EMPTY, |set, name| {
+            let one = SignalSet::of(signal(name)?).ok_or_else(|| format!("no signal is called '{name}'"))?;
+            Ok(set | one)
+        }),
+    }
+}
+
+const CAPABILITIES: [&str; 41] = [
+    "chown",
+    "dac_override",
+    "dac_read_search",
+    "fowner",
+    "fsetid",
+    "kill",
+    "setgid",
+    "setuid",
+    "setpcap",
+    "linux_immutable",
+    "net_bind_service",
+    "net_broadcast",
+    "net_admin",
+    "net_raw",
+    "ipc_lock",
+    "ipc_owner",
+    "sys_module",
+    "sys_rawio",
+    "sys_chroot",
+    "sys_ptrace",
+    "sys_pacct",
+    "sys_admin",
+    "sys_boot",
+    "sys_nice",
+    "sys_resource",
+    "sys_time",
+    "sys_tty_config",
+    "mknod",
+    "lease",
+    "audit_write",
+    "audit_control",
+    "setfcap",
+    "mac_override",
+    "mac_admin",
+    "syslog",
+    "wake_alarm",
+    "block_suspend",
+    "audit_read",
+    "perfmon",
+    "bpf",
+    "checkpoint_restore",
+];
+
+/// Capabilities by a list of names (`cap_` may be left out), or `none`, as bits.
+pub fn capabilities(text: &str) -> Result<u64, String> {
+    if text == "none" {
+        return Ok(0);
+    }
+    text.split(',').try_fold(0, |set, name| {
+        let lower = name.to_ascii_lowercase();
+        let short = lower.strip_prefix("cap_").unwrap_or(&lower);
+        let place = CAPABILITIES.iter().position(|known| *known == short);
+        place.map(|place| set | 1 << place).ok_or_else(|| format!("no capability is called '{name}'"))
+    })
+}
+
+/// By RLIMIT_* number.
+pub const LIMITS: [&str; 16] = [
+    "cpu",
+    "fsize",
+    "data",
+    "stack",
+    "core",
+    "rss",
+    "nproc",
+    "nofile",
+    "memlock",
+    "as",
+    "locks",
+    "sigpending",
+    "msgqueue",
+    "nice",
+    "rtprio",
+    "rttime",
+];
+
+/// A resource limit's number.
+pub fn limit(text: &str) -> Result<u32, String> {
+    let place = LIMITS.iter().position(|known| *known == text);
+    place.map(|place| place as u32).ok_or_else(|| format!("no limit is called '{text}': {}", LIMITS.join(", ")))
+}
+
+/// A scheduling policy's number.
+pub fn scheduler(text: &str) -> Result<u32, String> {
+    match text {
+        "other" => Ok(0),
+        "fifo" => Ok(1),
+        "rr" => Ok(2),
+        "batch" => Ok(3),
+        "idle" => Ok(5),
+        _ => Err(format!("no policy is called '{text}': other, fifo, rr, batch, idle")),
+    }
+}
+
+/// Kinds of namespaces by a list of names.
+pub fn namespaces(text: &str) -> Result<Namespaces, String> {
+    text.split(',').try_fold(Namespaces::NONE, |set, name| {
+        let one = match name {
+            "mount" => Namespaces::MOUNT,
+            "uts" => Namespaces::UTS,
+            "ipc" => Namespaces::IPC,
+            "pid" => Namespaces::PID,
+            "net" => Namespaces::NET,
+            "cgroup" => Namespaces::CGROUP,
+            "user" => return Err("a user namespace is made by --user-namespace UID:GID".to_owned()),
+            _ => return Err(format!("no namespace is called '{name}': mount, uts, ipc, pid, net, cgroup")),
+        };
+        Ok(set | one)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_by_any_of_their_names() {
+        for (text, number) in
+            [("TERM", 15), ("SIGTERM", 15), ("sigterm", 15), ("9", 9), ("RTMIN", 34), ("RTMIN+3", 37), ("RTMAX-1", 63)]
+        {
+            assert_eq!(signal(text), Ok(number), "{text}");
+        }
+        for text in ["", "FOO", "0", "65", "RTMAX+1", "-1", "RTMIN+99999999999"] {
+            assert!(signal(text).is_err(), "{text}");
+        }
+        assert_eq!(signals("HUP,INT").map(SignalSet::bits), Ok(3));
+        assert_eq!((signal_name(9), signal_name(40)), ("KILL".to_owned(), "40".to_owned()));
+    }
+
+    #[test]
+    fn capabilities_by_name() {
+        assert_eq!(capabilities("chown,CAP_NET_RAW"), Ok(1 | 1 << 13));
+        assert_eq!(capabilities("none"), Ok(0));
+        assert_eq!(capabilities("checkpoint_restore"), Ok(1 << 40));
+        assert!(capabilities("root").is_err());
+    }
+}

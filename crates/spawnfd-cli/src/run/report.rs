@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said about a run that is over: a small table, or JSON.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use serde::Serialize;
+use spawnfd::{Child, Drain, Output, Started, Stop, Usage};
+
+use super::names::signal_name;
+use crate::failure::{Failure, print};
+use crate::table;
+
+/// What is to be reported, and where to.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    pub time: bool,
+    pub json: bool,
+    pub captured: bool,
+}
+
+/// What it took to start the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Finding and recording the executable, and checking all arguments.
+    pub template: Duration,
+    /// From the call to the program's exec; not known of a captured run.
+    pub spawn: Option<Duration>,
+}
+
+/// The exit code that stands for a status.
+pub fn code(status: ExitStatus) -> u8 {
+    let signalled = || 128 + status.signal().unwrap_or(0);
+    u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
+}
+
+#[derive(Serialize)]
+struct Result<'a> {
+    program: &'a str,
+    ok: bool,
+    code: Option<i32>,
+    signal: Option<i32>,
+    stop: &'static str,
+    started: &'static str,
+    wall_seconds: f64,
+    cpu_seconds: f64,
+    max_rss_bytes: u64,
+    template_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spawn_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    streams: Option<Streams<'a>>,
+}
+
+#[derive(Serialize)]
+struct Streams<'a> {
+    stdout: &'a str,
+    stderr: &'a str,
+    omitted_bytes: u64,
+    drain: String,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    message: &'a str,
+    exit_code: u8,
+    argument: Option<&'a str>,
+    stage: Option<&'static str>,
+    action: Option<usize>,
+    errno: Option<&'static str>,
+    call: Option<&'a str>,
+}
+
+impl Report {
+    /// Reports a program that had the terminal to itself.
+    pub fn ended(
+        self,
+        name: &OsStr,
+        child: &Child,
+        status: ExitStatus,
+        wall: Duration,
+        timing: Timing,
+    ) -> std::result::Result<(), Failure> {
+        let usage = child.usage().unwrap_or_default();
+        if self.time {
+            table_of(status, Stop::Exited, wall, usage, timing);
+        }
+        if self.json {
+            self.write(&Result {
+                program: &name.to_string_lossy(),
+                ok: status.success(),
+                code: status.code(),
+                signal: status.signal(),
+                stop: "exited",
+                started: "clone",
+                wall_seconds: wall.as_secs_f64(),
+                cpu_seconds: usage.cpu.as_secs_f64(),
+                max_rss_bytes: usage.max_rss,
+                template_seconds: timing.template.as_secs_f64(),
+                spawn_seconds: timing.spawn.map(|spawn| spawn.as_secs_f64()),
+                pid: Some(child.id()),
+                streams: None,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Prints what a captured run gave, and reports it.
+    pub fn captured(self, name: &OsStr, output: &Output, timing: Timing) -> std::result::Result<(), Failure> {
+        let cut = match &output.drain {
+            Drain::Cut(pids) => Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
+            _ => None,
+        };
+        if self.json {
+            let stop = match output.stop {
+                Stop::Exited => "exited",
+                Stop::Timeout => "timeout",
+                Stop::Cancelled => "cancelled",
+                _ => "other",
+            };
+            let started = match output.started {
+                Started::Clone => "clone",
+                _ => "other",
+            };
+            self.write(&Result {
+                program: &name.to_string_lossy(),
+                ok: output.ok(),
+                code: output.code(),
+                signal: output.signal(),
+                stop,
+                started,
+                wall_seconds: output.wall.as_secs_f64(),
+                cpu_seconds: output.usage.cpu.as_secs_f64(),
+                max_rss_bytes: output.usage.max_rss,
+                template_seconds: timing.template.as_secs_f64(),
+                spawn_seconds: None,
+                pid: None,
+                streams: Some(Streams {
+                    stdout: &output.text(),
+                    stderr: &String::from_utf8_lossy(&output.stderr),
+                    omitted_bytes: output.omitted_bytes,
+                    drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
+                }),
+            })?;
+        } else {
+            print(&output.stdout)?;
+            let mut err = io::stderr().lock();
+            let _ = err.write_all(&output.stderr);
+            if output.omitted_bytes > 0 {
+                let _ = writeln!(err, "spawnfd: {} bytes in the middle were not kept (--keep)", output.omitted_bytes);
+            }
+            if let Some(pids) = cut {
+                let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };
+                let _ = writeln!(err, "spawnfd: {who} still had the output open; it was cut (--drain)");
+            }
+            match output.stop {
+                Stop::Timeout => {
+                    let _ = writeln!(err, "spawnfd: killed when its time was over");
+                }
+                Stop::Cancelled => {
+                    let _ = writeln!(err, "spawnfd: killed as this command was told to end");
+                }
+                _ => {}
+            }
+        }
+        if self.time {
+            table_of(output.status, output.stop, output.wall, output.usage, timing);
+        }
+        Ok(())
+    }
+
+    /// Reports why there was no run.
+    pub fn failure(self, failure: &Failure) -> std::result::Result<(), Failure> {
+        let source = failure.source.as_ref();
+        let problem = Problem {
+            message: &failure.message,
+            exit_code: failure.code,
+            argument: failure.flag.as_deref(),
+            stage: source.map(|error| error.stage().name()),
+            action: source.and_then(spawnfd::Error::action),
+            errno: source.map(|error| error.errno().name()),
+            call: source.map(spawnfd::Error::call),
+        };
+        self.write(&serde_json::json!({ "error": problem }))
+    }
+
+    /// One line of JSON, where the program's own output cannot be.
+    fn write(self, value: &impl Serialize) -> std::result::Result<(), Failure> {
+        let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
+        line.push(b'\n');
+        if self.captured {
+            return print(&line);
+        }
+        let _ = io::stderr().lock().write_all(&line);
+        Ok(())
+    }
+}
+
+fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing: Timing) {
+    let ended = match (status.code(), status.signal()) {
+        _ if stop == Stop::Timeout => "killed, time over".to_owned(),
+        (Some(code), _) => format!("exit {code}"),
+        (None, signal) => format!("signal {}", signal_name(signal.unwrap_or(0))),
+    };
+    let mut rows = vec![("ended", ended), ("wall", table::duration(wall)), ("user+sys", table::duration(usage.cpu))];
+    rows.push(("max rss", table::size(usage.max_rss)));
+    rows.push(("template", table::duration(timing.template)));
+    if let Some(spawn) = timing.spawn {
+        rows.push(("spawn", table::duration(spawn)));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let _ = io::stderr().lock().write_all(table::align(&rows).as_bytes());
+}

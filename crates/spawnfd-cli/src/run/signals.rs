@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for the program, and passing on the signals that meanwhile come to this command.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, getpgid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::low_level::pipe;
+use spawnfd::Child;
+
+use crate::failure::{Failure, reason};
+
+const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// Signals that come to this command, each as a byte in a socket of its own.
+#[derive(Debug)]
+pub struct Signals {
+    sockets: Vec<(i32, UnixStream)>,
+}
+
+/// What woke a wait.
+pub enum Woken {
+    Ready,
+    Signal(i32),
+}
+
+impl Signals {
+    /// Begins to watch. A signal that is ignored stays so, here and in the program: nohup(1) means it.
+    pub fn watch() -> Result<Signals, Failure> {
+        let ignored = ignored();
+        let mut sockets = Vec::new();
+        for signal in WATCHED {
+            if ignored >> (signal - 1) & 1 == 1 {
+                continue;
+            }
+            let failed = |e: std::io::Error| Failure::new(format!("watching for signals: {}", reason(&e)));
+            let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+            pipe::register(signal, theirs).map_err(failed)?;
+            ours.set_nonblocking(true).map_err(failed)?;
+            sockets.push((signal, ours));
+        }
+        Ok(Signals { sockets })
+    }
+
+    /// Sleeps until `fd` is readable or a signal has come.
+    pub fn sleep(&self, fd: BorrowedFd<'_>) -> Result<Woken, Failure> {
+        loop {
+            let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            fds.extend(self.sockets.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::IN)));
+            match poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => return Err(Failure::new(format!("poll: {}", reason(&e.into())))),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let sent = self.sockets.iter().zip(&ready[1..]).find(|(_, ready)| **ready);
+            if let Some(((signal, socket), _)) = sent {
+                let mut socket: &UnixStream = socket;
+                let _ = socket.read(&mut [0; 64]);
+                return Ok(Woken::Signal(*signal));
+            }
+            if ready[0] {
+                return Ok(Woken::Ready);
+            }
+        }
+    }
+
+    /// Waits for the program to end.
+    pub fn wait(&self, child: &mut Child) -> Result<ExitStatus, Failure> {
+        loop {
+            match self.sleep(child.as_fd())? {
+                Woken::Ready => return Ok(child.wait()?),
+                Woken::Signal(SIGINT | SIGQUIT) if shares_group(child) => {}
+                Woken::Signal(signal) => {
+                    // It may have ended, or run under other ids: then it is out of reach for everybody like us.
+                    let _ = child.signal(signal);
+                }
+            }
+        }
+    }
+}
+
+/// Whether what the terminal sends to this command's group goes to the program as well.
+fn shares_group(child: &Child) -> bool {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| getpgid(Some(pid)).is_ok_and(|group| Some(group) == getpgid(None).ok()))
+}
+
+/// The signals this process ignores, as a bit set.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
+}

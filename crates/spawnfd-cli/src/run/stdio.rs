@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program's standard streams.
+
+use clap::{Args, ValueEnum};
+use spawnfd::{Command, Stdio};
+
+/// What a stream is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Target {
+    /// This command's own
+    Inherit,
+    /// /dev/null
+    Null,
+}
+
+/// What standard error is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ErrorTarget {
+    /// This command's own
+    Inherit,
+    /// /dev/null
+    Null,
+    /// Whatever standard output is
+    Stdout,
+}
+
+const HEADING: &str = "Standard streams";
+
+#[derive(Debug, Args)]
+pub struct Standard {
+    /// Connect standard input to: inherit (this command's own), null (/dev/null)
+    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stdin: Option<Target>,
+    /// Connect standard output to: inherit, null
+    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stdout: Option<Target>,
+    /// Connect standard error to: inherit, null, stdout (whatever standard output is)
+    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stderr: Option<ErrorTarget>,
+}
+
+impl Standard {
+    pub fn apply(&self, command: &mut Command<'_>) {
+        if self.stdin == Some(Target::Null) {
+            command.stdin(Stdio::Null);
+        }
+        if self.stdout == Some(Target::Null) {
+            command.stdout(Stdio::Null);
+        }
+        match self.stderr {
+            Some(ErrorTarget::Null) => {
+                command.stderr(Stdio::Null);
+            }
+            Some(ErrorTarget::Stdout) => {
+                command.stderr(Stdio::SameAsStdout);
+            }
+            Some(ErrorTarget::Inherit) | None => {}
+        }
+    }
+}

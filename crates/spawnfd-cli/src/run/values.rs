@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the values of flags are read. Every message says what was expected.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use spawnfd::OpenHow;
+
+/// Flags of open(2), the same on all architectures this library runs on.
+const O_WRONLY: u64 = libc::O_WRONLY as u64;
+const O_RDWR: u64 = libc::O_RDWR as u64;
+const O_CREAT: u64 = libc::O_CREAT as u64;
+const O_EXCL: u64 = libc::O_EXCL as u64;
+
+pub fn text(value: &OsStr) -> Result<&str, String> {
+    value.to_str().ok_or_else(|| "not UTF-8".to_owned())
+}
+
+/// A path, which need not be UTF-8.
+pub fn path(value: &OsStr) -> Result<PathBuf, String> {
+    if value.is_empty() { Err("an empty path".to_owned()) } else { Ok(PathBuf::from(value)) }
+}
+
+/// A descriptor number.
+pub fn fd(text: &str) -> Result<i32, String> {
+    let number = text.parse::<i32>().ok().filter(|&number| number >= 0);
+    number.ok_or_else(|| format!("'{text}' is no descriptor number"))
+}
+
+pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' is no number for this"))
+}
+
+/// `FROM:TO`.
+pub fn pair(text: &str) -> Result<(&str, &str), String> {
+    text.split_once(':').ok_or_else(|| "two parts with a colon between are wanted".to_owned())
+}
+
+/// `FIRST-LAST`, `FIRST-`, or one number.
+pub fn range(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = match text.split_once('-') {
+        Some((first, "")) => (number(first)?, u32::MAX),
+        Some((first, last)) => (number(first)?, number(last)?),
+        None => (number(text)?, number(text)?),
+    };
+    if first > last { Err(format!("{first} is beyond {last}")) } else { Ok((first, last)) }
+}
+
+/// `MODE:PATH:FD`; the path may have colons.
+pub fn open(value: &OsStr) -> Result<(PathBuf, OpenHow, i32), String> {
+    let bytes = value.as_bytes();
+    let wanted = || "MODE:PATH:FD is wanted, as in r:/etc/passwd:7".to_owned();
+    let first = bytes.iter().position(|&byte| byte == b':').ok_or_else(wanted)?;
+    let last = bytes.iter().rposition(|&byte| byte == b':').filter(|&last| last > first).ok_or_else(wanted)?;
+    let how = match &bytes[..first] {
+        b"r" => OpenHow::READ,
+        b"w" => OpenHow::CREATE,
+        b"a" => OpenHow::APPEND,
+        b"rw" => OpenHow { flags: O_RDWR | O_CREAT, mode: 0o666, resolve: 0 },
+        b"wx" => OpenHow { flags: O_WRONLY | O_CREAT | O_EXCL, mode: 0o666, resolve: 0 },
+        _ => return Err("the mode is r, w, a, rw or wx".to_owned()),
+    };
+    let to = fd(text(OsStr::from_bytes(&bytes[last + 1..]))?)?;
+    Ok((path(OsStr::from_bytes(&bytes[first + 1..last]))?, how, to))
+}
+
+/// An octal mode.
+pub fn umask(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text, 8).ok().filter(|&mask| mask <= 0o777);
+    mask.ok_or_else(|| "an octal number up to 777 is wanted".to_owned())
+}
+
+/// `SOFT[:HARD]`; HARD is SOFT unless given.
+pub fn limits(text: &str) -> Result<(Option<u64>, Option<u64>), String> {
+    let (soft, hard) = text.split_once(':').unwrap_or((text, text));
+    let (soft, hard) = (amount(soft)?, amount(hard)?);
+    if soft.unwrap_or(u64::MAX) > hard.unwrap_or(u64::MAX) {
+        return Err("the soft limit is above the hard one".to_owned());
+    }
+    Ok((soft, hard))
+}
+
+/// A number with K, M, G or T (powers of 1024), or `unlimited`.
+fn amount(text: &str) -> Result<Option<u64>, String> {
+    if text == "unlimited" {
+        return Ok(None);
+    }
+    size(text).map(Some)
+}
+
+/// A number of bytes, with K, M, G or T (powers of 1024).
+pub fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        Some(b'T') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let amount = number::<u64>(digits)?.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX);
+    amount.ok_or_else(|| format!("'{text}' is too large"))
+}
+
+/// Processors: `0,2-3`.
+pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number::<usize>(first)?, number::<usize>(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if first > last || last >= 1 << 16 {
+            return Err(format!("'{part}' is no range of processors"));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// One id for all three, or `REAL:EFFECTIVE:SAVED` with `keep` for one left as it is.
+pub fn ids(text: &str) -> Result<[u32; 3], String> {
+    let one = |text: &str| {
+        // The last number means "leave it" to the kernel.
+        let id = text.parse::<u32>().ok().filter(|&id| id != u32::MAX);
+        id.ok_or_else(|| format!("'{text}' is no numeric id"))
+    };
+    let part = |text: &str| if text == "keep" { Ok(u32::MAX) } else { one(text) };
+    match text.split(':').collect::<Vec<_>>()[..] {
+        [all] => one(all).map(|id| [id; 3]),
+        [real, effective, saved] => Ok([part(real)?, part(effective)?, part(saved)?]),
+        _ => Err("ID, or REAL:EFFECTIVE:SAVED, is wanted".to_owned()),
+    }
+}
+
+/// Ids with commas between, or `none`.
+pub fn groups(text: &str) -> Result<Vec<u32>, String> {
+    if text == "none" { Ok(Vec::new()) } else { text.split(',').map(number).collect() }
+}
+
+/// Seconds, or a number with ms, s, m or h.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (digits, factor) = unit.unwrap_or((text, 1.0));
+    let seconds = digits.parse::<f64>().ok().map(|number| number * factor);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| "seconds, or a number with ms, s, m or h, are wanted".to_owned())
+}
+
+/// `HEAD[:TAIL]` in bytes; TAIL is HEAD unless given.
+pub fn keep(text: &str) -> Result<(usize, usize), String> {
+    let (head, tail) = text.split_once(':').unwrap_or((text, text));
+    let bytes = |text| usize::try_from(size(text)?).map_err(|_| format!("'{text}' is too large"));
+    Ok((bytes(head)?, bytes(tail)?))
+}
+
+/// `UID:GID`.
+pub fn user(text: &str) -> Result<(u32, u32), String> {
+    let (uid, gid) = pair(text)?;
+    Ok((number(uid)?, number(gid)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(open("r:/a:b:7".as_ref()), Ok((PathBuf::from("/a:b"), OpenHow::READ, 7)));
+        assert_eq!((range("5-"), range("3"), range("3-4")), (Ok((5, u32::MAX)), Ok((3, 3)), Ok((3, 4))));
+        assert_eq!(limits("64"), Ok((Some(64), Some(64))));
+        assert_eq!(limits("1K:unlimited"), Ok((Some(1024), None)));
+        assert_eq!(cpus("0,2-3"), Ok(vec![0, 2, 3]));
+        assert_eq!(ids("5"), Ok([5; 3]));
+        assert_eq!(ids("keep:5:keep"), Ok([u32::MAX, 5, u32::MAX]));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(keep("1k:0"), Ok((1024, 0)));
+        assert_eq!(groups("none"), Ok(vec![]));
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        for bad in ["r:7", "q:/x:7", "r::7", "r:/x:seven", "r:/x:-1"] {
+            assert!(open(bad.as_ref()).is_err(), "{bad}");
+        }
+        assert!(range("4-3").is_err() && range("-3").is_err());
+        assert!(limits("2:1").is_err() && limits("unlimited:1").is_err() && limits("99999999999T").is_err());
+        assert!(cpus("3-2").is_err() && cpus("").is_err() && cpus("0-99999999").is_err());
+        assert!(ids("root").is_err() && ids("1:2").is_err() && ids("4294967295").is_err());
+        assert!(duration("-1").is_err() && duration("inf").is_err() && duration("NaN").is_err());
+        assert!(umask("8").is_err() && umask("1000").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Captured runs and reports.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{run, skip_unless_root};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> (Option<i32>, Value) {
+    let called = run(["--capture", "--json"].iter().chain(args));
+    (called.code, serde_json::from_str(&called.stdout).unwrap_or_else(|e| panic!("{e}: {called:?}")))
+}
+
+#[test]
+fn both_streams_come_out_where_they_belong() {
+    let called = run(["--capture", "sh", "-c", "echo out; echo err >&2; cat"]);
+    assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "out\n", "err\n"));
+}
+
+#[test]
+fn results_as_json() {
+    let (code, value) = json(&["sh", "-c", "echo out; echo err >&2; exit 4"]);
+    assert_eq!((code, value["code"].as_i64(), value["ok"].as_bool()), (Some(4), Some(4), Some(false)));
+    assert_eq!((value["stdout"].as_str(), value["stderr"].as_str()), (Some("out\n"), Some("err\n")));
+    assert_eq!((value["stop"].as_str(), value["drain"].as_str()), (Some("exited"), Some("eof")));
+    for field in ["wall_seconds", "cpu_seconds", "max_rss_bytes", "template_seconds", "omitted_bytes"] {
+        assert!(value[field].is_number(), "{field}: {value}");
+    }
+    assert!(value["signal"].is_null());
+    let (code, value) = json(&["sh", "-c", "kill -USR1 $$"]);
+    assert_eq!((code, value["signal"].as_i64()), (Some(128 + 10), Some(10)));
+}
+
+#[test]
+fn results_of_an_uncaptured_run_go_to_standard_error() {
+    let called = run(["--json", "echo", "hello"]);
+    assert_eq!(called.stdout, "hello\n");
+    let value: Value = serde_json::from_str(&called.stderr).unwrap();
+    assert_eq!(value["code"], 0);
+    assert!(value["spawn_seconds"].as_f64().unwrap() > 0.0 && value["pid"].as_u64().unwrap() > 0);
+    assert!(value.get("stdout").is_none());
+}
+
+#[test]
+fn a_run_whose_time_is_over() {
+    let start = Instant::now();
+    let called = run(["--capture", "--timeout", "200ms", "sh", "-c", "echo begun; sleep 60"]);
+    assert_eq!((called.code, called.stdout.as_str()), (Some(124), "begun\n"));
+    assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 30);
+    let (code, value) = json(&["--timeout", "0.1", "sleep", "60"]);
+    assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(9)));
+}
+
+#[test]
+fn head_and_tail_are_kept() {
+    let called = run(["--capture", "--keep", "4:5", "sh", "-c", "printf 0123456789abcdef"]);
+    assert_eq!(called.stdout, "0123bcdef");
+    assert!(called.stderr.contains("7 bytes"), "{}", called.stderr);
+    let (_, value) = json(&["--keep", "1K:0", "seq", "1000"]);
+    assert_eq!(value["stdout"].as_str().unwrap().len(), 1024);
+    assert_eq!(value["omitted_bytes"], 3893 - 1024);
+}
+
+#[test]
+fn input_and_merged_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("input");
+    std::fs::write(&path, "x".repeat(300_000)).unwrap();
+    let called = run(["--capture", "--input", path.to_str().unwrap(), "wc", "-c"]);
+    assert_eq!(called.stdout.trim(), "300000");
+    let called = run(["--capture", "--stderr", "stdout", "sh", "-c", "echo one; echo two >&2"]);
+    assert_eq!((called.stdout.as_str(), called.stderr.as_str()), ("one\ntwo\n", ""));
+}
+
+#[test]
+fn a_grandchild_with_the_pipe_is_named() {
+    let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 5 & echo $!"]);
+    assert_eq!(code, Some(0));
+    let sleeper = value["stdout"].as_str().unwrap().trim().to_owned();
+    assert_eq!(value["drain"].as_str().unwrap(), format!("cut: {sleeper}"));
+    let _ = std::process::Command::new("kill").arg(sleeper).status();
+}
+
+#[test]
+fn a_small_table() {
+    let called = run(["--time", "true"]);
+    let names: Vec<&str> = called.stderr.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["ended", "wall", "user+sys", "max", "template", "spawn"], "{}", called.stderr);
+    let column = |line: &str| line.find("  ").map(|gap| gap + line[gap..].find(|c| c != ' ').unwrap());
+    let columns: Vec<_> = called.stderr.lines().map(column).collect();
+    assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{}", called.stderr);
+}
+
+#[test]
+fn signals_have_names_in_the_table() {
+    assert!(run(["--time", "sh", "-c", "kill -ABRT $$"]).stderr.contains("signal ABRT"));
+}
+
+#[test]
+fn cgroups() {
+    if skip_unless_root("cgroups") {
+        return;
+    }
+    let called = run(["--cgroup", "/tmp", "true"]);
+    assert_eq!(called.code, Some(125), "no cgroup");
+    assert!(called.stderr.starts_with("spawnfd: --cgroup /tmp: "), "{}", called.stderr);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let group = mount.map(|mount| std::path::Path::new(mount).join(format!("spawnfd-test-{}", std::process::id())));
+    let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
+        println!("skipped: no writable cgroup v2");
+        return;
+    };
+    let called = run(["--cgroup", group.to_str().unwrap(), "cat", "/proc/self/cgroup"]);
+    std::fs::remove_dir(&group).unwrap();
+    let name = group.file_name().unwrap().to_str().unwrap();
+    assert!(called.stdout.lines().any(|line| line.starts_with("0::") && line.ends_with(name)), "{called:?}");
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs the command under test, never longer than a minute.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a call of the command gave.
+#[derive(Debug)]
+pub struct Called {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The command under test, not yet started.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spawnfd"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Calls the command with these arguments.
+pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Called {
+    finish(command().args(args))
+}
+
+/// `spawnfd run` with these arguments.
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Called {
+    finish(command().arg("run").args(args))
+}
+
+/// `spawnfd run FLAGS -- sh -c SCRIPT`, which must succeed; gives what the script printed, trimmed.
+#[track_caller]
+pub fn shell<'a>(flags: impl IntoIterator<Item = &'a str>, script: &str) -> String {
+    let called = finish(command().arg("run").args(flags).args(["--", "sh", "-c", script]));
+    assert_eq!(called.code, Some(0), "{script}: {}", called.stderr);
+    called.stdout.trim_end().to_owned()
+}
+
+/// Runs a command to its end, or kills it and panics.
+#[track_caller]
+pub fn finish(command: &mut Command) -> Called {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let Output { status, stdout, stderr } = wait(child);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Called { code: status.code(), stdout: text(&stdout), stderr: text(&stderr) }
+}
+
+#[track_caller]
+pub fn wait(mut child: Child) -> Output {
+    fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut pipe) = pipe {
+                let _ = pipe.read_to_end(&mut bytes);
+            }
+            bytes
+        })
+    }
+    let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let status = wait_status(&mut child);
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+}
+
+#[track_caller]
+pub fn wait_status(child: &mut Child) -> ExitStatus {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            panic!("the command did not end in {LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the test has to be left out, and says so.
+pub fn skip_unless_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: {test} needs root");
+    }
+    !root
+}
+
+/// The one line the command says when it fails.
+#[track_caller]
+pub fn complaint(called: &Called, code: i32) -> &str {
+    assert_eq!(called.code, Some(code), "{called:?}");
+    let line = called.stderr.strip_suffix('\n').unwrap_or(&called.stderr);
+    assert!(line.starts_with("spawnfd: ") && !line.contains('\n'), "{line}");
+    line.trim_start_matches("spawnfd: ")
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exit codes, and what is said when something is wrong.
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use common::{call, command, complaint, finish, run, wait, wait_status};
+
+#[test]
+fn the_code_is_the_programs() {
+    assert_eq!(run(["true"]).code, Some(0));
+    assert_eq!(run(["sh", "-c", "exit 7"]).code, Some(7));
+    assert_eq!(run(["sh", "-c", "kill -TERM $$"]).code, Some(128 + 15));
+    assert_eq!(run(["--capture", "sh", "-c", "exit 7"]).code, Some(7));
+    assert_eq!(run(["--capture", "sh", "-c", "kill -KILL $$"]).code, Some(128 + 9));
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    // A PATH all of which anybody may search: else it is EACCES, as execvp(3) has it.
+    let called = finish(command().env("PATH", "/usr/bin:/bin").args(["run", "no-such-program"]));
+    assert_eq!(complaint(&called, 127), "no-such-program: not found in PATH");
+    assert!(complaint(&run(["/no/such/program"]), 127).starts_with("/no/such/program: "));
+    let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
+    assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
+    assert!(complaint(&run(["--env", "PATH=/nowhere", "sh"]), 127).starts_with("sh: "));
+}
+
+#[test]
+fn a_file_that_cannot_be_executed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text");
+    std::fs::write(&path, "no program").unwrap();
+    let text = path.to_str().unwrap();
+    assert!(complaint(&run([text]), 126).contains("EACCES"));
+    assert!(complaint(&run(["/"]), 126).contains("EACCES"));
+}
+
+#[test]
+fn a_relative_program_is_found_from_here() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/bin/sh", dir.path().join("my-shell")).unwrap();
+    let called = finish(command().current_dir(&dir).args(["run", "./my-shell", "-c", "echo $0"]));
+    assert_eq!((called.code, called.stdout.as_str()), (Some(0), "./my-shell\n"), "{}", called.stderr);
+}
+
+#[test]
+fn what_follows_the_program_is_its_own() {
+    assert_eq!(run(["echo", "--time", "--close", "x", "--"]).stdout, "--time --close x --\n");
+    assert_eq!(run(["--", "echo", "-h"]).stdout, "-h\n");
+}
+
+#[test]
+fn usage_errors_name_the_argument_in_one_line() {
+    for (args, wanted) in [
+        (&["--close", "x", "true"][..], "--close"),
+        (&["--close"], "--close"),
+        (&["--no-such-flag", "true"], "--no-such-flag"),
+        (&["--open", "/etc/passwd", "true"], "MODE:PATH:FD is wanted"),
+        (&["--limit", "files=3", "true"], "no limit is called 'files'"),
+        (&["--limit", "nofile=3:2", "true"], "above the hard one"),
+        (&["--umask", "9", "true"], "octal"),
+        (&["--capabilities", "root", "true"], "no capability is called 'root'"),
+        (&["--namespaces", "user", "true"], "--user-namespace"),
+        (&["--signal-mask", "FOO", "true"], "no signal is called 'FOO'"),
+        (&["--scheduler", "fast", "true"], "no policy is called 'fast'"),
+        (&["--env", "=x", "true"], "NAME=VALUE"),
+        (&["--timeout", "1", "true"], "--capture"),
+        (&["--env-clear", "--env-only", "X", "true"], "--env-only"),
+        (&[], "PROGRAM"),
+    ] {
+        let called = run(args);
+        assert!(complaint(&called, 125).contains(wanted), "{args:?}: {}", called.stderr);
+    }
+    assert_eq!(call(["doctor", "--bad"]).code, Some(125));
+}
+
+#[test]
+fn failures_name_the_flag() {
+    for (args, flag) in [
+        (&["--cwd", "/no/dir", "true"][..], "--cwd /no/dir: "),
+        (&["--chdir", "/", "--open", "r:/no/file:7", "true"], "--open r:/no/file:7: action 1: "),
+        (&["--dup2", "9:1", "true"], "--dup2 9:1: "),
+        (&["--fd", "99:3", "true"], "--fd 99:3: descriptor 99 is not open"),
+        (&["--cgroup", "/no/dir", "true"], "--cgroup /no/dir: "),
+        (&["--join-namespace", "/no/file", "true"], "--join-namespace /no/file: "),
+        (&["--landlock-ro", "/no/dir", "true"], "--landlock-ro /no/dir: No such file"),
+        (&["--seccomp", "/no/file", "true"], "--seccomp /no/file: No such file"),
+        (&["--seccomp", "/dev/null", "true"], "--seccomp /dev/null: 0 bytes"),
+        (&["--capture", "--input", "/no/file", "true"], "--input /no/file: No such file"),
+        (&["--nice", "99", "true"], "--nice 99: "),
+        (&["--oom-score-adj", "2000", "true"], "--oom-score-adj 2000: "),
+    ] {
+        let called = run(args);
+        assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);
+    }
+}
+
+#[test]
+fn failures_as_json() {
+    let called = run(["--capture", "--json", "--close", "4", "--chdir", "/no/dir", "true"]);
+    assert_eq!(called.code, Some(125));
+    let value: serde_json::Value = serde_json::from_str(&called.stdout).unwrap();
+    let error = &value["error"];
+    assert_eq!((error["stage"].as_str(), error["action"].as_u64()), (Some("action"), Some(1)));
+    assert_eq!((error["errno"].as_str(), error["argument"].as_str()), (Some("ENOENT"), Some("--chdir /no/dir")));
+    assert_eq!(error["exit_code"], 125);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    for args in [&["man"][..], &["completions", "bash"], &["run", "--capture", "--keep", "1M", "seq", "200000"]] {
+        let mut child = command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = wait(child);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let script = "trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = command().args(["run", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(wait_status(&mut child).code(), Some(3));
+    line.clear();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "got\n");
+}
+
+#[test]
+fn a_signal_ends_a_captured_run_with_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pid");
+    let script = format!("sleep 60 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+    let mut child = command()
+        .args(["run", "--capture", "sh", "-c", &script])
+        .process_group(0)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while !path.exists() {
+        assert!(start.elapsed().as_secs() < 30);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(wait_status(&mut child).code(), Some(128 + 15));
+    let sleeper: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+    // Killed; somebody reaps it soon, or it stays a zombie of an init that does not.
+    let gone = || {
+        let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
+    };
+    let start = std::time::Instant::now();
+    while !gone() {
+        assert!(start.elapsed().as_secs() < 30, "process {sleeper} lives on");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn standard_input_is_passed_through() {
+    let mut child = command().args(["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through").unwrap();
+    assert_eq!(wait(child).stdout, b"through");
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What of the kernel this library uses, and what it does where that is missing: for `spawnfd doctor`, and for callers who
+//! want to know before they rely on it.
+
+use crate::launch::features;
+
+/// What happens where the kernel, or a filter over it, does not have a feature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Without {
+    /// No program can be started: the library asks for it.
+    Nothing,
+    /// Only what asks for it fails, with the kernel's errno.
+    Refused,
+    /// Something else is done, by itself.
+    Instead {
+        /// What.
+        way: &'static str,
+        /// What that costs, or gives up.
+        cost: &'static str,
+    },
+    /// Nothing: the library does not use it.
+    Unused,
+}
+
+/// One feature of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Feature {
+    /// The call, or the call and the flag.
+    pub name: &'static str,
+    /// The first Linux that has it.
+    pub since: &'static str,
+    /// What the library needs it for.
+    pub purpose: &'static str,
+    /// What happens without.
+    pub without: Without,
+}
+
+/// What the library uses in this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Support {
+    /// Children are born by clone3; else by clone.
+    pub clone3: bool,
+    /// Children leave the caller's descriptor table by close_range; else they list and mark what they were born with.
+    pub close_range: bool,
+    /// Children fetch the descriptors they are to have from the caller; else they get them through a socket, or by a copy of the
+    /// caller's table. Only a child can find out that it may not: until one has had something to fetch, this is a guess.
+    pub fetch: bool,
+    /// All features, with what is done without each.
+    pub features: &'static [Feature],
+}
+
+/// What the library uses in this process: as found by asking once, or, after a spawn that met a filter, as found then.
+pub fn support() -> Support {
+    Support {
+        clone3: features::clone3(),
+        close_range: features::close_range(),
+        fetch: features::close_range() && features::fetch(),
+        features: &FEATURES,
+    }
+}
+
+const fn feature(name: &'static str, since: &'static str, purpose: &'static str, without: Without) -> Feature {
+    Feature { name, since, purpose, without }
+}
+
+const fn instead(way: &'static str, cost: &'static str) -> Without {
+    Without::Instead { way, cost }
+}
+
+/// In the order in which a spawn meets them.
+static FEATURES: [Feature; 22] = [
+    feature(
+        "clone3",
+        "5.3",
+        "birth of the child",
+        instead(
+            "clone; the child resets signal handlers itself",
+            "62 more system calls in the first spawn and whenever the last one is some milliseconds old",
+        ),
+    ),
+    feature("clone CLONE_PIDFD", "5.2", "the child's pidfd", Without::Nothing),
+    feature(
+        "clone3 CLONE_INTO_CGROUP",
+        "5.7",
+        "birth inside a cgroup",
+        instead("the child writes itself to cgroup.procs", "a slower move; it runs outside until then"),
+    ),
+    feature(
+        "close_range",
+        "5.9",
+        "leaving the caller's descriptors",
+        instead("descriptors listed in /proc/self/fd", "grows with the descriptors the caller has open"),
+    ),
+    feature(
+        "close_range CLOSE_RANGE_UNSHARE",
+        "5.9",
+        "a descriptor table of the child's own, without a copy",
+        instead("the caller's table is copied", "grows with the descriptors the caller has open"),
+    ),
+    feature(
+        "close_range CLOSE_RANGE_CLOEXEC",
+        "5.11",
+        "marking what the program is not to have",
+        instead("descriptors listed in /proc/self/fd", "a few more system calls a spawn"),
+    ),
+    feature("pidfd_open", "5.3", "", Without::Unused),
+    feature(
+        "pidfd_open PIDFD_THREAD",
+        "6.9",
+        "handing descriptors to the child",
+        instead("a socket pair (SCM_RIGHTS)", "two more system calls a spawn that has descriptors to hand over"),
+    ),
+    feature(
+        "pidfd_getfd",
+        "5.6",
+        "handing descriptors to the child",
+        instead("a socket pair (SCM_RIGHTS)", "two more system calls a spawn that has descriptors to hand over"),
+    ),
+    feature("pidfd_send_signal", "5.1", "signals that cannot hit another process", Without::Refused),
+    feature("waitid P_PIDFD", "5.4", "waiting", Without::Nothing),
+    feature("openat2", "5.6", "open actions", instead("openat; an action with resolve flags fails", "nothing")),
+    feature(
+        "faccessat2",
+        "5.8",
+        "checking that a file is executable",
+        instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
+    ),
+    feature("execveat", "3.19", "executing strictly by descriptor, and snapshots", Without::Refused),
+    feature(
+        "memfd_create MFD_EXEC",
+        "6.3",
+        "snapshots that can be executed",
+        instead("a memfd without the flag", "nothing, unless vm.memfd_noexec forbids it"),
+    ),
+    feature("madvise MADV_WIPEONFORK", "4.14", "noticing a fork of the caller", Without::Nothing),
+    feature("Landlock", "5.13", "confinement by a ruleset", Without::Refused),
+    feature("seccomp filter", "3.17", "confinement by a filter", Without::Refused),
+    feature("user namespaces", "3.8", "namespaces without privilege", Without::Refused),
+    feature(
+        "reflink (FICLONE)",
+        "4.5",
+        "snapshots that share the file's extents",
+        instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
+    ),
+    feature("ioctl PIDFD_GET_INFO", "6.13", "", Without::Unused),
+    feature("io_uring", "5.1", "", Without::Unused),
+];
