@@ -1,1 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `spawnfd._spawnfd`: the native half of the Python package. What people call stands in `python/spawnfd`.
 
+mod actions;
+mod arguments;
+mod child;
+mod env;
+mod errors;
+mod queue;
+mod request;
+mod result;
+mod run;
+mod stdio;
+mod template;
+
+/// What the package's Python half imports.
+#[pyo3::pymodule]
+mod _spawnfd {
+    #[pymodule_export]
+    use super::child::Child;
+    #[pymodule_export]
+    use super::env::Env;
+    #[pymodule_export]
+    use super::queue::{Queue, Running};
+    #[pymodule_export]
+    use super::result::RunResult;
+    #[pymodule_export]
+    use super::run::{begin, run};
+    #[pymodule_export]
+    use super::template::{Template, TemplateCache};
+}

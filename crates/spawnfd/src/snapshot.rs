@@ -12,7 +12,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
-use crate::template::{from_io, identify};
+use crate::template::{from_io, identify, is_recent};
 
 /// How a snapshot keeps its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -128,7 +128,7 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 
 /// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
 ///
-/// A hit costs an fstat and a dup.
+/// A hit costs an fstat and a dup. A file that has changed within the granularity of timestamps is not kept.
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -197,7 +197,12 @@ impl SnapshotCache {
         }
         state.stats.misses += 1;
         drop(state);
+        // Another change could leave the same timestamps: such a version cannot be told from the next one.
+        let doubtful = is_recent(&now);
         let snapshot = take(file)?;
+        if doubtful || snapshot.source != now {
+            return Ok(snapshot);
+        }
         let ours = snapshot.try_clone()?;
         let mut state = self.lock();
         state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));

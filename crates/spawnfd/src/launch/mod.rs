@@ -94,7 +94,9 @@ fn spawn_template(command: &Command<'_>, template: &Template) -> Result<(Child, 
     });
     let born = match born {
         // Without clone3 joining the cgroup is a step of the child's.
-        Err(error) if error.errno() == Errno::ENOSYS && birth.cgroup.is_some() && !features::clone3() => {
+        Err(error)
+            if matches!(error.errno(), Errno::ENOSYS | Errno::EPERM) && birth.cgroup.is_some() && !features::clone3() =>
+        {
             return spawn_template(command, template);
         }
         born => born?,
@@ -149,7 +151,8 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::re
             Ok(born) => born,
             Err(refused) => {
                 slot.discard_channel();
-                if birth.clone3 && refused.0 == Errno::ENOSYS {
+                // EPERM may be the namespaces', or a filter's over clone3 itself.
+                if birth.clone3 && matches!(refused.0, Errno::ENOSYS | Errno::EPERM) && !spawnfd_sys::has_clone3() {
                     features::forget_clone3();
                     birth.clone3 = false;
                     if birth.cgroup.is_none() {

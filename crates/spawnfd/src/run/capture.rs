@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use spawnfd_sys::call;
+use spawnfd_sys::{Errno, call};
 
 use super::holders::holders;
 use super::{Drain, Output, Run, Started, Stop};
@@ -221,6 +221,10 @@ impl Running {
         if let Some(status) = self.child.try_wait()? {
             self.status = Some(status);
             self.input = None;
+            if status.signal() != Some(9) {
+                // It came to its own end before it could be killed.
+                self.stop = Stop::Exited;
+            }
             self.deadline = Instant::now().checked_add(self.drain);
         }
         Ok(())
@@ -229,10 +233,10 @@ impl Running {
     /// Writes once. `false` when no more can be written for now, or ever.
     fn feed(&mut self) -> bool {
         let Some(feed) = &mut self.input else { return false };
-        match rustix::io::write(&feed.pipe, &feed.bytes[feed.written..]) {
+        match call::write_without_signal(feed.pipe.as_raw_fd(), &feed.bytes[feed.written..]) {
             Ok(length) => feed.written += length,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => return false,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return false,
             // EPIPE: the program reads no more, which is its right.
             Err(_) => feed.written = feed.bytes.len(),
         }

@@ -202,7 +202,9 @@ impl Engine {
             // Nothing is locked: a callback may submit the next run.
             for (job, outcome) in desk.over.drain(..) {
                 let Job { running, done, .. } = job;
-                done(outcome.map(|()| running.finish()));
+                let output = outcome.map(|()| running.finish());
+                // A panic is its callback's own; the hook has told of it. The other runs go on.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(output)));
             }
         }
         let mut current = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

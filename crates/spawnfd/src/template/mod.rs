@@ -18,7 +18,7 @@ use spawnfd_sys::{Errno, call};
 
 pub(crate) use cache::Named;
 pub use cache::{CacheStats, TemplateCache};
-pub(crate) use recorded::identify;
+pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
 
 use crate::command::Command;

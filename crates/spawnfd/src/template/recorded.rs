@@ -84,18 +84,12 @@ impl Recorded {
         Ok(())
     }
 
-    /// Whether the file changed within its timestamps' granularity of now.
     fn is_recent(&self) -> bool {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        let changed = self.identity.ctime.max(self.identity.mtime);
-        let age = (now.tv_sec - changed.0) * 1_000_000_000 + (now.tv_nsec - i64::from(changed.1));
-        age < self.granularity().as_nanos() as i64
+        is_recent(&self.identity)
     }
 
-    /// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz), or, where
-    /// no fraction of a second is stored, the two seconds of FAT.
     fn granularity(&self) -> Duration {
-        if self.identity.ctime.1 == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
+        granularity(&self.identity)
     }
 
     fn digest(&self) -> std::io::Result<[u8; 32]> {
@@ -110,6 +104,20 @@ impl Recorded {
             }
         }
     }
+}
+
+/// Whether the file changed within its timestamps' granularity of now: then another change could leave the same timestamps.
+pub(crate) fn is_recent(identity: &Identity) -> bool {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let changed = identity.ctime.max(identity.mtime);
+    let age = (now.tv_sec - changed.0) * 1_000_000_000 + (now.tv_nsec - i64::from(changed.1));
+    age < granularity(identity).as_nanos() as i64
+}
+
+/// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz), or, where
+/// no fraction of a second is stored, the two seconds of FAT.
+fn granularity(identity: &Identity) -> Duration {
+    if identity.ctime.1 == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }
 
 pub(crate) fn identify(file: &impl AsFd) -> std::result::Result<Identity, Errno> {

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Everything a person or CI does here. `make help` lists it.
+
+PYTHON  ?= /usr/bin/python3
+VENV    := build/venv
+PY      := $(VENV)/bin/python
+CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spawnfd
+# Builds of the same dependencies by the same compiler share a cache outside the tree; without one all is built anew.
+KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -c1-16)
+export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+SKIPS   := $(CURDIR)/build/skips.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup python demo test test-rust test-confined test-python lint format bench-launch bench-snapshot \
+        bench-agent clean
+
+help: ## List the tasks.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
+
+$(VENV)/.ready: scripts/setup.sh bindings/python/requirements-dev.txt bench/agent/requirements.txt
+	scripts/setup.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+python: setup ## Build the Python package into build/venv.
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --quiet --release --manifest-path bindings/python/Cargo.toml
+
+demo: python ## Start real tools thousands of times, through templates and the platform's ways; table and report page.
+	$(PY) bench/agent/run.py --demo
+
+test: ## Run all tests; ends with the list of what was skipped, and why.
+	@mkdir -p build && rm -f $(SKIPS)
+	$(MAKE) --no-print-directory test-rust test-confined test-python
+	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
+
+test-rust: setup ## The Rust tests, as they are.
+	SPAWNFD_SKIPS=$(SKIPS) cargo test --workspace --exclude spawnfd-python
+
+test-confined: setup ## The cross-launcher suites under Docker's default seccomp profile, and as an unprivileged user.
+	SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh
+
+test-python: python ## The Python package's tests, and the agent benchmark's.
+	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
+	$(PY) -m pytest -q -rs bench/agent
+
+lint: python ## Check formatting, clippy, types, stubs and licences.
+	scripts/lint.sh $(VENV)
+
+format: setup ## Format all sources.
+	cargo fmt --all
+	$(VENV)/bin/ruff format bindings/python
+	cd bench/agent && ../../$(VENV)/bin/ruff format .
+	git ls-files '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
+
+bench-launch: setup ## First instruction and whole life, by method and parent; build/bench/launch.json.
+	cargo run --release -p spawnfd-bench --bin bench-launch -- --out build/bench/launch.json $(if $(QUICK),--quick)
+
+bench-snapshot: setup ## Snapshots of a library, cold and cached; build/bench/snapshot.json.
+	cargo run --release -p spawnfd-bench --bin bench-snapshot -- --out build/bench/snapshot.json $(if $(QUICK),--quick)
+
+bench-agent: python ## The RFC's agent-tools preset, 6,144 calls (QUICK=1 for less); build/bench/agent.json and agent.html.
+	$(PY) bench/agent/run.py
+
+clean: ## Remove what was built here. The cache outside the tree stays: rm -rf $(CACHE)
+	rm -rf build target

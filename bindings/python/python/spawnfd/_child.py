@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The primitive: a started program, held by its pidfd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal as signals
+from io import FileIO
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from spawnfd import _spawnfd
+
+if TYPE_CHECKING:
+    from spawnfd._types import (
+        Actions,
+        Arg,
+        Args,
+        Cwd,
+        Environment,
+        Spawning,
+        SpawnStderr,
+        SpawnStdio,
+    )
+
+
+class Child:
+    """A child process that has become its program; spawn() and Template.spawn() make them.
+
+    It is known by its pidfd, so neither waiting nor signalling can hit another process. As a
+    context manager it closes its pipes and waits at the end of the block. Dropping it does not kill
+    it, and leaves no zombie: if it still runs, a thread of the library waits for it.
+
+    Attributes:
+        pid: For printing, and for what takes no pidfd. Another process may have it after the wait.
+        stdin: The pipe to write to (unbuffered) where stdin="pipe", else None.
+        stdout: The pipe to read from where stdout="pipe", else None.
+        stderr: Likewise.
+    """
+
+    __slots__ = ("__weakref__", "_core", "pid", "stderr", "stdin", "stdout")
+    _core: _spawnfd.Child
+    pid: int
+    stdin: FileIO | None
+    stdout: FileIO | None
+    stderr: FileIO | None
+
+    def __init__(self) -> None:
+        raise TypeError("spawnfd.spawn() makes these")
+
+    @classmethod
+    def _spawn(cls, spawning: Spawning) -> Child:
+        child = object.__new__(cls)
+        child._core = core = _spawnfd.Child(spawning)
+        child.pid = core.pid
+        stdin, stdout, stderr = core.take_pipes()
+        child.stdin = None if stdin is None else FileIO(stdin, "w")
+        child.stdout = None if stdout is None else FileIO(stdout, "r")
+        child.stderr = None if stderr is None else FileIO(stderr, "r")
+        return child
+
+    def fileno(self) -> int:
+        """The pidfd: readable when the program has ended. It stays open as long as this object."""
+        return self._core.fileno()
+
+    @property
+    def pidfd(self) -> int:
+        """The same."""
+        return self._core.fileno()
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, a signal's number negative, or None if it has not been waited for."""
+        return self._core.returncode
+
+    @property
+    def cpu(self) -> float | None:
+        """Seconds of user and system time it used, None before it has been waited for."""
+        usage = self._core.usage()
+        return None if usage is None else usage[0]
+
+    @property
+    def max_rss(self) -> int | None:
+        """The largest resident set in bytes, None before it has been waited for."""
+        usage = self._core.usage()
+        return None if usage is None else usage[1]
+
+    def poll(self) -> int | None:
+        """The exit code (a signal's number negative) if the program has ended; None if it runs.
+
+        Raises:
+            SpawnError: ECHILD: somebody else has taken the status (a wait(-1), SIGCHLD ignored).
+        """
+        return self._core.poll()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Waits for the program's end, at most `timeout` seconds; None if it still runs, untouched.
+
+        Returns the exit code, or a signal's number negative. Does not close stdin.
+
+        Raises:
+            SpawnError: As poll().
+        """
+        return self._core.wait(timeout)
+
+    async def wait_async(self, timeout: float | None = None) -> int | None:
+        """The awaitable wait()."""
+        code = self._core.poll()
+        if code is not None:
+            return code
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        # A number of its own for each waiter: a loop has one reader for a number.
+        fd = os.dup(self._core.fileno())
+        try:
+            loop.add_reader(fd, wake)
+            try:
+                await asyncio.wait([ended], timeout=timeout)
+            finally:
+                loop.remove_reader(fd)
+        finally:
+            os.close(fd)
+        return self._core.poll()
+
+    wait_async.__doc__ = wait.__doc__
+
+    def send_signal(self, signal: int) -> None:
+        """Sends a signal to this process and no other; one that has ended is left alone.
+
+        Raises:
+            SpawnError: EINVAL: no such signal. EPERM: it runs under other ids.
+        """
+        self._core.send_signal(signal)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self._core.send_signal(signals.SIGTERM)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self._core.send_signal(signals.SIGKILL)
+
+    def close(self) -> None:
+        """Closes the pipes that are still open."""
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        self.wait()
+
+    async def __aenter__(self) -> Child:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        await self.wait_async()
+
+    def __repr__(self) -> str:
+        code = self.returncode
+        return f"<spawnfd.Child {self.pid} {'running' if code is None else f'ended: {code}'}>"
+
+
+def spawn(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    stdin: SpawnStdio | None = None,
+    stdout: SpawnStdio | None = None,
+    stderr: SpawnStderr | None = None,
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+) -> Child:
+    """Starts a program, and returns as soon as it has become the program.
+
+    It gets the standard descriptors and no other, unless an action says so.
+
+    Args:
+        argv: As for run().
+        cwd: The directory it starts in: a path, or the descriptor of an open directory.
+        env: Its environment: an Env, a mapping, or None for this process's as it is now.
+        stdin: "inherit" (default), "null", "pipe", a descriptor or a file.
+        stdout: Likewise.
+        stderr: Likewise, or "merge": whatever stdout is.
+        actions: What else the child does before it becomes the program, in this order: see
+            spawnfd.actions.
+        arg0: What the program sees as its argv[0], if not the name it is started by.
+
+    Raises:
+        SpawnError: As run().
+        TypeError, ValueError: An argument cannot be what it is; the message names it.
+    """
+    return Child._spawn((None, argv, arg0, cwd, env, stdin, stdout, stderr, actions))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The exceptions, and how an error of the core becomes one."""
+
+from __future__ import annotations
+
+import errno as numbers
+import os
+import signal as signals
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spawnfd._spawnfd import Result
+
+
+class SpawnError(OSError):
+    """A program could not be started (or found, watched, waited for); nothing of it is left.
+
+    It is also of the builtin class that its errno has: FileNotFoundError for ENOENT,
+    PermissionError for EACCES and EPERM, ValueError for an argument that was refused.
+
+    Attributes:
+        errno: The kernel's reason.
+        strerror: The same in words.
+        filename: The program or directory it is about, or None.
+        stage: Where it failed: "validate", "template", "revalidate", "credentials", "clone",
+            "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
+            "exec", "killed", "wait", "capture" or "snapshot".
+        action: The index, in the caller's list, of the action that failed, or None.
+        call: The call that failed, with its arguments.
+    """
+
+    stage: str = ""
+    action: int | None = None
+    call: str = ""
+
+    def __str__(self) -> str:
+        if not self.call or self.errno is None:
+            return super().__str__()
+        where = self.stage if self.action is None else f"{self.stage} {self.action}"
+        name = numbers.errorcode.get(self.errno, str(self.errno))
+        return f"{where}: {self.call} = -1 {name} ({self.strerror})"
+
+
+class StaleTemplate(SpawnError):
+    """The executable is not the one the template recorded (ESTALE): make a new template."""
+
+
+class ExitError(Exception):
+    """A run that did not end by itself with exit code 0; raised by Result.check().
+
+    Attributes:
+        result: The run's Result.
+    """
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        result = self.result
+        program = result.args[0] if result.args else "program"
+        if result.stop == "timeout":
+            text = f"{program} was killed after {result.wall:.3f} s"
+        elif result.stop == "cancelled":
+            text = f"{program} was cancelled"
+        elif result.code is not None:
+            text = f"{program} exited with code {result.code}"
+        else:
+            text = f"{program} was killed by {_signal_name(result.signal)}"
+        last = result.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
+        return f"{text}: {last}" if last else text
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signals.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Invalid(SpawnError, ValueError):
+    pass
+
+
+class _NotFound(SpawnError, FileNotFoundError):
+    pass
+
+
+class _Access(SpawnError, PermissionError):
+    pass
+
+
+class _NotADirectory(SpawnError, NotADirectoryError):
+    pass
+
+
+class _NoChild(SpawnError, ChildProcessError):
+    pass
+
+
+class _Again(SpawnError, BlockingIOError):
+    pass
+
+
+class _NoProcess(SpawnError, ProcessLookupError):
+    pass
+
+
+_CLASSES: dict[int, type[SpawnError]] = {
+    numbers.ESTALE: StaleTemplate,
+    numbers.ENOENT: _NotFound,
+    numbers.EACCES: _Access,
+    numbers.EPERM: _Access,
+    numbers.ENOTDIR: _NotADirectory,
+    numbers.ECHILD: _NoChild,
+    numbers.EAGAIN: _Again,
+    numbers.ESRCH: _NoProcess,
+}
+for _class in {_Invalid, *_CLASSES.values()} - {StaleTemplate}:
+    # Tracebacks show what to catch.
+    _class.__doc__ = SpawnError.__doc__
+
+
+def make(
+    errno: int,
+    why: str | None,
+    filename: str | None,
+    stage: str,
+    action: int | None,
+    call: str,
+) -> SpawnError:
+    """The exception for an error of the core; `why` instead of what strerror(3) says."""
+    refused = stage in ("validate", "action", "template") and errno == numbers.EINVAL
+    cls = _Invalid if refused else _CLASSES.get(errno, SpawnError)
+    error = cls(errno, why or os.strerror(errno), filename)
+    error.stage = stage
+    error.action = action
+    error.call = call
+    return error

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Templates held by the caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spawnfd import _spawnfd
+from spawnfd._child import Child
+from spawnfd._loop import complete
+from spawnfd._types import KEEP
+
+if TYPE_CHECKING:
+    from spawnfd._spawnfd import Result
+    from spawnfd._types import (
+        Actions,
+        Arg,
+        Args,
+        Cwd,
+        Environment,
+        Fd,
+        Input,
+        RunStderr,
+        RunStdin,
+        RunStdout,
+        SpawnStderr,
+        SpawnStdio,
+    )
+
+
+class Template:
+    """One executable, pinned: what is started from it is that file, unchanged, or StaleTemplate.
+
+    It records the file's identity, size, mode, owner, times, and its creator's credentials; every
+    spawn compares them again, right before exec. It keeps nobody from changing the file. It holds
+    one descriptor, two for a script, until it is collected.
+
+    For a script (`#!`) the interpreter is pinned too. It still opens the script by its path, after
+    the check: there the promise is weaker.
+    """
+
+    __slots__ = ("_core",)
+    _core: _spawnfd.Template
+
+    def __init__(self, program: Arg, *, path: str | bytes | None = None) -> None:
+        """Records a program: an absolute path, or a name that is searched once.
+
+        Args:
+            program: "/usr/bin/rg", or "rg". A template made from a name is stale as soon as an
+                earlier directory of the search has that name, too.
+            path: The directories to search, as in PATH; this process's PATH if None.
+
+        Raises:
+            SpawnError: There is no such program (then it is a FileNotFoundError), it may not be
+                executed (PermissionError), or is given by a relative path (ValueError).
+        """
+        self._core = _spawnfd.Template(program, path)
+
+    @classmethod
+    def _of(cls, core: _spawnfd.Template) -> Template:
+        template = object.__new__(cls)
+        template._core = core
+        return template
+
+    @classmethod
+    def from_fd(cls, fd: Fd) -> Template:
+        """Records the executable behind an open descriptor (O_PATH is enough); keeps a duplicate.
+
+        Raises:
+            SpawnError: EACCES: it may not be executed. EINVAL: a script. EBADF: not open.
+        """
+        return cls._of(_spawnfd.Template.from_fd(fd))
+
+    def by_descriptor(self) -> Template:
+        """The same template, executed strictly by descriptor.
+
+        This closes the window of one system call between check and exec. AT_EXECFN is then
+        /dev/fd/N, and before Linux 6.14 the task's name a number.
+
+        Raises:
+            SpawnError: EINVAL: a script, which its interpreter could not open.
+        """
+        return self._of(self._core.by_descriptor())
+
+    def revalidate(self) -> None:
+        """Compares executable and credentials with what was recorded, as each spawn does.
+
+        Raises:
+            StaleTemplate: Another file, or a changed one.
+            SpawnError: EACCES: the credentials are not the creator's.
+        """
+        self._core.revalidate()
+
+    @property
+    def path(self) -> str | None:
+        """The absolute path; None for a template made from a descriptor."""
+        return self._core.path
+
+    @property
+    def name(self) -> str:
+        """The name it was made with, which is argv[0] by default."""
+        return self._core.name
+
+    @property
+    def interpreters(self) -> list[str]:
+        """The interpreters of a script, outermost last; empty for a binary."""
+        return self._core.interpreters
+
+    def __repr__(self) -> str:
+        where = "" if self.path in (None, self.name) else f", found as {self.path!r}"
+        return f"<spawnfd.Template({self.name!r}{where})>"
+
+    def run(
+        self,
+        args: Args = (),
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        timeout: float | None = None,
+        input: Input | None = None,
+        stdin: RunStdin | None = None,
+        stdout: RunStdout | None = None,
+        stderr: RunStderr = "separate",
+        keep: tuple[int, int] = KEEP,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Result:
+        """Runs the program to its end; `args` without argv[0], all else as spawnfd.run().
+
+        Raises:
+            StaleTemplate: The executable is not the recorded one any more.
+        """
+        return _spawnfd.run(
+            (self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions),
+            (timeout, input, keep),
+        )
+
+    async def run_async(
+        self,
+        args: Args = (),
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        timeout: float | None = None,
+        input: Input | None = None,
+        stdin: RunStdin | None = None,
+        stdout: RunStdout | None = None,
+        stderr: RunStderr = "separate",
+        keep: tuple[int, int] = KEEP,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Result:
+        """The awaitable run()."""
+        return await complete(
+            (self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions),
+            (timeout, input, keep),
+        )
+
+    run_async.__doc__ = run.__doc__
+
+    def spawn(
+        self,
+        args: Args = (),
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        stdin: SpawnStdio | None = None,
+        stdout: SpawnStdio | None = None,
+        stderr: SpawnStderr | None = None,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Child:
+        """Starts the program; `args` without argv[0], all else as spawnfd.spawn().
+
+        Raises:
+            StaleTemplate: The executable is not the recorded one any more.
+        """
+        return Child._spawn((self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions))
+
+
+class CacheStats(NamedTuple):
+    """What a TemplateCache has done so far.
+
+    Attributes:
+        hits: Templates found and used.
+        misses: Made, as they were not there.
+        renewed: Made again, as they had become stale.
+        evicted: Dropped for room.
+        entries: Held now.
+    """
+
+    hits: int
+    misses: int
+    renewed: int
+    evicted: int
+    entries: int
+
+
+class TemplateCache:
+    """Templates made on demand and made anew when stale; the least recently used leaves first.
+
+    What is started through a cache never fails as stale: a changed executable costs one
+    re-creation. spawnfd.run() and the like use the process-wide one, TemplateCache.shared().
+    """
+
+    __slots__ = ("_core",)
+    _core: _spawnfd.TemplateCache
+
+    def __init__(self, capacity: int = 64) -> None:
+        """Makes an empty cache for so many templates, at least one."""
+        self._core = _spawnfd.TemplateCache(capacity)
+
+    @classmethod
+    def shared(cls) -> TemplateCache:
+        """The process-wide cache."""
+        cache = object.__new__(cls)
+        cache._core = _spawnfd.TemplateCache.shared()
+        return cache
+
+    def get(self, program: Arg, *, path: str | bytes | None = None) -> Template:
+        """The template of a program, as Template(program, path=path) would make it.
+
+        Raises:
+            SpawnError: As Template. Failures are not cached.
+        """
+        return Template._of(self._core.get(program, path))
+
+    def clear(self) -> None:
+        """Drops all templates, with their descriptors; programs under way are not affected."""
+        self._core.clear()
+
+    def stats(self) -> CacheStats:
+        """The counters, and how many templates are held."""
+        return CacheStats(*self._core.stats())
+
+    def __repr__(self) -> str:
+        return f"<spawnfd.TemplateCache {self.stats()}>"
+
+    def run(
+        self,
+        argv: Args,
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        timeout: float | None = None,
+        input: Input | None = None,
+        stdin: RunStdin | None = None,
+        stdout: RunStdout | None = None,
+        stderr: RunStderr = "separate",
+        keep: tuple[int, int] = KEEP,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Result:
+        """As spawnfd.run(), by a template of this cache."""
+        return _spawnfd.run(
+            (self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions),
+            (timeout, input, keep),
+        )
+
+    async def run_async(
+        self,
+        argv: Args,
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        timeout: float | None = None,
+        input: Input | None = None,
+        stdin: RunStdin | None = None,
+        stdout: RunStdout | None = None,
+        stderr: RunStderr = "separate",
+        keep: tuple[int, int] = KEEP,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Result:
+        """The awaitable run()."""
+        return await complete(
+            (self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions),
+            (timeout, input, keep),
+        )
+
+    run_async.__doc__ = run.__doc__
+
+    def spawn(
+        self,
+        argv: Args,
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        stdin: SpawnStdio | None = None,
+        stdout: SpawnStdio | None = None,
+        stderr: SpawnStderr | None = None,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+    ) -> Child:
+        """As spawnfd.spawn(), by a template of this cache."""
+        return Child._spawn((self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions))

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the classes of `spawnfd.actions` to the builder's calls.
+
+use std::fmt::Display;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, SignalSet};
+
+use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequence, wrong_type, wrong_value};
+
+/// Where one of a command's actions comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// `cwd` was a descriptor.
+    CurrentDir,
+    /// An item of the caller's list.
+    Action(usize),
+}
+
+/// An action under translation: its fields by name, and what to call them in an error.
+struct Fields<'a, 'py> {
+    action: &'a Bound<'py, PyAny>,
+    index: usize,
+    class: String,
+}
+
+struct Name<'a, 'b, 'py>(&'a Fields<'b, 'py>, &'static str);
+
+impl Display for Name<'_, '_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "actions[{}]: {}.{}", self.0.index, self.0.class, self.1)
+    }
+}
+
+impl<'py> Fields<'_, 'py> {
+    fn get(&self, field: &'static str) -> PyResult<Bound<'py, PyAny>> {
+        self.action.getattr(field)
+    }
+
+    fn optional(&self, field: &'static str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.get(field).map(|value| (!value.is_none()).then_some(value))
+    }
+
+    fn name(&self, field: &'static str) -> Name<'_, '_, 'py> {
+        Name(self, field)
+    }
+
+    fn int<T>(&self, field: &'static str) -> PyResult<T>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+    {
+        integer(&self.get(field)?, &self.name(field))
+    }
+
+    fn fd(&self, field: &'static str) -> PyResult<std::os::fd::BorrowedFd<'static>> {
+        descriptor(&self.get(field)?, &self.name(field))
+    }
+
+    fn path(&self, field: &'static str) -> PyResult<std::ffi::OsString> {
+        os_string(&self.get(field)?, &self.name(field))
+    }
+
+    fn ints<T>(&self, field: &'static str) -> PyResult<Vec<T>>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+    {
+        let name = self.name(field).to_string();
+        sequence(&self.get(field)?, &name, "a sequence of int")?.iter().map(|item| integer(item, &name)).collect()
+    }
+
+    fn signals(&self, field: &'static str) -> PyResult<SignalSet> {
+        let mut set = SignalSet::EMPTY;
+        for signal in self.ints::<i32>(field)? {
+            set = set
+                | SignalSet::of(signal)
+                    .ok_or_else(|| wrong_value(&self.name(field), format_args!("no signal {signal}")))?;
+        }
+        Ok(set)
+    }
+
+    /// A resource limit: None and RLIM_INFINITY (-1) are unlimited.
+    fn limit(&self, field: &'static str) -> PyResult<Option<u64>> {
+        match self.optional(field)? {
+            Some(value) if value.extract::<i64>().is_ok_and(|value| value == -1) => Ok(None),
+            Some(value) => integer(&value, &self.name(field)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn filter(&self, field: &'static str) -> PyResult<Vec<FilterInstruction>> {
+        let value = self.get(field)?;
+        let name = self.name(field);
+        let expected = "bytes of struct sock_filter (8 each)";
+        let Ok(bytes) = value.cast::<PyBytes>() else { return Err(wrong_type(&name, expected, &value)) };
+        let (instructions, []) = bytes.as_bytes().as_chunks::<8>() else {
+            return Err(wrong_value(&name, format_args!("{} bytes; expected {expected}", bytes.as_bytes().len())));
+        };
+        if !(1..=4096).contains(&instructions.len()) {
+            return Err(wrong_value(&name, format_args!("{} instructions; 1 to 4096 can be", instructions.len())));
+        }
+        let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
+            code: u16::from_ne_bytes([c0, c1]),
+            jt,
+            jf,
+            k: u32::from_ne_bytes([k0, k1, k2, k3]),
+        };
+        Ok(instructions.iter().map(instruction).collect())
+    }
+}
+
+/// Adds the caller's list to a command, and notes which of the command's actions is which of the caller's.
+///
+/// # Errors
+/// TypeError and ValueError for a field that cannot be taken; what the core refuses it reports with the action's index.
+pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
+    static ACTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let expected = "a sequence of spawnfd.actions";
+    for (index, action) in sequence(list, "actions", expected)?.iter().enumerate() {
+        if !action.is_instance(ACTION.import(list.py(), "spawnfd.actions", "Action")?)? {
+            return Err(wrong_type(&format_args!("actions[{index}]"), "one of spawnfd.actions", action));
+        }
+        let class = action.get_type().name()?.to_string();
+        one(command, &Fields { action, index, class })?;
+        origins.resize(command.action_count(), Origin::Action(index));
+    }
+    Ok(())
+}
+
+fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> {
+    match fields.class.as_str() {
+        "Inherit" | "Dup2" => {
+            let number = descriptor_number(&fields.get("source")?, &fields.name("source"))?;
+            let to = if fields.optional("to")?.is_some() { fields.int("to")? } else { number };
+            command.descriptor(fields.fd("source")?, to)
+        }
+        "DupInChild" => command.dup2(fields.int::<i32>("number")?, fields.int::<i32>("to")?),
+        "Close" => command.close(fields.int::<i32>("number")?),
+        "CloseRange" => command.close_range(fields.int("first")?, fields.int("last")?),
+        "Open" => {
+            const O_TMPFILE: u64 = 0o20000000;
+            const O_CREAT: u64 = 0o100;
+            let flags: u64 = fields.int("flags")?;
+            // openat2 refuses a mode that has no use.
+            let mode = if flags & (O_CREAT | O_TMPFILE) == 0 { 0 } else { fields.int("mode")? };
+            let how = OpenHow { flags, mode, resolve: fields.int("resolve")? };
+            let to: i32 = fields.int("to")?;
+            match fields.optional("dir")? {
+                Some(_) => command.open_at(fields.fd("dir")?, fields.path("path")?, how, to),
+                None => command.open(fields.path("path")?, how, to),
+            }
+        }
+        "Chdir" => command.chdir(fields.path("path")?),
+        "Fchdir" => command.fchdir(fields.fd("dir")?),
+        "Chroot" => command.chroot(fields.path("path")?),
+        "Umask" => command.umask(fields.int("mask")?),
+        "Setsid" => command.setsid(),
+        "ProcessGroup" => command.process_group(fields.int("group")?),
+        "Foreground" => command.foreground(fields.int::<i32>("number")?),
+        "ControllingTerminal" => command.controlling_terminal(fields.int::<i32>("number")?),
+        "Limit" => command.limit(fields.int("resource")?, fields.limit("soft")?, fields.limit("hard")?),
+        "Nice" => command.nice(fields.int("value")?),
+        "Scheduler" => command.scheduler(fields.int("policy")?, fields.int("priority")?),
+        "Affinity" => command.affinity(fields.ints::<usize>("cpus")?),
+        "Uid" => command.uid(fields.int("uid")?),
+        "Gid" => command.gid(fields.int("gid")?),
+        "UserIds" => command.user_ids(id(fields, "real")?, id(fields, "effective")?, id(fields, "saved")?),
+        "GroupIds" => command.group_ids(id(fields, "real")?, id(fields, "effective")?, id(fields, "saved")?),
+        "Groups" => command.groups(fields.ints::<u32>("groups")?),
+        "Capabilities" => command.capabilities(CapabilitySets {
+            effective: fields.int("effective")?,
+            permitted: fields.int("permitted")?,
+            inheritable: fields.int("inheritable")?,
+            bounding: fields.int("bounding")?,
+            ambient: fields.int("ambient")?,
+        }),
+        "NoNewPrivs" => command.no_new_privs(),
+        "Cgroup" => command.cgroup(fields.fd("dir")?),
+        "JoinNamespace" => command.join_namespace(fields.fd("namespace")?, fields.int("kinds")?),
+        "OomScoreAdj" => command.oom_score_adj(fields.int("value")?),
+        "Landlock" => command.landlock(fields.fd("ruleset")?),
+        "InheritDescriptors" => command.inherit_descriptors(true),
+        "InheritSignals" => command.inherit_signals(),
+        "SignalMask" => command.signal_mask(fields.signals("blocked")?),
+        "DefaultSignals" => command.default_signals(fields.signals("signals")?),
+        "ParentDeathSignal" => {
+            let signal: i32 = fields.int("signal")?;
+            if SignalSet::of(signal).is_none() {
+                return Err(wrong_value(&fields.name("signal"), format_args!("no signal {signal}")));
+            }
+            command.parent_death_signal(signal)
+        }
+        "Namespaces" => {
+            let kinds: u32 = fields.int("kinds")?;
+            let Some(namespaces) = Namespaces::from_flags(kinds) else {
+                let why =
+                    format!("{kinds:#x}: not all CLONE_NEW* flags that can be; UserNamespace makes a user namespace");
+                return Err(wrong_value(&fields.name("kinds"), why));
+            };
+            command.namespaces(namespaces)
+        }
+        "UserNamespace" => command.user_namespace(fields.int("uid")?, fields.int("gid")?),
+        "Seccomp" => command.seccomp(fields.filter("filter")?),
+        _ => {
+            return Err(wrong_type(
+                &format_args!("actions[{}]", fields.index),
+                "one of spawnfd.actions",
+                fields.action,
+            ));
+        }
+    };
+    Ok(())
+}
+
+/// An id to set, or None to leave it.
+fn id(fields: &Fields<'_, '_>, field: &'static str) -> PyResult<u32> {
+    if fields.optional(field)?.is_some() { fields.int(field) } else { Ok(u32::MAX) }
+}

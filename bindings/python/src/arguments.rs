@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From Python's values to the core's, with errors that name the argument.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple};
+
+use crate::env::Env;
+
+/// A TypeError that names the argument, what it has to be, and what it is.
+pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    match value.get_type().qualname() {
+        Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {found}")),
+        Err(error) => error,
+    }
+}
+
+pub fn wrong_value(name: &dyn Display, why: impl Display) -> PyErr {
+    PyValueError::new_err(format!("{name}: {why}"))
+}
+
+/// A str (by the file system encoding), bytes or os.PathLike, without NUL.
+pub fn os_string(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<OsString> {
+    let string = if let Ok(string) = value.cast::<PyString>() {
+        from_str(string, name)?
+    } else if let Ok(bytes) = value.cast::<PyBytes>() {
+        OsString::from_vec(bytes.as_bytes().to_vec())
+    } else if let Ok(method) = value.get_type().getattr(intern!(value.py(), "__fspath__")) {
+        let path = method.call1((value,))?;
+        if let Ok(string) = path.cast::<PyString>() {
+            from_str(string, name)?
+        } else if let Ok(bytes) = path.cast::<PyBytes>() {
+            OsString::from_vec(bytes.as_bytes().to_vec())
+        } else {
+            return Err(wrong_type(name, "__fspath__() to return str or bytes", &path));
+        }
+    } else {
+        return Err(wrong_type(name, "str, bytes or os.PathLike", value));
+    };
+    if string.as_bytes().contains(&0) {
+        return Err(wrong_value(name, "embedded null byte"));
+    }
+    Ok(string)
+}
+
+fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsString> {
+    // ASCII is the same in every file system encoding.
+    match string.to_str() {
+        Ok(text) if text.is_ascii() => Ok(OsString::from(text)),
+        _ => string.extract().map_err(|error: PyErr| wrong_value(name, error.value(string.py()))),
+    }
+}
+
+/// A sequence of arguments, which a single string is not.
+pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString>> {
+    let item = |(index, item): (usize, Bound<'_, PyAny>)| os_string(&item, &format_args!("{name}[{index}]"));
+    if let Ok(list) = value.cast::<PyList>() {
+        return list.iter().enumerate().map(item).collect();
+    }
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        return tuple.iter().enumerate().map(item).collect();
+    }
+    let expected = "a sequence of str, bytes or os.PathLike";
+    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        let hint = format!("{expected} (spawnfd.sh(...) makes one of a shell command)");
+        return Err(wrong_type(&name, &hint, value));
+    }
+    let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
+    sequence.try_iter()?.enumerate().map(|(index, value)| item((index, value?))).collect()
+}
+
+/// A sequence of anything but a string.
+pub fn sequence<'py>(value: &Bound<'py, PyAny>, name: &str, of: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        return Err(wrong_type(&name, of, value));
+    }
+    let Ok(items) = value.try_iter() else { return Err(wrong_type(&name, of, value)) };
+    items.collect()
+}
+
+/// An integer in the range of `T`.
+pub fn integer<'py, T>(value: &Bound<'py, PyAny>, name: &dyn Display) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(name, "int", value));
+    }
+    value.extract::<T>().map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            wrong_value(name, format_args!("{value} is out of range"))
+        } else {
+            wrong_type(name, "int", value)
+        }
+    })
+}
+
+/// The number of a descriptor: an int, or what `fileno()` of a file object says.
+pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<i32> {
+    let number = if value.is_instance_of::<PyInt>() {
+        integer::<i32>(value, name)?
+    } else if let Ok(method) = value.getattr(intern!(value.py(), "fileno")) {
+        integer::<i32>(&method.call0()?, &format_args!("{name}.fileno()"))?
+    } else {
+        return Err(wrong_type(name, "a descriptor (int) or an object with fileno()", value));
+    };
+    if number < 0 {
+        return Err(wrong_value(name, format_args!("{number} is no descriptor")));
+    }
+    Ok(number)
+}
+
+/// A descriptor of the caller, which the caller keeps open during the call, as with every function of `os`.
+pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<BorrowedFd<'static>> {
+    descriptor_number(value, name).map(borrow)
+}
+
+/// `number` is not negative.
+pub fn borrow(number: i32) -> BorrowedFd<'static> {
+    assert!(number >= 0);
+    // SAFETY: not -1. Whether it is open the core finds out before a child exists (EBADF). It is used until the call in
+    // progress returns, in which the caller holds it; one who closes it meanwhile gets what os.read() would give.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// Seconds, as a float or int: `None` for None and infinity.
+pub fn seconds(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Duration>> {
+    let Some(value) = value else { return Ok(None) };
+    let Ok(seconds) = value.extract::<f64>() else {
+        return Err(wrong_type(&name, "seconds (float) or None", value));
+    };
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(wrong_value(&name, format_args!("{seconds} is no time to wait")));
+    }
+    // Beyond what a Duration can hold is for ever, too.
+    Ok(Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// Bytes to feed a program: bytes-like, or str as UTF-8.
+pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    if let Ok(string) = value.cast::<PyString>() {
+        return Ok(string.to_str()?.as_bytes().to_vec());
+    }
+    let expected = "bytes, bytearray, memoryview or str";
+    if value.is_instance_of::<PyInt>() {
+        return Err(wrong_type(&name, expected, value));
+    }
+    let py = value.py();
+    let copied = py
+        .get_type::<pyo3::types::PyMemoryView>()
+        .call1((value,))
+        .and_then(|view| view.call_method0(intern!(py, "tobytes")));
+    match copied {
+        Ok(copied) => Ok(copied.cast::<PyBytes>()?.as_bytes().to_vec()),
+        Err(_) => Err(wrong_type(&name, expected, value)),
+    }
+}
+
+/// An Env, a mapping of variables, or, for None, this process's as it is now.
+///
+/// Read under the GIL in any case: `os.environ` writes what the C library's `environ` has, which nobody may read
+/// meanwhile.
+pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
+    let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
+    if let Ok(env) = value.cast::<Env>() {
+        return Ok(env.get().core());
+    }
+    let Ok(mapping) = value.cast::<PyMapping>() else {
+        return Err(wrong_type(&"env", "spawnfd.Env, a mapping of str, or None", value));
+    };
+    variables(mapping, "env").map(|variables| variables.into_iter().collect())
+}
+
+pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(OsString, OsString)>> {
+    let mut variables = Vec::new();
+    for item in mapping.items()?.iter() {
+        let (key, value) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        variables.push(variable(&key, &value, name)?);
+    }
+    Ok(variables)
+}
+
+/// One variable, as `putenv` takes it.
+pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) -> PyResult<(OsString, OsString)> {
+    let value_name = || format!("{name}[{}]", key.repr().map_or_else(|_| "?".into(), |repr| repr.to_string()));
+    let variable = os_string(key, &format_args!("{name}: name of a variable"))?;
+    if variable.is_empty() || variable.as_bytes().contains(&b'=') {
+        return Err(wrong_value(&name, format_args!("{variable:?} is no name for a variable")));
+    }
+    Ok((variable, os_string(value, &LazyName(value_name))?))
+}
+
+/// A name made only when an error needs it.
+struct LazyName<F: Fn() -> String>(F);
+
+impl<F: Fn() -> String> Display for LazyName<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&(self.0)())
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native half of Child.
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::arguments::{integer, seconds};
+use crate::errors;
+use crate::request::{Request, Spawning};
+use crate::stdio::Use;
+
+/// A running program, held by its pidfd.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    pidfd: i32,
+    /// Held for single system calls only, never while waiting.
+    child: Mutex<spawnfd::Child>,
+    /// The returncode, once known.
+    ended: OnceLock<i32>,
+    /// Another number for the pidfd, to wait on without the lock; made when somebody waits.
+    waiting: OnceLock<OwnedFd>,
+}
+
+/// The exit code, or the signal's number negative, as subprocess has it.
+fn returncode(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+}
+
+impl Child {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, spawnfd::Child> {
+        self.child.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The pidfd under a number nobody closes before this object goes.
+    fn waiting(&self, py: Python<'_>) -> PyResult<&OwnedFd> {
+        if let Some(fd) = self.waiting.get() {
+            return Ok(fd);
+        }
+        let copy = self.lock(py).as_fd().try_clone_to_owned()?;
+        Ok(self.waiting.get_or_init(|| copy))
+    }
+}
+
+#[pymethods]
+impl Child {
+    #[new]
+    fn new(py: Python<'_>, spawning: Spawning<'_>) -> PyResult<Child> {
+        let mut request = Request::new(spawning, Use::Spawn)?;
+        match py.detach(|| request.command.spawn()) {
+            Ok(child) => Ok(Child {
+                pid: child.id(),
+                pidfd: child.as_fd().as_raw_fd(),
+                child: Mutex::new(child),
+                ended: OnceLock::new(),
+                waiting: OnceLock::new(),
+            }),
+            Err(error) => Err(request.exception(py, &error)),
+        }
+    }
+
+    #[getter]
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn fileno(&self) -> i32 {
+        self.pidfd
+    }
+
+    /// The caller's ends of the pipes, given away: a descriptor or None for each of stdin, stdout, stderr.
+    fn take_pipes(&self, py: Python<'_>) -> (Option<i32>, Option<i32>, Option<i32>) {
+        let mut child = self.lock(py);
+        let stdin = child.stdin.take().map(|pipe| OwnedFd::from(pipe).into_raw_fd());
+        let stdout = child.stdout.take().map(|pipe| OwnedFd::from(pipe).into_raw_fd());
+        let stderr = child.stderr.take().map(|pipe| OwnedFd::from(pipe).into_raw_fd());
+        (stdin, stdout, stderr)
+    }
+
+    #[getter]
+    fn returncode(&self) -> Option<i32> {
+        self.ended.get().copied()
+    }
+
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<i32>> {
+        if self.ended.get().is_none() {
+            let status = self.lock(py).try_wait().map_err(|error| errors::exception(py, &error, None))?;
+            if let Some(status) = status {
+                let _ = self.ended.set(returncode(status));
+            }
+        }
+        Ok(self.returncode())
+    }
+
+    /// Waits; Python's signal handlers run meanwhile, and may raise.
+    fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i32>> {
+        let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(code) = self.poll(py)? {
+                return Ok(Some(code));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            let left =
+                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+            let pidfd = self.waiting(py)?;
+            match py.detach(|| poll(&mut [PollFd::new(pidfd, PollFlags::IN)], left.as_ref())) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => py.check_signals()?,
+                Err(errno) => return Err(PyOSError::new_err((errno.raw_os_error(), "poll"))),
+            }
+        }
+    }
+
+    fn send_signal(&self, py: Python<'_>, signal: &Bound<'_, PyAny>) -> PyResult<()> {
+        let signal = integer(signal, &"signal")?;
+        self.lock(py).signal(signal).map_err(|error| errors::exception(py, &error, None))
+    }
+
+    /// Seconds of CPU time and bytes of the largest resident set; None before the end.
+    fn usage(&self, py: Python<'_>) -> Option<(f64, u64)> {
+        self.lock(py).usage().map(|usage| (usage.cpu.as_secs_f64(), usage.max_rss))
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `spawnfd.Env`.
+
+use std::ffi::{OsStr, OsString};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList, PyMapping};
+
+use crate::arguments::{os_string, os_strings, variable, variables as all_variables, wrong_type};
+
+/// An environment as a value: what is inherited, kept back, set. Encoded once, reused by every spawn.
+///
+/// Every method returns a new Env; the old one is as it was.
+#[pyclass(frozen, module = "spawnfd", mapping)]
+#[derive(Debug)]
+pub struct Env(spawnfd::Env);
+
+impl Env {
+    /// A copy that shares what is encoded.
+    pub fn core(&self) -> spawnfd::Env {
+        self.0.clone()
+    }
+
+    fn patterns(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Vec<OsString>> {
+        value.map_or(Ok(Vec::new()), |value| os_strings(value, name))
+    }
+}
+
+#[pymethods]
+impl Env {
+    /// The environment of this process as it is now, without the variables that one of the patterns in `deny` matches.
+    ///
+    /// `*` stands for any characters, `?` for one: `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+    #[staticmethod]
+    #[pyo3(signature = (*, deny = None))]
+    fn inherit(deny: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
+        Ok(Env(spawnfd::Env::inherit().deny(Env::patterns(deny, "deny")?)))
+    }
+
+    /// Those variables of this process that one of `patterns` matches.
+    #[staticmethod]
+    fn only(patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
+        Ok(Env(spawnfd::Env::only(Env::patterns(Some(patterns), "patterns")?)))
+    }
+
+    /// No variables at all.
+    #[staticmethod]
+    fn empty() -> Env {
+        Env(spawnfd::Env::empty())
+    }
+
+    /// With one variable set: `env.set("LANG", "C.UTF-8")`.
+    ///
+    /// Raises ValueError for an empty name, or one with "=" or a null byte.
+    fn set(&self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Env> {
+        let (name, value) = variable(name, value, "env")?;
+        Ok(Env(self.core().set(name, value)))
+    }
+
+    /// With all of a mapping's variables set.
+    fn update(&self, variables: &Bound<'_, PyAny>) -> PyResult<Env> {
+        let Ok(mapping) = variables.cast::<PyMapping>() else {
+            return Err(wrong_type(&"variables", "a mapping of str", variables));
+        };
+        let all = all_variables(mapping, "variables")?;
+        Ok(Env(all.into_iter().fold(self.core(), |env, (name, value)| env.set(name, value))))
+    }
+
+    /// Without these variables, which need not be there.
+    #[pyo3(signature = (*names))]
+    fn unset(&self, names: &Bound<'_, PyAny>) -> PyResult<Env> {
+        Ok(Env(os_strings(names, "names")?.into_iter().fold(self.core(), spawnfd::Env::unset)))
+    }
+
+    /// Without the variables that one of `patterns` matches.
+    fn deny(&self, patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
+        Ok(Env(self.core().deny(Env::patterns(Some(patterns), "patterns")?)))
+    }
+
+    /// With what keeps common tools from asking, paging and colouring.
+    ///
+    /// Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0, GIT_EDITOR, EDITOR and
+    /// VISUAL to
+    /// "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0,
+    /// TERM=dumb, CI=1,
+    /// and removes what forces colour.
+    fn noninteractive(&self) -> Env {
+        Env(self.core().noninteractive())
+    }
+
+    /// A variable's value, or `default`.
+    #[pyo3(signature = (name, default = None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.0.get(os_string(name, &"name")?) {
+            Some(value) => Ok(Some(value.into_pyobject(py)?.into_any())),
+            None => Ok(default),
+        }
+    }
+
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<OsString> {
+        match self.0.get(os_string(name, &"name")?) {
+            Some(value) => Ok(value.to_owned()),
+            None => Err(PyKeyError::new_err(name.clone().unbind())),
+        }
+    }
+
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        os_string(name, &"name").is_ok_and(|name| self.0.get(name).is_some())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.iter().count()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.keys(py)?.try_iter()
+    }
+
+    /// The names, in order.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.iter().map(|(name, _)| name).collect::<Vec<&OsStr>>())
+    }
+
+    /// The values, in order of the names.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.iter().map(|(_, value)| value).collect::<Vec<&OsStr>>())
+    }
+
+    /// Names and values, in order of the names.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.iter().collect::<Vec<_>>())
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Env>().is_ok_and(|other| self.0.iter().eq(other.get().0.iter()))
+    }
+
+    /// Names only: values may be secrets.
+    fn __repr__(&self) -> String {
+        let names: Vec<_> = self.0.iter().map(|(name, _)| name.to_string_lossy()).collect();
+        format!("<spawnfd.Env of {} variables: {}>", names.len(), names.join(" "))
+    }
+}

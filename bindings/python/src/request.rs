@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a call asks for, as a command of the core.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+use spawnfd::{Command, Errno, Stage};
+
+use crate::actions::{self, Origin};
+use crate::arguments::{descriptor, environment, os_string, os_strings, wrong_type, wrong_value};
+use crate::errors::{self, Failure};
+use crate::stdio::{self, Use};
+use crate::template::{Template, TemplateCache};
+
+/// The arguments every way of starting a program has, as Python's half passes them: the program (None: by its name, a
+/// Template, or a TemplateCache), args, arg0, cwd, env, stdin, stdout, stderr, actions.
+pub type Spawning<'py> = (
+    Option<Bound<'py, PyAny>>,
+    Bound<'py, PyAny>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+    Option<Bound<'py, PyAny>>,
+);
+
+/// A command, and what its results and errors are to say.
+pub struct Request {
+    pub command: Command<'static>,
+    /// The program's argv.
+    pub args: Vec<OsString>,
+    program: OsString,
+    cwd: Option<OsString>,
+    /// Where each of the command's actions comes from.
+    origins: Vec<Origin>,
+}
+
+impl Request {
+    pub fn new(
+        (program, args, arg0, cwd, env, stdin, stdout, stderr, actions): Spawning<'_>,
+        usage: Use,
+    ) -> PyResult<Request> {
+        let py = args.py();
+        let template = program.as_ref().and_then(|program| program.cast::<Template>().ok());
+        let (mut command, mut argv, program) = match template {
+            Some(template) => {
+                let core = template.get().core();
+                let mut argv = vec![core.name().to_owned()];
+                argv.append(&mut os_strings(&args, "args")?);
+                let file = core.path().map_or_else(|| core.name().to_owned(), |path| path.as_os_str().to_owned());
+                (core.command(), argv, file)
+            }
+            None => {
+                let argv = os_strings(&args, "argv")?;
+                let Some(name) = argv.first() else {
+                    return Err(wrong_value(&"argv", "empty: its first item names the program"));
+                };
+                let name = runnable(py, name)?.to_owned();
+                let command = match &program {
+                    None => Command::new(&name),
+                    Some(cache) => match cache.cast::<TemplateCache>() {
+                        Ok(cache) => cache.get().core().command(&name),
+                        Err(_) => return Err(wrong_type(&"program", "a Template or TemplateCache", cache)),
+                    },
+                };
+                (command, argv, name)
+            }
+        };
+        command.args(&argv[1..]);
+        if let Some(arg0) = arg0 {
+            argv[0] = os_string(&arg0, &"arg0")?;
+            command.arg0(&argv[0]);
+        }
+        command.environment(&environment(env.as_ref())?);
+        command.stdin(stdio::stream(0, usage, stdin.as_ref())?);
+        command.stdout(stdio::stream(1, usage, stdout.as_ref())?);
+        command.stderr(stdio::stream(2, usage, stderr.as_ref())?);
+
+        let mut origins = Vec::new();
+        let cwd = match cwd {
+            Some(cwd) if cwd.is_instance_of::<PyInt>() => {
+                command.fchdir(descriptor(&cwd, &"cwd")?);
+                origins.push(Origin::CurrentDir);
+                None
+            }
+            Some(cwd) => {
+                let cwd = os_string(&cwd, &"cwd")?;
+                command.current_dir(&cwd);
+                Some(cwd)
+            }
+            None => None,
+        };
+        if let Some(list) = actions {
+            actions::add(&mut command, &list, &mut origins)?;
+        }
+        Ok(Request { command, args: argv, program, cwd, origins })
+    }
+
+    /// The exception for what the core says of this command.
+    pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
+        let mut failure = Failure::of(error);
+        match error.stage() {
+            Stage::Action(index) => match self.origins.get(index) {
+                Some(Origin::CurrentDir) => {
+                    failure = Failure { stage: Stage::CurrentDir.name(), action: None, ..failure }
+                }
+                Some(Origin::Action(index)) => failure.action = Some(*index),
+                None => {}
+            },
+            Stage::CurrentDir => failure.file = self.cwd.as_deref(),
+            Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
+                failure.file = Some(&self.program);
+            }
+            _ => {}
+        }
+        failure.exception(py)
+    }
+}
+
+/// Refuses a path whose meaning depends on the working directory.
+pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr) -> PyResult<&'a OsStr> {
+    let bytes = program.as_bytes();
+    if bytes.is_empty() {
+        return Err(wrong_value(&"argv[0]", "empty: it names the program"));
+    }
+    if bytes.contains(&b'/') && bytes[0] != b'/' {
+        let why = format!(
+            "a relative path names another file in each directory: pass an absolute one, as os.path.abspath({program:?}) \
+             or os.path.join(cwd, {program:?}) make it, or a plain name to be searched in PATH"
+        );
+        return Err(errors::Failure {
+            errno: Errno::EINVAL,
+            stage: Stage::Validate.name(),
+            action: None,
+            file: Some(program),
+            call: &format!("template({program:?})"),
+            why: Some(&why),
+        }
+        .exception(py));
+    }
+    Ok(program)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native halves of Template and TemplateCache.
+
+use std::ffi::{OsStr, OsString};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::arguments::{descriptor, integer, os_string, wrong_type};
+use crate::errors;
+use crate::request::runnable;
+
+/// One executable, pinned.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Template(spawnfd::Template);
+
+impl Template {
+    pub fn core(&self) -> &spawnfd::Template {
+        &self.0
+    }
+}
+
+/// A program's name or path, which a descriptor is not.
+fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
+    let program = os_string(value, &"program")?;
+    runnable(value.py(), &program)?;
+    Ok(program)
+}
+
+/// The PATH to search: the given one, or this process's.
+fn search_path(path: Option<&Bound<'_, PyAny>>) -> PyResult<OsString> {
+    match path {
+        Some(path) if path.is_instance_of::<PyString>() || path.is_instance_of::<PyBytes>() => os_string(path, &"path"),
+        Some(path) => Err(wrong_type(&"path", "str or bytes, as in PATH", path)),
+        None => Ok(std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())),
+    }
+}
+
+#[pymethods]
+impl Template {
+    #[new]
+    #[pyo3(signature = (program, path = None))]
+    fn new(py: Python<'_>, program: &Bound<'_, PyAny>, path: Option<&Bound<'_, PyAny>>) -> PyResult<Template> {
+        let (name, path) = (program_name(program)?, search_path(path)?);
+        py.detach(|| spawnfd::Template::search(&name, &path))
+            .map(Template)
+            .map_err(|error| errors::exception(py, &error, Some(&name)))
+    }
+
+    #[staticmethod]
+    fn from_fd(py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<Template> {
+        let fd = descriptor(fd, &"fd")?;
+        py.detach(|| spawnfd::Template::from_descriptor(fd))
+            .map(Template)
+            .map_err(|error| errors::exception(py, &error, None))
+    }
+
+    fn by_descriptor(&self, py: Python<'_>) -> PyResult<Template> {
+        self.0.by_descriptor().map(Template).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
+    }
+
+    fn revalidate(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.revalidate()).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
+    }
+
+    #[getter]
+    fn path(&self) -> Option<&OsStr> {
+        self.0.path().map(|path| path.as_os_str())
+    }
+
+    #[getter]
+    fn name(&self) -> &OsStr {
+        self.0.name()
+    }
+
+    #[getter]
+    fn interpreters(&self) -> Vec<&OsStr> {
+        self.0.interpreters().map(|path| path.as_os_str()).collect()
+    }
+}
+
+/// Templates made on demand.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct TemplateCache(spawnfd::TemplateCache);
+
+impl TemplateCache {
+    pub fn core(&self) -> &spawnfd::TemplateCache {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl TemplateCache {
+    #[new]
+    fn new(capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
+        Ok(TemplateCache(spawnfd::TemplateCache::new(integer(capacity, &"capacity")?)))
+    }
+
+    /// The process-wide one.
+    #[staticmethod]
+    fn shared() -> TemplateCache {
+        TemplateCache(spawnfd::TemplateCache::global().clone())
+    }
+
+    #[pyo3(signature = (program, path = None))]
+    fn get(&self, py: Python<'_>, program: &Bound<'_, PyAny>, path: Option<&Bound<'_, PyAny>>) -> PyResult<Template> {
+        let (name, path) = (program_name(program)?, search_path(path)?);
+        py.detach(|| self.0.get(&name, Some(&path)))
+            .map(Template)
+            .map_err(|error| errors::exception(py, &error, Some(&name)))
+    }
+
+    fn clear(&self) {
+        self.0.clear();
+    }
+
+    /// hits, misses, renewed, evicted, entries.
+    fn stats(&self) -> (u64, u64, u64, u64, usize) {
+        let stats = self.0.stats();
+        (stats.hits, stats.misses, stats.renewed, stats.evicted, stats.entries)
+    }
+}

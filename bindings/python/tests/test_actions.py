@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Every action, from the child's own view, and what goes wrong with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from spawnfd import actions as act
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def ask(expression: str, *actions: act.Action, **options: Any) -> Any:
+    """What a Python child sees."""
+    code = f"import json, os, resource, signal, sys; print(json.dumps({expression}))"
+    result = sf.run([sys.executable, "-c", code], actions=actions, **options)
+    return json.loads(result.check().stdout)
+
+
+def status(field: str, *actions: act.Action) -> str:
+    """A line of the child's /proc/self/status."""
+    result = sf.run(["grep", f"^{field}:", "/proc/self/status"], actions=actions)
+    return result.check().text.partition(":")[2].strip()
+
+
+def test_descriptors(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("content")
+    with path.open() as file:
+        fd = file.fileno()
+        assert ask(f"os.read({fd}, 9).decode()", act.Inherit(file)) == "content"
+        file.seek(0)
+        assert ask("os.read(9, 9).decode()", act.Dup2(file, 9)) == "content"
+        file.seek(0)
+        assert ask("os.read(9, 9).decode()", act.Inherit(fd, to=7), act.DupInChild(7, 9)) == (
+            "content"
+        )
+        has = "sorted(os.listdir('/proc/self/fd'))"
+        given = [act.Dup2(file, 7), act.Dup2(file, 8), act.Dup2(file, 9)]
+        assert ask(has, *given) == ["0", "1", "2", "3", "7", "8", "9"]
+        assert ask(has, *given, act.Close(8)) == ["0", "1", "2", "3", "7", "9"]
+        assert ask(has, *given, act.CloseRange(8)) == ["0", "1", "2", "3", "7"]
+        assert ask(has, *given, act.CloseRange(7, 8)) == ["0", "1", "2", "3", "9"]
+        os.set_inheritable(fd, True)
+        assert str(fd) not in ask(has)
+        assert str(fd) in ask(has, act.InheritDescriptors())
+
+
+def test_open(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("content")
+    assert ask("os.read(5, 9).decode()", act.Open(path, 5)) == "content"
+    new = tmp_path / "new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    assert ask("os.write(5, b'x')", act.Open(new, 5, flags, 0o640)) == 1
+    assert new.read_text() == "x"
+    assert new.stat().st_mode & 0o777 == 0o640
+    fd = os.open(tmp_path, os.O_PATH)
+    try:
+        assert ask("os.read(5, 9).decode()", act.Open("file", 5, dir=fd)) == "content"
+    finally:
+        os.close(fd)
+
+
+def test_directories(tmp_path: Path) -> None:
+    assert ask("os.getcwd()", act.Chdir(tmp_path)) == str(tmp_path)
+    fd = os.open(tmp_path, os.O_PATH)
+    try:
+        assert ask("os.getcwd()", act.Fchdir(fd)) == str(tmp_path)
+    finally:
+        os.close(fd)
+    assert ask("os.getcwd()", act.Chdir("/"), cwd=tmp_path) == "/"
+
+
+def test_process_attributes() -> None:
+    assert ask("os.umask(0)", act.Umask(0o27)) == 0o27
+    assert ask("os.getsid(0) == os.getpid()", act.Setsid()) is True
+    assert ask("[os.getpgid(0) == os.getpid(), os.getsid(0)]", act.ProcessGroup()) == [
+        True,
+        os.getsid(0),
+    ]
+    nofile = act.Limit(resource.RLIMIT_NOFILE, 50, 60)
+    assert ask("resource.getrlimit(resource.RLIMIT_NOFILE)", nofile) == [50, 60]
+    core = act.Limit(resource.RLIMIT_CORE, 0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    assert ask("resource.getrlimit(resource.RLIMIT_CORE)", core)[0] == 0
+    assert ask("os.nice(0)", act.Nice(7)) == 7
+    assert ask("os.sched_getscheduler(0)", act.Scheduler(os.SCHED_BATCH)) == os.SCHED_BATCH
+    assert ask("list(os.sched_getaffinity(0))", act.Affinity([0])) == [0]
+    assert status("NoNewPrivs", act.NoNewPrivs()) == "1"
+    assert ask("int(open('/proc/self/oom_score_adj').read())", act.OomScoreAdj(500)) == 500
+
+
+def test_signals() -> None:
+    assert int(status("SigBlk", act.SignalMask([signal.SIGUSR1])), 16) == 1 << 9
+    pipe = 1 << (signal.SIGPIPE - 1)
+    assert int(status("SigIgn"), 16) & pipe == 0
+    assert int(status("SigIgn", act.InheritSignals()), 16) & pipe
+    assert int(status("SigIgn", act.DefaultSignals([signal.SIGUSR1])), 16) & pipe
+    assert sf.run(["true"], actions=[act.ParentDeathSignal(signal.SIGKILL)]).ok
+
+
+def test_no_seccomp_without_the_right() -> None:
+    allow = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
+    assert status("Seccomp", act.NoNewPrivs(), act.Seccomp(allow)) == "2"
+
+
+@root
+def test_ids() -> None:
+    assert ask("os.getresuid()", act.Uid(4321)) == [4321] * 3
+    assert ask("os.getresgid()", act.Gid(4321)) == [4321] * 3
+    # exec makes the saved ids the effective ones.
+    assert ask("os.getresuid()", act.UserIds(effective=4321)) == [0, 4321, 4321]
+    assert ask("os.getresgid()", act.GroupIds(4321, None, 99))[:2] == [4321, os.getegid()]
+    both = [act.Groups([5, 6]), act.Gid(7), act.Uid(8)]
+    assert ask("[os.getgroups(), os.getgid(), os.getuid()]", *both) == [[5, 6], 7, 8]
+    bind = 1 << 10
+    kept = act.Capabilities(bind, bind, bind, bind, bind)
+    assert int(status("CapEff", act.Uid(4321), kept), 16) == bind
+    assert ask("os.listdir('/')", act.Chroot("/"), act.Chdir("/"))
+
+
+@root
+def test_namespaces() -> None:
+    uts = os.readlink("/proc/self/ns/uts")
+    new = act.Namespaces(0x04000000)
+    assert ask("os.readlink('/proc/self/ns/uts')", new) != uts
+    with open("/proc/self/ns/uts", "rb") as own:
+        assert ask("os.readlink('/proc/self/ns/uts')", act.JoinNamespace(own)) == uts
+
+
+def test_user_namespace() -> None:
+    assert ask("[os.getuid(), os.getgid()]", act.UserNamespace(12, 34)) == [12, 34]
+
+
+FAILING = [
+    (act.Chdir("/no/such/directory"), FileNotFoundError, "chdir"),
+    (act.Open("/no/such/file", 5), FileNotFoundError, "open"),
+    (act.DupInChild(77, 5), OSError, "dup2"),
+    (act.Umask(0o1000), ValueError, "umask"),
+    (act.Nice(40), ValueError, "setpriority"),
+    (act.Affinity([]), ValueError, "sched_setaffinity"),
+]
+
+
+@pytest.mark.parametrize(("failing", "expected", "call"), FAILING)
+def test_the_index_is_the_callers(failing: act.Action, expected: type[OSError], call: str) -> None:
+    # Attributes are no actions of the core, and cwd by descriptor is one that is not in the list.
+    before = [act.Umask(0o22), act.InheritSignals(), act.Umask(0o22), act.SignalMask([])]
+    fd = os.open("/", os.O_PATH)
+    try:
+        for cwd in (None, "/", fd):
+            with pytest.raises(expected) as caught:
+                sf.run(["true"], actions=[*before, failing, act.Umask(0)], cwd=cwd)
+            error = caught.value
+            assert isinstance(error, sf.SpawnError)
+            assert (error.stage, error.action) == ("action", 4)
+            assert call in error.call
+            assert str(error).startswith(f"action 4: {error.call} = -1 E")
+    finally:
+        os.close(fd)
+
+
+def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+        for cwd in (file.name, file.fileno()):
+            with pytest.raises(NotADirectoryError) as caught:
+                sf.run(["true"], cwd=cwd, actions=[act.Umask(0)])
+            error = caught.value
+            assert isinstance(error, sf.SpawnError)
+            assert (error.stage, error.action) == ("cwd", None)
+
+
+@pytest.mark.parametrize(
+    ("action", "expected", "message"),
+    [
+        (act.Dup2("x", 1), TypeError, r"actions\[0\]: Dup2.source"),  # type: ignore[arg-type]
+        (act.Dup2(-1, 1), ValueError, r"actions\[0\]: Dup2.source: -1"),
+        (act.Dup2(0, "1"), TypeError, r"actions\[0\]: Dup2.to"),  # type: ignore[arg-type]
+        (act.Chdir(3), TypeError, r"Chdir.path"),  # type: ignore[arg-type]
+        (act.Umask(-1), ValueError, r"Umask.mask"),
+        (act.SignalMask([0]), ValueError, r"SignalMask.blocked: no signal 0"),
+        (act.SignalMask(3), TypeError, r"SignalMask.blocked"),  # type: ignore[arg-type]
+        (act.ParentDeathSignal(99), ValueError, r"ParentDeathSignal.signal"),
+        (act.Namespaces(0x10000000), ValueError, r"Namespaces.kinds.*UserNamespace"),
+        (act.Seccomp(b"1234567"), ValueError, r"Seccomp.filter"),
+        (act.Seccomp(b""), ValueError, r"Seccomp.filter"),
+        (act.Action(), TypeError, r"actions\[0\]: expected one of spawnfd.actions"),
+    ],
+)
+def test_wrong_fields(action: act.Action, expected: type[Exception], message: str) -> None:
+    with pytest.raises(expected, match=message):
+        sf.run(["true"], actions=[action])
+
+
+def test_at_most_256() -> None:
+    assert sf.run(["true"], actions=[act.Umask(0)] * 256).ok
+    with pytest.raises(sf.SpawnError) as caught:
+        sf.run(["true"], actions=[act.Umask(0)] * 257)
+    assert caught.value.errno == 7
+
+
+def test_actions_are_values() -> None:
+    assert act.Umask(1) == act.Umask(1) != act.Umask(2)
+    assert act.Close(1) != act.Foreground(1)
+    assert repr(act.Limit(1, None, 2)) == "Limit(resource=1, soft=None, hard=2)"

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""spawn and Child."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+
+def test_wait_and_returncode() -> None:
+    child = sf.spawn(["sh", "-c", "exit 7"])
+    assert child.returncode is None
+    assert child.cpu is None
+    assert child.wait() == 7
+    assert (child.returncode, child.poll(), child.wait(0)) == (7, 7, 7)
+    assert child.cpu is not None
+    assert (child.max_rss or 0) > 0
+    assert repr(child) == f"<spawnfd.Child {child.pid} ended: 7>"
+
+
+def test_waiting_is_not_killing() -> None:
+    child = sf.spawn(["sleep", "60"])
+    start = time.monotonic()
+    assert child.wait(0.1) is None
+    assert child.wait(0) is None
+    assert child.poll() is None
+    assert 0.1 <= time.monotonic() - start < 2
+    assert "running" in repr(child)
+    child.terminate()
+    assert child.wait() == -signal.SIGTERM
+
+
+def test_signals() -> None:
+    child = sf.spawn(["sleep", "60"])
+    child.send_signal(signal.SIGKILL)
+    assert child.wait(10) == -9
+    child.kill()
+    other = sf.spawn(["sleep", "60"])
+    with pytest.raises(ValueError, match="signal"):
+        other.send_signal(1 << 40)
+    with pytest.raises(sf.SpawnError) as caught:
+        other.send_signal(1000)
+    assert (caught.value.errno, caught.value.stage) == (22, "wait")
+    other.kill()
+    other.wait()
+
+
+def test_pidfd() -> None:
+    with sf.spawn(["cat"], stdin="pipe") as child:
+        assert child.fileno() == child.pidfd
+        assert not os.get_inheritable(child.pidfd)
+        poll = select.poll()
+        poll.register(child, select.POLLIN)
+        assert poll.poll(0) == []
+        signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        assert poll.poll(10_000) == [(child.pidfd, select.POLLIN)]
+    assert child.returncode == -9
+
+
+def test_pipes() -> None:
+    with sf.spawn(["tr", "a-z", "A-Z"], stdin="pipe", stdout="pipe") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is None
+        child.stdin.write(b"words")
+        child.stdin.close()
+        assert child.stdout.read() == b"WORDS"
+    assert child.returncode == 0
+    merged = sf.spawn(sf.sh("echo a; echo b >&2"), stdout="pipe", stderr="merge")
+    with merged as child:
+        assert child.stdout is not None
+        assert child.stdout.readall() == b"a\nb\n"
+
+
+def test_streams_by_descriptor() -> None:
+    read, write = os.pipe()
+    try:
+        child = sf.spawn(["echo", "x"], stdin="null", stdout=write, stderr="inherit")
+        assert child.wait() == 0
+        assert os.read(read, 10) == b"x\n"
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_dropped_while_it_runs() -> None:
+    child = sf.spawn(["sleep", "0.3"])
+    pid = child.pid
+    del child
+    gc.collect()
+    assert os.path.exists(f"/proc/{pid}")
+    deadline = time.monotonic() + 5
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_somebody_else_takes_the_status() -> None:
+    child = sf.spawn(["true"])
+    os.waitpid(child.pid, 0)
+    with pytest.raises(ChildProcessError) as caught:
+        child.wait()
+    assert isinstance(caught.value, sf.SpawnError)
+    assert caught.value.stage == "wait"
+
+
+def test_not_to_be_made() -> None:
+    with pytest.raises(TypeError, match="spawn"):
+        sf.Child()
+
+
+def test_several_async_waiters() -> None:
+    async def main() -> None:
+        child = sf.spawn(["sleep", "0.2"])
+        waits = [child.wait_async() for _ in range(3)]
+        assert await child.wait_async(0.05) is None
+        assert await asyncio.gather(*waits) == [0, 0, 0]
+        assert await child.wait_async() == 0
+        async with sf.spawn(["cat"], stdin="pipe") as other:
+            assert await other.wait_async(timeout=0.05) is None
+        assert other.returncode == 0
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_leaves_the_child_alone() -> None:
+    async def main() -> None:
+        child = sf.spawn(["sleep", "60"])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(child.wait_async(), 0.05)
+        assert child.poll() is None
+        child.kill()
+        assert await child.wait_async() == -9
+
+    asyncio.run(main())
+
+
+def test_waiting_in_threads() -> None:
+    child = sf.spawn(["sleep", "60"])
+    codes: list[int | None] = []
+    threads = [threading.Thread(target=lambda: codes.append(child.wait())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert child.poll() is None
+    child.kill()
+    for thread in threads:
+        thread.join()
+    assert codes == [-9] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "message"),
+    [
+        ({"stdin": subprocess.PIPE}, ValueError, "stdin: -1 .*pipe"),
+        ({"stdout": "separate"}, ValueError, "stdout"),
+        ({"stdout": "merge"}, ValueError, "stdout"),
+        ({"stdin": object()}, TypeError, "stdin: .*pipe"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], expected: type[Exception], message: str) -> None:
+    with pytest.raises(expected, match=message):
+        sf.spawn(["true"], **options)
+
+
+def test_a_closed_descriptor() -> None:
+    with pytest.raises(sf.SpawnError) as caught:
+        sf.spawn(["true"], stdout=900)
+    assert (caught.value.errno, caught.value.stage) == (9, "stdout")

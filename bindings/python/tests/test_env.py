@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Env, and mappings in its place."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def seen(env: Any) -> dict[str, str]:
+    """The environment a program has."""
+    output = sf.run(["/usr/bin/env", "-0"], env=env).check().stdout
+    pairs = (line.partition(b"=") for line in output.split(b"\0")[:-1])
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def test_inherits_what_os_environ_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPAWNFD_TEST", "one")
+    assert seen(None)["SPAWNFD_TEST"] == "one"
+    # C libraries can have set more, as readline does.
+    assert seen(None).items() >= os.environ.items()
+    env = sf.Env.inherit()
+    monkeypatch.setenv("SPAWNFD_TEST", "two")
+    assert seen(None)["SPAWNFD_TEST"] == "two"
+    assert seen(env)["SPAWNFD_TEST"] == "one"
+    monkeypatch.delenv("SPAWNFD_TEST")
+    assert "SPAWNFD_TEST" not in seen(None)
+
+
+def test_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_TOKEN", "secret")
+    monkeypatch.setenv("API_KEY", "secret")
+    denied = seen(sf.Env.inherit(deny=["*_TOKEN", "*_KEY"]))
+    assert "API_TOKEN" not in denied
+    assert "API_KEY" not in denied
+    assert "PATH" in denied
+    assert seen(sf.Env.only(["API_*"])) == {"API_TOKEN": "secret", "API_KEY": "secret"}
+    assert seen(sf.Env.inherit().deny(["*"])) == {}
+    assert seen(sf.Env.empty()) == {}
+    assert seen({}) == {}
+
+
+def test_changes_make_a_new_one() -> None:
+    first = sf.Env.empty().set("A", "1")
+    second = first.set("B", b"\xff").update({"C": "3", b"D": "4"}).unset("A", "Z")
+    assert seen(first) == {"A": "1"}
+    assert seen(second) == {"B": "\udcff", "C": "3", "D": "4"}
+    quiet = seen(first.set("FORCE_COLOR", "1").noninteractive())
+    assert (quiet["A"], quiet["PAGER"], quiet["TERM"]) == ("1", "cat", "dumb")
+    assert "FORCE_COLOR" not in quiet
+
+
+def test_reads_as_a_mapping() -> None:
+    env = sf.Env.empty().update({"B": "2", "A": "1"})
+    assert (env["A"], env.get("B"), env.get("C"), env.get("C", "x")) == ("1", "2", None, "x")
+    assert ("A" in env, "C" in env, 3 in env, len(env)) == (True, False, False, 2)
+    assert (list(env), env.keys(), env.values()) == (["A", "B"], ["A", "B"], ["1", "2"])
+    assert dict(env.items()) == dict(env) == {"A": "1", "B": "2"}
+    assert env == sf.Env.empty().set("A", "1").set("B", "2")
+    assert env != sf.Env.empty()
+    with pytest.raises(KeyError, match="C"):
+        env["C"]
+    with pytest.raises(TypeError):
+        hash(env)
+
+
+def test_shows_no_values() -> None:
+    env = sf.Env.empty().set("TOKEN", "secret")
+    assert "TOKEN" in repr(env)
+    assert "secret" not in repr(env)
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "A\0"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(ValueError, match="env"):
+        sf.Env.empty().set(name, "x")
+    with pytest.raises(ValueError, match="env"):
+        sf.run(["true"], env={name: "x"})
+
+
+def test_wrong_types() -> None:
+    with pytest.raises(TypeError, match=r"env\['A'\]"):
+        sf.Env.empty().set("A", 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="variables"):
+        sf.Env.empty().update([("A", "1")])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="deny"):
+        sf.Env.inherit(deny="*_KEY")  # type: ignore[arg-type]
+
+
+names = st.binary(min_size=1, max_size=10).filter(lambda raw: not {0, ord("=")} & set(raw))
+values = st.binary(max_size=20).filter(lambda raw: 0 not in raw)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(names, values, max_size=5))
+def test_variables_arrive(variables: dict[bytes, bytes]) -> None:
+    decoded = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
+    assert seen(variables) == decoded
+    assert seen(decoded) == decoded
+    assert dict(sf.Env.empty().update(variables).items()) == decoded

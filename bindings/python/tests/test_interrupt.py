@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Signals while run() and wait() block."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+import spawnfd as sf
+
+
+@contextmanager
+def signal_after(seconds: float, number: int) -> Generator[None]:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def test_ctrl_c_ends_the_run() -> None:
+    start = time.monotonic()
+    with signal_after(0.2, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        # The grandchild holds the pipe: it has to go, too.
+        sf.run(sf.sh("sleep 60 & sleep 60"))
+    assert time.monotonic() - start < 5
+
+
+def test_a_handler_that_returns_changes_nothing() -> None:
+    seen: list[int] = []
+    old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
+    try:
+        with signal_after(0.1, signal.SIGUSR1):
+            result = sf.run(["sleep", "0.4"])
+        assert result.ok
+        assert result.wall >= 0.4
+        with signal_after(0.1, signal.SIGUSR1):
+            assert sf.spawn(["sleep", "0.4"]).wait() == 0
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert seen == [signal.SIGUSR1] * 2
+
+
+def test_a_handler_that_raises() -> None:
+    def handler(number: int, frame: object) -> None:
+        raise RuntimeError("enough")
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with signal_after(0.1, signal.SIGUSR1), pytest.raises(RuntimeError, match="enough"):
+            sf.run(["sleep", "60"])
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
+def test_ctrl_c_during_wait_leaves_the_child_alone() -> None:
+    child = sf.spawn(["sleep", "60"], actions=[sf.actions.Setsid()])
+    with signal_after(0.1, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        child.wait()
+    assert child.poll() is None
+    child.kill()
+    assert child.wait() == -9
+
+
+def run_for_ever() -> None:
+    while True:
+        sf.run(["sleep", "0.001"])
+
+
+def test_many_interrupts() -> None:
+    for _ in range(20):
+        with signal_after(0.01, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+            run_for_ever()

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""run: results, streams, arguments."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def test_result() -> None:
+    result = sf.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (result.ok, result.code, result.signal, result.stop) == (False, 3, None, "exited")
+    assert (result.stdout, result.stderr, result.text) == (b"out\n", b"err\n", "out\n")
+    assert (result.omitted_bytes, result.spill_path) == (0, None)
+    assert (result.drain, result.leftovers) == ("eof", [])
+    assert result.started == "clone"
+    assert result.args == ["sh", "-c", "echo out; echo err >&2; exit 3"]
+    assert 0 < result.wall < 10
+    assert 0 < result.cpu < 10
+    assert result.max_rss > 100_000
+    assert result.stdout is result.stdout
+    for part in ("exited", "code=3", r"stdout=b'out\n'", "'sh'"):
+        assert part in repr(result)
+
+
+def test_result_is_frozen() -> None:
+    result = sf.run(["true"])
+    with pytest.raises(AttributeError):
+        result.code = 1  # type: ignore[misc]
+
+
+def test_signal_and_check() -> None:
+    result = sf.run(sf.sh("echo last words >&2; kill -TERM $$"))
+    assert (result.ok, result.code, result.signal, result.stop) == (False, None, 15, "exited")
+    with pytest.raises(sf.ExitError, match="killed by SIGTERM: last words") as caught:
+        result.check()
+    assert caught.value.result is result
+    ok = sf.run(["true"])
+    assert ok.check() is ok
+    with pytest.raises(sf.ExitError, match="false exited with code 1"):
+        sf.run(["false"]).check()
+
+
+def test_timeout_ends_the_group() -> None:
+    start = time.monotonic()
+    result = sf.run(sf.sh("echo before; sleep 60 & sleep 60"), timeout=0.2)
+    assert (result.stop, result.signal, result.stdout) == ("timeout", 9, b"before\n")
+    assert result.drain == "eof"
+    assert 0.2 <= time.monotonic() - start < 5
+    with pytest.raises(sf.ExitError, match="was killed after 0"):
+        result.check()
+
+
+def test_what_holds_the_pipe_is_named() -> None:
+    result = sf.run(sf.sh("setsid sleep 3 & echo $!"))
+    assert result.ok
+    pid = int(result.text)
+    try:
+        assert result.leftovers
+        assert result.drain == "cut: " + " ".join(map(str, result.leftovers))
+    finally:
+        for leftover in {pid, *result.leftovers}:
+            os.kill(leftover, 9)
+
+
+def test_head_and_tail() -> None:
+    code = "import sys; sys.stdout.write(''.join(f'{i:07d}\\n' for i in range(100000)))"
+    result = sf.run([sys.executable, "-c", code], keep=(16, 8))
+    assert result.stdout == b"0000000\n0000001\n0099999\n"
+    assert result.omitted_bytes == 800_000 - 24
+    whole = sf.run([sys.executable, "-c", code], keep=(1 << 20, 0))
+    assert len(whole.stdout) == 800_000
+    assert whole.omitted_bytes == 0
+
+
+def test_streams(tmp_path: Path) -> None:
+    both = sf.sh("echo out; echo err >&2")
+    assert sf.run(both, stderr="merge").stdout == b"out\nerr\n"
+    assert sf.run(both, stderr="null").stderr == b""
+    assert sf.run(both, stdout="null").stdout == b""
+    with (tmp_path / "file").open("w+b") as file:
+        result = sf.run(both, stderr=file)
+        assert (result.stdout, result.stderr) == (b"out\n", b"")
+        file.seek(0)
+        assert file.read() == b"err\n"
+        result = sf.run(both, stdout=file.fileno(), stderr="merge")
+        assert (result.stdout, result.stderr) == (b"", b"")
+        file.seek(0)
+        assert file.read() == b"err\nout\nerr\n"
+
+
+def test_input() -> None:
+    assert sf.run(["cat"], input=b"bytes\xff").stdout == b"bytes\xff"
+    assert sf.run(["cat"], input="t\u00e4xt").text == "t\u00e4xt"
+    assert sf.run(["cat"], input=memoryview(b"view")[1:]).stdout == b"iew"
+    assert sf.run(["cat"], input=bytearray(b"array")).stdout == b"array"
+    large = os.urandom(1 << 20)
+    assert sf.run(["cat"], input=large, keep=(1 << 20, 0)).stdout == large
+    assert sf.run(["true"], input=large).ok
+    with open("/etc/hostname", "rb") as file:
+        expected = file.read()
+        file.seek(0)
+        assert sf.run(["cat"], stdin=file).stdout == expected
+    assert sf.run(["cat"]).stdout == b""
+
+
+def test_cwd(tmp_path: Path) -> None:
+    expected = f"{tmp_path.resolve()}\n"
+    assert sf.run(["/bin/pwd", "-P"], cwd=tmp_path).text == expected
+    assert sf.run(["/bin/pwd", "-P"], cwd=os.fsencode(tmp_path)).text == expected
+    fd = os.open(tmp_path, os.O_PATH)
+    try:
+        assert sf.run(["/bin/pwd", "-P"], cwd=fd).text == expected
+    finally:
+        os.close(fd)
+
+
+def test_arg0() -> None:
+    result = sf.run(["sh", "-c", "echo $0"], arg0="other")
+    assert result.text == "other\n"
+    assert result.args[0] == "other"
+
+
+def test_only_the_standard_descriptors() -> None:
+    inheritable = os.dup(0)
+    os.set_inheritable(inheritable, True)
+    try:
+        result = sf.run(["ls", "/proc/self/fd"])
+    finally:
+        os.close(inheritable)
+    # 3 is ls's own, of the directory.
+    assert result.text.split() == ["0", "1", "2", "3"]
+
+
+def test_names_are_searched(tmp_path: Path, script: Path) -> None:
+    assert sf.run(["tool"], env={"PATH": str(tmp_path)}).text == "one\n"
+    assert sf.run(["tool"], env=sf.Env.inherit().set("PATH", tmp_path)).ok
+    with pytest.raises(FileNotFoundError):
+        sf.run(["tool"])
+
+
+def test_a_changed_program_is_no_error(script: Path) -> None:
+    assert sf.run([script]).text == "one\n"
+    script.write_text("#!/bin/sh\necho two\n")
+    assert sf.run([script]).text == "two\n"
+
+
+def test_sh() -> None:
+    assert sf.sh("echo $((6*7)) | cat") == ["/bin/sh", "-c", "echo $((6*7)) | cat"]
+    assert sf.run(sf.sh("echo $((6*7)) | cat")).text == "42\n"
+    with pytest.raises(TypeError, match="command"):
+        sf.sh(["a"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "expected", "message"),
+    [
+        ("ls -l", {}, TypeError, r"argv: expected a sequence .*spawnfd.sh"),
+        (b"ls", {}, TypeError, "argv"),
+        (3, {}, TypeError, "argv: .*not int"),
+        ({"a"}, {}, TypeError, "argv: .*not set"),
+        ([], {}, ValueError, "argv: empty"),
+        ([""], {}, ValueError, r"argv\[0\]: empty"),
+        (["true", 3], {}, TypeError, r"argv\[1\]: .*not int"),
+        (["true", "a\0b"], {}, ValueError, r"argv\[1\]: embedded null byte"),
+        (["./true"], {}, ValueError, "absolute"),
+        (["true"], {"cwd": 1.5}, TypeError, "cwd"),
+        (["true"], {"cwd": "a\0b"}, ValueError, "cwd: embedded null byte"),
+        (["true"], {"cwd": -1}, ValueError, "cwd: -1 is no descriptor"),
+        (["true"], {"env": 3}, TypeError, "env"),
+        (["true"], {"env": {"A=B": "x"}}, ValueError, "env: .*no name"),
+        (["true"], {"env": {"A": 3}}, TypeError, r"env\['A'\]"),
+        (["true"], {"timeout": -1}, ValueError, "timeout"),
+        (["true"], {"timeout": float("nan")}, ValueError, "timeout"),
+        (["true"], {"timeout": "1"}, TypeError, "timeout"),
+        (["true"], {"input": 3}, TypeError, "input"),
+        (["true"], {"input": [1]}, TypeError, "input"),
+        (["true"], {"input": b"", "stdin": "null"}, ValueError, "input"),
+        (["true"], {"stdin": "pipe"}, ValueError, "stdin: .*inherit"),
+        (["true"], {"stdin": -3}, ValueError, "stdin: -3 .*null"),
+        (["true"], {"stdout": "merge"}, ValueError, "stdout"),
+        (["true"], {"stderr": 1.5}, TypeError, "stderr: .*merge"),
+        (["true"], {"stderr": True}, TypeError, "stderr"),
+        (["true"], {"keep": 5}, TypeError, "keep"),
+        (["true"], {"keep": (1, -1)}, ValueError, r"keep\[1\]"),
+        (["true"], {"keep": ("1", 1)}, TypeError, r"keep\[0\]"),
+        (["true"], {"arg0": 3}, TypeError, "arg0"),
+        (["true"], {"actions": 3}, TypeError, "actions"),
+        (["true"], {"actions": ["x"]}, TypeError, r"actions\[0\]"),
+    ],
+)
+def test_wrong_arguments(
+    argv: Any, options: dict[str, Any], expected: type[Exception], message: str
+) -> None:
+    with pytest.raises(expected, match=message):
+        sf.run(argv, **options)
+
+
+def test_the_gil_is_released() -> None:
+    turns = 0
+    stop = threading.Event()
+
+    def spin() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        turns = 0
+        assert sf.run(["sleep", "0.3"]).ok
+        assert turns > 10_000
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_threads() -> None:
+    results: list[str] = []
+
+    def work(name: int) -> None:
+        for turn in range(20):
+            results.append(sf.run(["echo", f"{name} {turn}"]).text)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(20))
+
+
+def test_fork_of_the_host() -> None:
+    assert sf.run(["true"]).ok
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if sf.run(["echo", "x"]).text == "x\n" else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert sf.run(["echo", "y"]).text == "y\n"
+
+
+# No NUL: that is an error. Lone surrogates stand for bytes that are no UTF-8.
+arguments = st.one_of(
+    st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"")),
+    st.binary(max_size=20).map(lambda raw: os.fsdecode(raw.replace(b"\0", b""))),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(arguments, max_size=5))
+def test_arguments_arrive(args: list[str | bytes]) -> None:
+    result = sf.run(["/usr/bin/printf", "%s\\0", *args, "end"])
+    assert result.stdout.split(b"\0")[:-1] == [os.fsencode(arg) for arg in [*args, "end"]]
+    assert result.args[2:-1] == [os.fsdecode(arg) for arg in args]

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""run_async: what is its own; that it takes and gives what run does is asked of both."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+
+def test_result() -> None:
+    async def main() -> None:
+        result = await sf.run_async(["sh", "-c", "cat; echo err >&2; exit 3"], input=b"in")
+        assert (result.code, result.stdout, result.stderr) == (3, b"in", b"err\n")
+        assert result.args[0] == "sh"
+        template = sf.Template("/bin/echo")
+        assert (await template.run_async(["x"])).text == "x\n"
+        assert (await sf.TemplateCache(2).run_async(["echo", "y"])).text == "y\n"
+
+    asyncio.run(main())
+
+
+def test_errors() -> None:
+    async def main() -> None:
+        with pytest.raises(FileNotFoundError):
+            await sf.run_async(["no-such-program"])
+        with pytest.raises(TypeError, match="argv"):
+            await sf.run_async("ls")
+        with pytest.raises(sf.SpawnError) as caught:
+            await sf.run_async(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
+        assert caught.value.action == 1
+
+    asyncio.run(main())
+
+
+def test_many_at_once() -> None:
+    async def main() -> None:
+        async def one(number: int) -> None:
+            result = await sf.run_async(["sh", "-c", f"echo {number}; exit {number % 7}"])
+            assert (result.text, result.code) == (f"{number}\n", number % 7)
+
+        await asyncio.gather(*(one(number) for number in range(200)))
+
+    asyncio.run(main())
+
+
+def test_large_outputs_side_by_side() -> None:
+    async def main() -> None:
+        size = 3 << 20
+        command = ["head", "-c", str(size), "/dev/zero"]
+        runs = [sf.run_async(command, keep=(100, 100)) for _ in range(8)]
+        for result in await asyncio.gather(*runs):
+            assert result.ok
+            assert result.stdout == bytes(200)
+            assert result.omitted_bytes == size - 200
+        large = os.urandom(2 << 20)
+        echoes = [sf.run_async(["cat"], input=large, keep=(2 << 20, 0)) for _ in range(4)]
+        assert all(result.stdout == large for result in await asyncio.gather(*echoes))
+
+    asyncio.run(main())
+
+
+def test_an_endless_writer_starves_nobody() -> None:
+    async def main() -> None:
+        endless = asyncio.create_task(sf.run_async(["yes"], timeout=1.0))
+        await asyncio.sleep(0.1)
+        for _ in range(20):
+            assert (await sf.run_async(["echo", "x"])).text == "x\n"
+        assert not endless.done()
+        result = await endless
+        assert result.stop == "timeout"
+        assert result.omitted_bytes > 1 << 20
+
+    asyncio.run(main())
+
+
+def test_timeouts_in_any_order() -> None:
+    async def main() -> None:
+        start = time.monotonic()
+        times = [0.5, 0.1, 0.3]
+        runs = [sf.run_async(["sleep", "60"], timeout=timeout) for timeout in times]
+        results = await asyncio.gather(sf.run_async(["true"]), *runs)
+        assert [result.stop for result in results] == ["exited", "timeout", "timeout", "timeout"]
+        for timeout, result in zip(times, results[1:], strict=True):
+            assert timeout <= result.wall < timeout + 0.3
+        assert time.monotonic() - start < 1.0
+
+    asyncio.run(main())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_cancel_ends_the_group(tmp_path: Path) -> None:
+    async def main() -> None:
+        pids = tmp_path / "pids"
+        command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
+        task = asyncio.create_task(sf.run_async(command))
+        while not pids.exists():
+            await asyncio.sleep(0.01)
+        found = [int(pid) for pid in pids.read_text().split()]
+        assert all(map(alive, found))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The grandchild was killed too; init (or the sub-reaper) may not have reaped it yet.
+        assert not any(map(alive, found))
+
+    asyncio.run(main())
+
+
+def test_cancel_at_every_moment() -> None:
+    async def main() -> None:
+        for turn in range(40):
+            task = asyncio.create_task(sf.run_async(["true"]))
+            for _ in range(turn % 4):
+                await asyncio.sleep(0)
+            await asyncio.sleep(turn / 20_000)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.result().ok
+
+    asyncio.run(main())
+
+
+def test_wait_for_ends_it() -> None:
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
+
+    asyncio.run(main())
+
+
+def test_never_awaited_starts_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    sf.run_async(["touch", str(mark)]).close()
+    assert not mark.exists()
+
+
+def test_two_loops_in_two_threads() -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        async def main() -> None:
+            async def worker() -> None:
+                for turn in range(10):
+                    assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
+
+            await asyncio.gather(*(worker() for _ in range(8)))
+
+        try:
+            for _ in range(2):
+                asyncio.run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_loops_one_after_another_leave_no_descriptor() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(sf.run_async(["true"]))
+        assert len(loop._selector.get_map()) == 1  # type: ignore[attr-defined]
+        loop.close()
+        loops.append(loop)
+
+
+def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> Any:
+    task = loop.create_task(coroutine)
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+    return task
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_closed_under_its_runs() -> None:
+    loop = asyncio.new_event_loop()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    task = step(loop, sf.run_async(["sleep", "60"]))
+    assert not task.done()
+    loop.close()
+    # The coroutine goes, and with it the program.
+    del task, loop
+    gc.collect()
+    assert complaints == ["Task was destroyed but it is pending!"]
+
+
+def test_a_loop_closed_while_a_run_ends() -> None:
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, context: None)
+    task = step(loop, sf.run_async(["sleep", "0.2"]))
+    loop.close()
+    time.sleep(0.3)
+    assert not task.done()
+    del task, loop
+    gc.collect()
+
+
+def test_a_run_during_another_loops_run() -> None:
+    """A thread whose loop is between two steps runs another loop."""
+
+    async def outer() -> None:
+        task = asyncio.ensure_future(sf.run_async(["sleep", "0.1"]))
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=lambda: asyncio.run(inner()))
+        thread.start()
+        assert (await task).ok
+        assert (await sf.run_async(["true"])).ok
+        thread.join()
+
+    async def inner() -> None:
+        assert (await sf.run_async(["echo", "x"])).ok
+
+    asyncio.run(outer())
+
+
+def test_idle_between_runs() -> None:
+    async def main() -> None:
+        for _ in range(2):
+            assert (await sf.run_async(["true"])).ok
+            # Longer than the engine's thread stays.
+            await asyncio.sleep(0.7)
+
+    asyncio.run(main())
+    names = [
+        Path(f"/proc/self/task/{task}/comm").read_text().strip()
+        for task in os.listdir("/proc/self/task")
+    ]
+    assert "spawnfd-engine" not in names
+
+
+def test_one_docstring() -> None:
+    assert sf.run_async.__doc__ == sf.run.__doc__
+    assert sf.Template.run_async.__doc__ == sf.Template.run.__doc__
+    assert sf.Child.wait_async.__doc__ == sf.Child.wait.__doc__

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Template and TemplateCache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+
+
+def test_by_path_and_name() -> None:
+    echo = sf.Template("/bin/echo")
+    assert (echo.path, echo.name, echo.interpreters) == ("/bin/echo", "/bin/echo", [])
+    assert echo.run(["x"]).text == "x\n"
+    assert echo.run().args == ["/bin/echo"]
+    named = sf.Template("echo")
+    assert named.name == "echo"
+    assert named.path == shutil.which("echo")
+    assert named.run([b"y", Path("z")]).text == "y z\n"
+    assert named.run(["y"]).args == ["echo", "y"]
+    assert sf.Template("echo", path="/nowhere:/bin").path == "/bin/echo"
+    assert "echo" in repr(named)
+    named.revalidate()
+
+
+def test_spawn() -> None:
+    with sf.Template("cat").spawn([], stdin="pipe", stdout="pipe") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"x")
+        child.stdin.close()
+        assert child.stdout.read() == b"x"
+
+
+def replace(path: Path) -> None:
+    other = path.with_suffix(".new")
+    shutil.copy2(path, other)
+    other.rename(path)
+
+
+def rewrite(path: Path) -> None:
+    path.write_text("#!/bin/sh\necho two\n")
+
+
+def chmod(path: Path) -> None:
+    path.chmod(0o700)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+@pytest.mark.parametrize("change", [replace, rewrite, touch, remove, chmod])
+def test_stale(script: Path, change: Callable[[Path], None]) -> None:
+    template = sf.Template(script)
+    assert template.run().text == "one\n"
+    change(script)
+    for attempt in (template.run, template.spawn, template.revalidate):
+        with pytest.raises(sf.StaleTemplate) as caught:
+            attempt()
+        assert caught.value.errno == errno.ESTALE
+        assert caught.value.stage == "revalidate"
+        assert isinstance(caught.value, sf.SpawnError)
+
+
+def test_an_earlier_directory_shadows(tmp_path: Path, script: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    template = sf.Template("tool", path=f"{first}:{tmp_path}")
+    assert template.run().text == "one\n"
+    shutil.copy2(script, first / "tool")
+    with pytest.raises(sf.StaleTemplate):
+        template.run()
+
+
+def test_script(script: Path) -> None:
+    template = sf.Template(script)
+    assert template.interpreters == ["/bin/sh"]
+    with pytest.raises(ValueError, match="script"):
+        template.by_descriptor()
+
+
+def test_by_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "tool"
+    shutil.copy2("/bin/echo", path)
+    template = sf.Template(path).by_descriptor()
+    assert template.run(["x"]).text == "x\n"
+    with path.open("rb") as file:
+        by_fd = sf.Template.from_fd(file)
+    assert by_fd.path is None
+    assert by_fd.run(["y"], arg0="echo").text == "y\n"
+
+
+def test_errors(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    with pytest.raises(FileNotFoundError) as missing:
+        sf.Template("/no/such/program")
+    assert missing.value.filename == "/no/such/program"
+    with pytest.raises(PermissionError):
+        sf.Template(plain)
+    with pytest.raises(FileNotFoundError):
+        sf.Template("no-such-program")
+    with pytest.raises(ValueError, match="absolute"):
+        sf.Template("some/program")
+    with pytest.raises(TypeError, match="program"):
+        sf.Template(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="path"):
+        sf.Template("echo", path=["/bin"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fd: -1"):
+        sf.Template.from_fd(-1)
+
+
+def test_cache(script: Path) -> None:
+    cache = sf.TemplateCache(2)
+    assert cache.run([script]).text == "one\n"
+    rewrite(script)
+    assert cache.run([script]).text == "two\n"
+    assert cache.stats() == sf.CacheStats(hits=1, misses=1, renewed=1, evicted=0, entries=1)
+    assert cache.get("echo").name == "echo"
+    assert cache.spawn(["true"]).wait() == 0
+    assert cache.stats().evicted == 1
+    cache.clear()
+    assert cache.stats().entries == 0
+    assert "entries=0" in repr(cache)
+    with pytest.raises(ValueError, match="capacity"):
+        sf.TemplateCache(-1)
+
+
+def test_run_uses_the_shared_cache() -> None:
+    shared = sf.TemplateCache.shared()
+    before = shared.stats()
+    sf.run(["true"])
+    sf.run(["true"])
+    after = shared.stats()
+    assert (after.misses - before.misses, after.hits - before.hits) == (1, 1)

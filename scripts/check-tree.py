@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Checks what no linter does: licence lines, lengths of files, and one version number for all packages."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
+SOURCES = {".rs", ".py", ".pyi", ".c", ".h", ".S", ".sh"}
+LONGEST = 800
+
+
+def main() -> int:
+    """Prints one line a problem; the exit status is 1 if there is any."""
+    listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
+    problems = []
+    for path in map(Path, listed.stdout.splitlines()):
+        if path.suffix not in SOURCES or not path.exists():
+            continue
+        lines = path.read_text().splitlines()
+        if not any(SPDX in line for line in lines[:3]):
+            problems.append(f"{path}: no SPDX line among the first three")
+        if len(lines) > LONGEST:
+            problems.append(f"{path}: {len(lines)} lines, {LONGEST} at most")
+    manifest = Path("Cargo.toml").read_text()
+    version = re.search(r'^version = "(.+)"', manifest, re.MULTILINE)
+    if version is None:
+        problems.append("Cargo.toml: no workspace version")
+    else:
+        for crate in re.findall(r'^spawnfd[\w-]* = .*version = "(.+?)"', manifest, re.MULTILINE):
+            if crate != version[1]:
+                problems.append(f"Cargo.toml: a dependency on {crate}, the workspace is {version[1]}")
+        if f"## {version[1]}" not in Path("CHANGELOG.md").read_text():
+            problems.append(f"CHANGELOG.md: nothing on {version[1]}")
+        if 'dynamic = ["version"]' not in Path("bindings/python/pyproject.toml").read_text():
+            problems.append("bindings/python/pyproject.toml: the version must come from Cargo.toml")
+    print("\n".join(problems) or "check-tree: 0 problems")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

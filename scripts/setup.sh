@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Installs what building, testing and measuring need: Debian packages where tools are missing, Python packages into a venv.
+set -eu
+python=$1
+venv=$2
+
+missing=
+need() { # command, package
+    command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need cc build-essential
+need make make
+need git git
+need rg ripgrep
+need node nodejs
+need awk mawk
+need find findutils
+[ -x "$python" ] || missing="$missing python3"
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "setup: missing$missing: install them (apt-get install$missing), or run this as root" >&2
+        exit 1
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    # shellcheck disable=SC2086 # a list of packages
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "setup: Rust 1.88 or newer is missing, and Debian 12 has none: see https://rustup.rs" >&2
+    exit 1
+fi
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/agent/requirements.txt

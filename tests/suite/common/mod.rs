@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the suites share: the ways a child can be started, the oracle through each of them, and small tools.
+#![allow(dead_code, unused_macros, unused_imports)]
+
+use std::ffi::CString;
+use std::io::{PipeReader, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use spawnfd::{Child, Command, Stdio, Template};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{State, confine, program};
+
+/// A way to start a child. All must come to the same for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// clone3, descriptors fetched from the caller where the kernel has that.
+    Clone3,
+    /// clone3, descriptors passed over the low socket.
+    Passed,
+    /// clone, descriptors passed: Docker's profile.
+    Clone,
+    /// clone3, the table copied: close_range is refused.
+    Copied,
+    /// clone, the table copied.
+    CopiedClone,
+    /// clone3, without shared memory: the command changes ids (to what they are).
+    OwnMemory,
+    /// clone, without shared memory.
+    OwnMemoryClone,
+    /// execveat.
+    ByDescriptor,
+}
+
+impl Launcher {
+    pub const ALL: [Launcher; 8] = [
+        Launcher::Clone3,
+        Launcher::Passed,
+        Launcher::Clone,
+        Launcher::Copied,
+        Launcher::CopiedClone,
+        Launcher::OwnMemory,
+        Launcher::OwnMemoryClone,
+        Launcher::ByDescriptor,
+    ];
+
+    /// Forces this way, for the calling thread and before its first spawn.
+    pub fn enter(self) {
+        let refused: &[(&str, i32)] = match self {
+            Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
+            Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
+            Launcher::Copied => &[("close_range", libc::ENOSYS)],
+            Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
+            _ => &[],
+        };
+        if !refused.is_empty() {
+            confine::deny(refused).expect("confined");
+        }
+    }
+
+    pub fn template(self, path: impl AsRef<Path>) -> Template {
+        let template = Template::open(path).expect("a template");
+        if self == Launcher::ByDescriptor { template.by_descriptor().expect("no script") } else { template }
+    }
+
+    pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
+        let mut command = self.template(path).command();
+        self.prepare(&mut command);
+        command
+    }
+
+    /// What makes a command go this way. May add an action.
+    pub fn prepare(self, command: &mut Command<'_>) {
+        if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
+            command.group_ids(u32::MAX, u32::MAX, u32::MAX);
+        }
+    }
+
+    /// The oracle, with nothing to read.
+    pub fn oracle<'fd>(self) -> Command<'fd> {
+        let mut command = self.command(program("spawnfd-oracle"));
+        command.stdin(Stdio::Null);
+        command
+    }
+}
+
+/// One test body as a test for each launcher, each alone in a process.
+macro_rules! every_launcher {
+    ($($name:ident: $body:expr;)*) => {$(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            every_launcher!(@ $name $body, clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone,
+                own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor);
+        }
+    )*};
+    (@ $name:ident $body:expr, $($test:ident $launcher:ident),*) => {$(
+        #[test]
+        fn $test() {
+            spawnfd_tests::isolated(concat!(stringify!($name), "::", stringify!($test)), || {
+                let launcher = crate::common::Launcher::$launcher;
+                launcher.enter();
+                let body: fn(crate::common::Launcher) = $body;
+                body(launcher);
+            });
+        }
+    )*};
+}
+pub(crate) use every_launcher;
+
+/// Runs a command that prints a state, and reads it.
+#[track_caller]
+pub fn state(command: &mut Command<'_>) -> State {
+    let mut child = command.stdout(Stdio::Piped).spawn().unwrap_or_else(|e| panic!("{e}"));
+    let mut json = Vec::new();
+    child.stdout.take().expect("piped").read_to_end(&mut json).expect("own pipe");
+    let status = child.wait().expect("own child");
+    assert!(status.success(), "{status}");
+    State::from_json(&json)
+}
+
+/// Runs a command and gives its standard output; it must succeed.
+#[track_caller]
+pub fn output(command: &mut Command<'_>) -> String {
+    let mut child = command.stdout(Stdio::Piped).spawn().unwrap_or_else(|e| panic!("{e}"));
+    let mut text = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut text).expect("own pipe");
+    let status = child.wait().expect("own child");
+    assert!(status.success(), "{status}: {text}");
+    text
+}
+
+/// Starts `true` and waits: afterwards everything the library keeps is there.
+pub fn warm_up(launcher: Launcher) {
+    // The process-wide cache keeps a template.
+    wait_success(Command::new("/bin/true").spawn().expect("starts"));
+    for _ in 0..3 {
+        // With something to hand over, so that it is known how.
+        wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).spawn().expect("starts"));
+    }
+}
+
+/// Runs `body`, which must leave nothing behind, after the library has been warmed up.
+#[track_caller]
+pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
+    warm_up(launcher);
+    let before = Snapshot::take();
+    let answer = body();
+    leaks::assert_unchanged(&before);
+    answer
+}
+
+/// A FIFO in a directory. A child whose action opens it for reading stops there, until somebody opens it for writing.
+pub fn fifo(directory: &Path, name: &str) -> std::path::PathBuf {
+    let path = directory.join(name);
+    let path_c = c_path(&path);
+    // SAFETY: a C string and an integer.
+    assert_eq!(unsafe { libc::mkfifo(path_c.as_ptr(), 0o600) }, 0);
+    path
+}
+
+pub fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no NUL")
+}
+
+/// Copies a program by cp, so that this process never holds it open for writing.
+pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let status = std::process::Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status().expect("cp starts");
+    assert!(status.success());
+}
+
+/// An open descriptor of this process at a given number, without close-on-exec.
+pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
+    // SAFETY: the number is free by the caller's choice; the new descriptor belongs to the result.
+    unsafe {
+        assert_eq!(libc::dup2(file.as_raw_fd(), number), number);
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included.
+pub fn children() -> Vec<i32> {
+    Snapshot::take().children.iter().map(|child| child.pid).collect()
+}
+
+/// Waits, without a clock, until this process has a child; answers its pid.
+pub fn next_child() -> i32 {
+    loop {
+        if let Some(&pid) = children().first() {
+            return pid;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A pipe whose reader says when the last writer is gone.
+pub fn pipe() -> (PipeReader, std::io::PipeWriter) {
+    std::io::pipe().expect("a pipe")
+}
+
+/// Whether the rounds of stress tests are cut short.
+pub fn rounds(full: usize) -> usize {
+    if std::env::var_os("SPAWNFD_QUICK").is_some() { (full / 20).max(10) } else { full }
+}
+
+/// `Child` leaves this process in one way or the other within the test's own limit.
+pub fn wait_success(mut child: Child) {
+    let status = child.wait().expect("own child");
+    assert!(status.success(), "{status}");
+}
+
+/// A program without libc, of a fixed size, that exits with `code`.
+#[cfg(target_arch = "x86_64")]
+pub fn exits_with(code: u8) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    // mov edi, code; mov eax, 60 (exit); syscall
+    let text = [0xbf, code, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let size = (64 + 56 + text.len()) as u64;
+    let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    for half in [2_u16, 62] {
+        elf.extend(half.to_le_bytes());
+    }
+    elf.extend(1_u32.to_le_bytes());
+    for word in [BASE + 120, 64, 0] {
+        elf.extend(word.to_le_bytes());
+    }
+    elf.extend(0_u32.to_le_bytes());
+    for half in [64_u16, 56, 1, 0, 0, 0] {
+        elf.extend(half.to_le_bytes());
+    }
+    // PT_LOAD, readable and executable.
+    for half in [1_u32, 5] {
+        elf.extend(half.to_le_bytes());
+    }
+    for word in [0, BASE, BASE, size, size, 4096] {
+        elf.extend(word.to_le_bytes());
+    }
+    elf.extend(text);
+    elf
+}
+
+/// Writes an executable file anew.
+pub fn executable(path: &Path, contents: impl AsRef<[u8]>) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, contents).expect("own directory");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("own file");
+}
+
+/// The exit code of a started program.
+pub fn code(child: spawnfd::Result<Child>) -> spawnfd::Result<i32> {
+    let status = child?.wait()?;
+    Ok(status.code().unwrap_or_else(|| panic!("{status}")))
+}
+
+/// Mounts, for this thread alone, a file system whose timestamps are as coarse as the clock tick; skips the test where that cannot be.
+pub fn coarse_file_system(directory: &Path) -> bool {
+    let path = c_path(directory);
+    let none = std::ptr::null();
+    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
+    let mounted = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
+            && libc::mount(c"ramfs".as_ptr(), path.as_ptr(), c"ramfs".as_ptr(), 0, none.cast()) == 0
+    };
+    if !mounted {
+        spawnfd_tests::skip("cannot mount a ramfs");
+    }
+    mounted
+}
+
+/// The numbers of this process's table under which the library keeps something for its spawns: sockets, and pidfds of this
+/// process's own threads.
+pub fn kept_by_the_library() -> Vec<i32> {
+    let is_own = |number: i32| {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim);
+        pid.is_some_and(|pid| Path::new("/proc/self/task").join(pid).exists())
+    };
+    let fds = Snapshot::take().fds;
+    let kept = fds.iter().filter(|(number, fd)| {
+        fd.target.starts_with("socket:") || fd.target.contains("pidfd") && is_own(**number)
+    });
+    kept.map(|(number, _)| *number).collect()
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thousands of spawns from many threads, while others open, dup2 and close descriptors and write executables: no child
+//! has a descriptor it was not given, no wrong program runs, nothing is left.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Launcher, code, executable, exits_with, fifo, rounds};
+use spawnfd::{Errno, OpenHow, Stdio, Template, TemplateCache};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{isolated_within, program, scratch};
+
+const SPAWNS: usize = 20_000;
+const SPAWNERS: usize = 8;
+
+/// Threads that only help at the beginning, so that there are more slots than are ever used at once.
+const HELPERS: usize = 12;
+const ALL: usize = SPAWNERS + 2 + HELPERS;
+
+/// Makes what the library keeps appear, as low as can be: so many spawns at once stand still in an action.
+struct WarmUp {
+    gate: PathBuf,
+    inside: Barrier,
+    template: Template,
+}
+
+impl WarmUp {
+    /// To be called by so many threads.
+    fn new(directory: &Path, threads: usize) -> WarmUp {
+        let template = Template::open("/bin/true").expect("a template");
+        WarmUp { gate: fifo(directory, "gate"), inside: Barrier::new(threads + 1), template }
+    }
+
+    fn stand_still(&self) {
+        self.inside.wait();
+        let mut command = self.template.command();
+        assert_eq!(code(command.open(&self.gate, OpenHow::READ, 9).spawn()), Ok(0));
+        self.inside.wait();
+        // And on again, when there is nothing low left for anybody else.
+        self.inside.wait();
+    }
+
+    /// Lets all of them go at once; afterwards no number is free below what the library keeps.
+    fn let_go(&self, threads: usize) -> Vec<OwnedFd> {
+        self.inside.wait();
+        while common::children().len() < threads {
+            std::thread::yield_now();
+        }
+        // Their opens wait for a writer.
+        let writer = fs::OpenOptions::new().write(true).open(&self.gate).expect("readers are there");
+        self.inside.wait();
+        drop(writer);
+        // A table that leaves out what lies above a number is first copied up to the next multiple of 64 and then closed
+        // from there (dup_fd and sane_fdtable_size in the kernel's fs/file.c): for an instant a child holds what lies between.
+        let highest = common::kept_by_the_library().last().copied().unwrap_or(3) | 63;
+        let mut fillers: Vec<OwnedFd> = Vec::new();
+        while fillers.last().is_none_or(|last| last.as_raw_fd() <= highest) {
+            fillers.push(File::open("/dev/null").expect("there").into());
+        }
+        self.inside.wait();
+        fillers
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    spawned: AtomicUsize,
+    written: AtomicUsize,
+    busy: AtomicUsize,
+    attacks: AtomicUsize,
+    over: AtomicBool,
+}
+
+/// Keeps a thread, and with it what the library keeps for it, to the end.
+fn wait_until_over(tally: &Tally) {
+    while !tally.over.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
+}
+
+/// Starts programs that print what they have.
+fn spawner(template: &Template, count: usize, tally: &Tally) {
+    for _ in 0..count {
+        let mut command = template.command();
+        let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).spawn().expect("starts");
+        let mut stdout = child.stdout.take().expect("piped");
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).expect("own pipe");
+        assert!(child.wait().expect("own child").success());
+        let lines: Vec<Vec<u64>> =
+            text.lines().map(|line| line.split(' ').map(|n| n.parse().expect("a number")).collect()).collect();
+        let numbers: BTreeSet<u64> = lines.iter().map(|line| line[0]).collect();
+        assert_eq!(numbers, BTreeSet::from([0, 1, 2]), "{text}");
+        let own = File::from(OwnedFd::from(stdout)).metadata().expect("own pipe");
+        assert!(lines.contains(&vec![1, own.dev(), own.ino()]), "not this child's pipe: {text}");
+        tally.spawned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Opens, duplicates and closes without end, some of it without close-on-exec.
+fn opener(low: i32, tally: &Tally) {
+    let file = File::open("/etc/passwd").expect("there");
+    while !tally.over.load(Ordering::Relaxed) {
+        let pipe = common::pipe();
+        let opened = File::open("/dev/zero").expect("there");
+        for number in low..low + 40 {
+            // SAFETY: numbers of this thread's own range; what is there is closed below.
+            unsafe {
+                libc::dup2(file.as_raw_fd(), number);
+            }
+        }
+        // SAFETY: a new descriptor without close-on-exec, owned by the result.
+        let foreign = unsafe { OwnedFd::from_raw_fd(libc::fcntl(opened.as_raw_fd(), libc::F_DUPFD, 3)) };
+        for number in low..low + 40 {
+            // SAFETY: as above.
+            unsafe { libc::close(number) };
+        }
+        drop((pipe, opened, foreign));
+    }
+}
+
+/// Writes new programs and runs them at once. A copy of the descriptor in anybody's child makes that ETXTBSY.
+fn writer(directory: &Path, name: &str, tally: &Tally) {
+    let tools = TemplateCache::new(4);
+    let mut round = 0;
+    while !tally.over.load(Ordering::Relaxed) {
+        round += 1;
+        let path = directory.join(format!("{name}-{round}"));
+        let expected = (round % 250) as u8;
+        executable(&path, exits_with(expected));
+        match code(tools.command(&path).spawn()) {
+            Ok(found) => assert_eq!(found, i32::from(expected), "a wrong program"),
+            Err(error) if error.errno() == Errno::ETXTBSY => drop(tally.busy.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => panic!("{error}"),
+        }
+        fs::remove_file(path).expect("own file");
+        tally.written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Puts a file over one of the library's sockets now and then. It stays: the number is the application's from then on.
+fn attacker(file: &File, tally: &Tally) -> Vec<i32> {
+    let mut taken = Vec::new();
+    while !tally.over.load(Ordering::Relaxed) {
+        let since = tally.spawned.load(Ordering::Relaxed);
+        let kept = common::kept_by_the_library();
+        let Some(&number) = kept.get(since % kept.len().max(1)) else { continue };
+        // SAFETY: that the number is not ours is the test; an instant before it is the library's.
+        unsafe { libc::dup2(file.as_raw_fd(), number) };
+        taken.push(number);
+        tally.attacks.fetch_add(1, Ordering::Relaxed);
+        // The library finds out at its next use of that socket.
+        while tally.spawned.load(Ordering::Relaxed) < since + 100 && !tally.over.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    }
+    taken
+}
+
+fn everything_at_once(attacked: bool) -> Tally {
+    let directory = scratch();
+    let template = Template::open(program("spawnfd-fds")).expect("a template");
+    let file = File::open("/etc/passwd").expect("there");
+    common::warm_up(Launcher::Clone3);
+    let before = Snapshot::take();
+    let (tally, count) = (Tally::default(), rounds(SPAWNS) / SPAWNERS);
+    let warm = WarmUp::new(directory.path(), ALL);
+    std::thread::scope(|scope| {
+        let (tally, warm, template, directory) = (&tally, &warm, &template, directory.path());
+        let after_warm_up = |body: Box<dyn FnOnce() + Send>| {
+            scope.spawn(move || {
+                warm.stand_still();
+                body();
+            })
+        };
+        let spawners: Vec<_> =
+            (0..SPAWNERS).map(|_| after_warm_up(Box::new(move || spawner(template, count, tally)))).collect();
+        let writers = ["a", "b"].map(|name| after_warm_up(Box::new(move || writer(directory, name, tally))));
+        let helpers: Vec<_> = (0..HELPERS).map(|_| after_warm_up(Box::new(move || wait_until_over(tally)))).collect();
+        let fillers = warm.let_go(ALL);
+        let openers = [2000, 3000].map(|low| scope.spawn(move || opener(low, tally)));
+        let attacker = attacked.then(|| scope.spawn(|| attacker(&file, tally)));
+        let outcomes: Vec<_> = spawners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        tally.over.store(true, Ordering::Relaxed);
+        helpers.iter().for_each(|thread| thread.thread().unpark());
+        let others = openers.into_iter().chain(writers).chain(helpers);
+        others.for_each(|thread| thread.join().expect("its assertions hold"));
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let taken: BTreeSet<i32> = attacker.map(|thread| thread.join().expect("ends")).into_iter().flatten().collect();
+        check_what_is_left(&file, &taken);
+        drop(fillers);
+    });
+    drop(warm);
+    let mut after = Snapshot::take();
+    // The library's own may have come, gone and moved.
+    let foreign = |snapshot: &mut Snapshot| {
+        snapshot.fds.retain(|_, fd| !(fd.target.starts_with("socket:") || fd.target.contains("pidfd")));
+    };
+    let ours = file.metadata().expect("open").ino();
+    after.fds.retain(|number, fd| fd.inode != ours || *number == file.as_raw_fd());
+    let mut before = before;
+    foreign(&mut before);
+    foreign(&mut after);
+    after.threads.clear();
+    before.threads.clear();
+    leaks::assert_same(&before, &after);
+    assert!(common::kept_by_the_library().len() <= 2 * 64 + 2, "no more than the slots need");
+    println!(
+        "{} spawns, {} programs written and run, {} attacks, {} ETXTBSY",
+        tally.spawned.load(Ordering::Relaxed),
+        tally.written.load(Ordering::Relaxed),
+        tally.attacks.load(Ordering::Relaxed),
+        tally.busy.load(Ordering::Relaxed),
+    );
+    tally
+}
+
+/// What the application has put over the library's numbers is its own from then on.
+fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
+    let ours = file.metadata().expect("open").ino();
+    let after = Snapshot::take();
+    let lost: Vec<&i32> = taken.iter().filter(|number| after.fds.get(number).is_none_or(|fd| fd.inode != ours)).collect();
+    assert!(lost.is_empty(), "closed by the library: {lost:?}");
+}
+
+fn calm(launcher: Launcher) {
+    launcher.enter();
+    let tally = everything_at_once(false);
+    assert_eq!(tally.busy.into_inner(), 0, "nothing foreign lies below the library's sockets");
+    assert!(tally.written.into_inner() > 0);
+}
+
+#[test]
+fn nothing_leaks_by_clone3() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_by_clone3", || calm(Launcher::Clone3));
+}
+
+#[test]
+fn nothing_leaks_by_passing() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_by_passing", || calm(Launcher::Passed));
+}
+
+#[test]
+fn nothing_leaks_by_clone() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_by_clone", || calm(Launcher::Clone));
+}
+
+#[test]
+fn nothing_leaks_from_a_copied_table() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_from_a_copied_table", || {
+        Launcher::Copied.enter();
+        // A copied table holds what others have open: ETXTBSY is possible there, and counted.
+        everything_at_once(false);
+    });
+}
+
+#[test]
+fn nothing_leaks_when_numbers_are_taken_away() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_when_numbers_are_taken_away", || {
+        assert!(everything_at_once(true).attacks.into_inner() > 0);
+    });
+}
+
+#[test]
+fn nothing_leaks_when_sockets_are_taken_away() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_when_sockets_are_taken_away", || {
+        Launcher::Passed.enter();
+        assert!(everything_at_once(true).attacks.into_inner() > 0);
+    });
+}
+
+#[test]
+fn any_attribute_from_any_thread() {
+    isolated_within(Duration::from_secs(120), "any_attribute_from_any_thread", || {
+        let template = Template::open(program("spawnfd-fds")).expect("a template");
+        let tally = Tally::default();
+        std::thread::scope(|scope| {
+            for thread in 0..SPAWNERS {
+                let (template, tally) = (&template, &tally);
+                scope.spawn(move || {
+                    for round in 0..rounds(200) {
+                        let mut command = template.command();
+                        match (thread + round) % 4 {
+                            0 => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
+                            1 => drop(command.inherit_descriptors(true)),
+                            2 => drop(command.setsid().umask(0o77).nice(5)),
+                            _ => drop(command.chdir("/nowhere")),
+                        }
+                        let spawned = command.stdin(Stdio::Null).stdout(Stdio::Null).spawn();
+                        match spawned {
+                            Ok(child) => common::wait_success(child),
+                            Err(error) => assert_eq!(error.errno(), Errno::ENOENT, "{error}"),
+                        }
+                        tally.spawned.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(common::children(), Vec::<i32>::new());
+    });
+}

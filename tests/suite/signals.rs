@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals in every phase of a spawn: a handler of the caller never runs in a child, waits go on, and nobody is killed by
+//! being forgotten.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Launcher, code, fifo, next_child, rounds, state};
+use spawnfd::{Command, Errno, OpenHow, Stage, Stdio, Template};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{State, isolated, isolated_within, scratch};
+
+static PARENT: AtomicI32 = AtomicI32::new(0);
+static HERE: AtomicU64 = AtomicU64::new(0);
+static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+/// Counts where it runs. A child that shares this memory would count here, too.
+extern "C" fn handler(_: libc::c_int) {
+    // SAFETY: a system call without arguments, past libc.
+    let pid = unsafe { libc::syscall(libc::SYS_getpid) } as i32;
+    let counter = if pid == PARENT.load(Ordering::Relaxed) { &HERE } else { &ELSEWHERE };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn handle(signal: i32, restart: bool) {
+    // SAFETY: the handler only counts.
+    unsafe {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// By default these do nothing, so that a program started under the storm survives it.
+const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
+
+/// Sends signals to this process group, children in the making included, while `body` runs.
+fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
+    PARENT.store(std::process::id() as i32, Ordering::Relaxed);
+    for (place, &signal) in signals.iter().enumerate() {
+        handle(signal, place % 2 == 0);
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0_usize;
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: to the group of this isolated test, of which the runner is no member.
+                unsafe { libc::kill(0, signals[round % signals.len()]) };
+                round += 1;
+                // While handlers come and go, one signal now and then finds more gaps than many at once.
+                let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 20_000 } else { 0 };
+                (0..pause).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        if toggled {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for &signal in signals {
+                        // SAFETY: by default the signal does nothing.
+                        unsafe { libc::signal(signal, libc::SIG_DFL) };
+                        handle(signal, true);
+                    }
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(HERE.load(Ordering::Relaxed) > 0, "the storm took place");
+    assert_eq!(ELSEWHERE.load(Ordering::Relaxed), 0, "a handler of the caller ran in a child");
+}
+
+fn weather(launcher: Launcher, toggled: bool) {
+    launcher.enter();
+    let template = launcher.template("/bin/true");
+    storm(&HARMLESS, toggled, || {
+        for round in 0..rounds(3000) {
+            let mut command = template.command();
+            launcher.prepare(&mut command);
+            let found = code(command.spawn());
+            assert_eq!(found, Ok(0), "round {round}");
+        }
+        let child = state(&mut launcher.oracle());
+        assert_eq!(child.signal_mask.known(), Some(&vec![]));
+        assert_eq!(child.sigactions.keys().filter(|name| HARMLESS_NAMES.contains(&name.as_str())).count(), 0);
+    });
+    assert_eq!(State::of_self().signal_mask.known(), Some(&vec![]), "the caller's mask is as it was");
+}
+
+const HARMLESS_NAMES: [&str; 3] = ["SIGURG", "SIGWINCH", "SIGCONT"];
+
+macro_rules! storms {
+    ($($name:ident: $launcher:ident $toggled:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            isolated_within(Duration::from_secs(120), stringify!($name), || weather(Launcher::$launcher, $toggled));
+        }
+    )*};
+}
+
+storms! {
+    a_storm_by_clone3: Clone3 false;
+    a_storm_by_clone: Clone false;
+    a_storm_by_own_memory: OwnMemory false;
+    a_storm_by_own_memory_clone: OwnMemoryClone false;
+    handlers_come_and_go_by_clone3: Clone3 true;
+    handlers_come_and_go_by_clone: Clone true;
+    handlers_come_and_go_by_own_memory_clone: OwnMemoryClone true;
+}
+
+#[test]
+fn a_deadly_signal_kills_only_children() {
+    isolated_within(Duration::from_secs(120), "a_deadly_signal_kills_only_children", || {
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+            common::warm_up(launcher);
+            let before = Snapshot::take();
+            let (mut ran, mut killed, mut early) = (0, 0, 0);
+            storm(&[libc::SIGUSR1], false, || {
+                for _ in 0..rounds(1000) {
+                    match launcher.command("/bin/true").spawn() {
+                        Ok(mut child) => match child.wait().expect("own child").signal() {
+                            Some(libc::SIGUSR1) => killed += 1,
+                            None => ran += 1,
+                            other => panic!("{other:?}"),
+                        },
+                        Err(error) => {
+                            assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
+                            early += 1;
+                        }
+                    }
+                }
+            });
+            println!("{launcher:?}: {ran} ran, {killed} killed, {early} before they were the program");
+            leaks::assert_unchanged(&before);
+        }
+    });
+}
+
+#[test]
+fn killed_while_it_is_made() {
+    isolated("killed_while_it_is_made", || {
+        let directory = scratch();
+        let gate = fifo(directory.path(), "gate");
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor] {
+            common::leaves_nothing(launcher, || {
+                for signal in [libc::SIGKILL, libc::SIGTERM] {
+                    let killer = std::thread::spawn(move || {
+                        let child = next_child();
+                        // Until it stands in the open: before, it may still share what is not its own to lose.
+                        let waits = |at: String| at.contains("partner") || at.contains("fifo") || at == "0";
+                        while !fs::read_to_string(format!("/proc/{child}/wchan")).is_ok_and(waits) {
+                            std::thread::yield_now();
+                        }
+                        // SAFETY: the child of this isolated test.
+                        unsafe { libc::kill(child, signal) };
+                    });
+                    let mut command = launcher.command("/bin/true");
+                    let error = command.open(&gate, OpenHow::READ, 9).spawn().map(drop).expect_err("killed");
+                    assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
+                    killer.join().expect("ends");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn waits_go_on_through_signals() {
+    isolated("waits_go_on_through_signals", || {
+        storm(&HARMLESS[..2], false, || {
+            for _ in 0..rounds(200) {
+                let mut child = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
+                assert_eq!(child.wait_timeout(Duration::from_millis(2)).expect("own child"), None);
+                assert!(child.wait().expect("own child").success());
+                let output = Command::new("/bin/echo").arg("x").run().expect("runs");
+                assert_eq!(output.stdout, b"x\n");
+            }
+        });
+    });
+}
+
+/// Whether a thread of the library's is there.
+fn has_thread(name: &str) -> bool {
+    let threads = fs::read_dir("/proc/self/task").expect("own directory").flatten();
+    threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm"))).any(|comm| comm.trim() == name)
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn dropped_children_are_reaped_and_not_killed() {
+    isolated("dropped_children_are_reaped_and_not_killed", || {
+        common::warm_up(Launcher::Clone3);
+        common::wait_success(Command::new("/bin/sh").stdin(Stdio::Null).spawn().expect("starts"));
+        let directory = scratch();
+        let before = Snapshot::take();
+        for round in 0..5 {
+            let (reader, writer) = common::pipe();
+            let done = directory.path().join(round.to_string());
+            for number in 0..20 {
+                let script = format!("read x; echo done >> {}/{round}", directory.path().display());
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", &script]).stdin(&reader);
+                let child = command.spawn().expect("starts");
+                assert!(number % 2 == 1 || !child.id().to_string().is_empty());
+                drop(child);
+            }
+            assert!(has_thread("spawnfd-reaper"));
+            assert_eq!(common::children().len(), 20, "all run on");
+            drop(reader);
+            drop(writer);
+            eventually("reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+            assert_eq!(fs::read_to_string(done).expect("written").lines().count(), 20, "none was killed");
+        }
+        // Ended before it is dropped: no thread at all.
+        for _ in 0..50 {
+            let child = Command::new("/bin/true").spawn().expect("starts");
+            let mut pidfd = [rustix_poll(&child)];
+            // SAFETY: one entry, without a time limit.
+            unsafe { libc::poll(pidfd.as_mut_ptr(), 1, -1) };
+            drop(child);
+            assert!(!has_thread("spawnfd-reaper"));
+        }
+        drop(directory);
+        leaks::assert_unchanged(&before);
+    });
+}
+
+fn rustix_poll(child: &spawnfd::Child) -> libc::pollfd {
+    use std::os::fd::{AsFd, AsRawFd};
+    libc::pollfd { fd: child.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+#[test]
+fn threads_of_the_library_take_no_signals() {
+    isolated("threads_of_the_library_take_no_signals", || {
+        let (reader, writer) = common::pipe();
+        drop(Command::new("/bin/cat").stdin(&reader).stdout(Stdio::Null).spawn().expect("starts"));
+        let mut command = Command::new("/bin/cat");
+        let handle = command.stdin(&reader).run_then(&spawnfd::Run::new(), drop).expect("starts");
+        for name in ["spawnfd-reaper", "spawnfd-engine"] {
+            eventually("the thread is named", || has_thread(name));
+        }
+        let threads = fs::read_dir("/proc/self/task").expect("own directory").flatten();
+        for thread in threads {
+            let comm = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            if comm.starts_with("spawnfd-") {
+                let status = fs::read_to_string(thread.path().join("status")).expect("there");
+                let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line").trim();
+                // Not SIGKILL and SIGSTOP, and not the two that glibc takes for itself.
+                let never = 1 << 8 | 1 << 18 | 3 << 31;
+                assert_eq!(u64::from_str_radix(blocked, 16).expect("hexadecimal") | never, u64::MAX, "{comm}");
+            }
+        }
+        handle.cancel();
+        drop(writer);
+        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+    });
+}
+
+#[test]
+fn writing_to_a_program_that_does_not_read_kills_nobody() {
+    isolated("writing_to_a_program_that_does_not_read_kills_nobody", || {
+        // A host in C, or Python's without its own handling, has SIGPIPE as the kernel gives it.
+        // SAFETY: the default.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        let run = spawnfd::Run::new().input(vec![0; 1 << 20]);
+        for _ in 0..20 {
+            let output = Command::new("/bin/true").run_with(&run).expect("runs");
+            assert!(output.ok());
+        }
+        assert_eq!(State::of_self().pending.known(), Some(&vec![]), "nothing left to come");
+    });
+}
+
+#[test]
+fn a_template_survives_its_thread() {
+    isolated("a_template_survives_its_thread", || {
+        let template = std::thread::spawn(|| Template::open("/bin/true").expect("a template")).join().expect("ends");
+        assert_eq!(code(template.command().spawn()), Ok(0));
+        let mut null = File::options().write(true).open("/dev/null").expect("there");
+        null.write_all(b"x").expect("takes all");
+    });
+}
