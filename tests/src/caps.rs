@@ -54,21 +54,14 @@ const NAMES: [&str; 41] = [
 pub(crate) fn names(set: u64) -> Vec<String> {
     (0..64)
         .filter(|bit| set >> bit & 1 == 1)
-        .map(|bit| {
-            NAMES
-                .get(bit)
-                .map_or_else(|| format!("cap_{bit}"), |name| (*name).to_owned())
-        })
+        .map(|bit| NAMES.get(bit).map_or_else(|| format!("cap_{bit}"), |name| (*name).to_owned()))
         .collect()
 }
 
 /// The set of these names.
 pub(crate) fn set_of(wanted: &[&str]) -> u64 {
     wanted.iter().fold(0, |set, name| {
-        let bit = NAMES
-            .iter()
-            .position(|known| known == name)
-            .expect("a known capability");
+        let bit = NAMES.iter().position(|known| known == name).expect("a known capability");
         set | 1 << bit
     })
 }
@@ -93,30 +86,18 @@ const VERSION_3: u32 = 0x2008_0522;
 impl Caps {
     /// The calling thread's sets.
     pub fn get() -> Result<Self, Errno> {
-        let mut header = Header {
-            version: VERSION_3,
-            pid: 0,
-        };
+        let mut header = Header { version: VERSION_3, pid: 0 };
         let mut words = [[0_u32; 3]; 2];
         // SAFETY: version 3 stores two structs of three 32-bit words.
         unsafe { syscall!(Sysno::capget, &raw mut header, words.as_mut_ptr()) }?;
         let set = |which: usize| u64::from(words[0][which]) | u64::from(words[1][which]) << 32;
-        Ok(Self {
-            effective: set(0),
-            permitted: set(1),
-            inheritable: set(2),
-        })
+        Ok(Self { effective: set(0), permitted: set(1), inheritable: set(2) })
     }
 
     /// Makes these the calling thread's sets.
     pub fn set(self) -> Result<(), Errno> {
-        let mut header = Header {
-            version: VERSION_3,
-            pid: 0,
-        };
-        let half = |shift: u32| {
-            [self.effective, self.permitted, self.inheritable].map(|set| (set >> shift) as u32)
-        };
+        let mut header = Header { version: VERSION_3, pid: 0 };
+        let half = |shift: u32| [self.effective, self.permitted, self.inheritable].map(|set| (set >> shift) as u32);
         let words = [half(0), half(32)];
         // SAFETY: version 3 reads two structs of three 32-bit words.
         unsafe { syscall!(Sysno::capset, &raw mut header, words.as_ptr()) }.map(drop)

@@ -17,18 +17,14 @@ pub fn deadline<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
     let test = crate::isolated::test_name();
     let (done, wait) = channel::<()>();
     let clock = without_signals(|| {
-        thread::Builder::new()
-            .name("deadline".into())
-            .spawn(move || {
-                if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                    let message = format!(
-                        "\n{test}: still running after {limit:?}, its deadline; aborting\n"
-                    );
-                    // Not by eprint!, which libtest captures.
-                    std::io::stderr().write_all(message.as_bytes()).ok();
-                    std::process::abort();
-                }
-            })
+        thread::Builder::new().name("deadline".into()).spawn(move || {
+            if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                let message = format!("\n{test}: still running after {limit:?}, its deadline; aborting\n");
+                // Not by eprint!, which libtest captures.
+                std::io::stderr().write_all(message.as_bytes()).ok();
+                std::process::abort();
+            }
+        })
     })
     .expect("a thread for the deadline");
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));

@@ -20,8 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The running test, as libtest names it.
 pub(crate) fn test_name() -> String {
-    std::env::var(MARKER)
-        .unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
+    std::env::var(MARKER).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
 }
 
 /// Whether this process was started by [`isolated()`].
@@ -58,22 +57,12 @@ fn in_another_process(limit: Duration, test_name: &str) {
     set_permissions(temporary.path(), Permissions::from_mode(0o1777)).expect("own directory");
     // A file, not a pipe: whoever keeps it open cannot make us wait.
     let mut output = tempfile::tempfile().expect("a file for the output");
-    let copy = |file: &File| {
-        file.try_clone()
-            .map(Stdio::from)
-            .expect("a copy of a descriptor")
-    };
+    let copy = |file: &File| file.try_clone().map(Stdio::from).expect("a copy of a descriptor");
     let mut command = Command::new(std::env::current_exe().expect("the path of this test"));
     // SAFETY: `keep_standard_descriptors` only makes system calls.
     unsafe { command.pre_exec(keep_standard_descriptors) };
     let mut child = command
-        .args([
-            "--exact",
-            test_name,
-            "--nocapture",
-            "--include-ignored",
-            "--test-threads=1",
-        ])
+        .args(["--exact", test_name, "--nocapture", "--include-ignored", "--test-threads=1"])
         .env(MARKER, test_name)
         .env("TMPDIR", temporary.path())
         .stdin(Stdio::null())
@@ -84,43 +73,23 @@ fn in_another_process(limit: Duration, test_name: &str) {
         .expect("the test binary starts once more");
     let status = wait(&mut child, limit);
     let mut text = Vec::new();
-    output
-        .rewind()
-        .and_then(|()| output.read_to_end(&mut text))
-        .expect("own file");
+    output.rewind().and_then(|()| output.read_to_end(&mut text)).expect("own file");
     let text = String::from_utf8_lossy(&text);
     for line in text.lines().filter(|line| line.starts_with("SKIP ")) {
         // Already in the file of skips; not by eprint!, which libtest captures.
         writeln!(std::io::stderr(), "{line}").ok();
     }
-    let Some(status) = status else {
-        panic!("{test_name}: still running after {limit:?}, killed; output:\n{text}")
-    };
-    let signal = status
-        .signal()
-        .map(|signal| format!(", signal {signal}"))
-        .unwrap_or_default();
-    assert!(
-        status.success(),
-        "{test_name} failed in its own process ({status}{signal}); output:\n{text}"
-    );
-    assert!(
-        text.contains("1 passed"),
-        "no test is named {test_name:?}; output:\n{text}"
-    );
+    let Some(status) = status else { panic!("{test_name}: still running after {limit:?}, killed; output:\n{text}") };
+    let signal = status.signal().map(|signal| format!(", signal {signal}")).unwrap_or_default();
+    assert!(status.success(), "{test_name} failed in its own process ({status}{signal}); output:\n{text}");
+    assert!(text.contains("1 passed"), "no test is named {test_name:?}; output:\n{text}");
 }
 
 /// Sets FD_CLOEXEC above the standard descriptors: whoever started the tests may have left some open.
 fn keep_standard_descriptors() -> std::io::Result<()> {
     // SAFETY: integers only; a flag of the child's own descriptors, none of which is closed here.
     unsafe {
-        if libc::syscall(
-            libc::SYS_close_range,
-            3,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        ) != 0
-        {
+        if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
             // Absent or denied. What lies higher than this stays.
             for fd in 3..4096 {
                 libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
@@ -137,14 +106,7 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let waiter = thread::spawn(move || {
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: stores one `siginfo_t`. WNOWAIT leaves the child to `Child::wait`, so its pid stays ours meanwhile.
-        while unsafe {
-            libc::waitid(
-                libc::P_PID,
-                pid,
-                info.as_mut_ptr(),
-                libc::WEXITED | libc::WNOWAIT,
-            )
-        } != 0
+        while unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) } != 0
             && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
         {}
         ended.send(()).ok();

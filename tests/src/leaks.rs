@@ -48,18 +48,11 @@ impl Snapshot {
             target: fd.target.known().cloned().unwrap_or_default(),
         };
         Self {
-            fds: open_fds()
-                .into_iter()
-                .map(|(number, fd)| (number, describe(fd)))
-                .collect(),
+            fds: open_fds().into_iter().map(|(number, fd)| (number, describe(fd))).collect(),
             children: known(children()),
             has_zombie: has_zombie(),
             threads: known(threads()),
-            temporary: if crate::isolated::is_isolated() {
-                temporary_files()
-            } else {
-                BTreeSet::new()
-            },
+            temporary: if crate::isolated::is_isolated() { temporary_files() } else { BTreeSet::new() },
         }
     }
 
@@ -71,9 +64,7 @@ impl Snapshot {
             match (before.fds.get(number), after.fds.get(number)) {
                 (Some(fd), None) => lines.push(format!("fd {number} closed: {fd:?}")),
                 (None, Some(fd)) => lines.push(format!("fd {number} leaked: {fd:?}")),
-                (Some(a), Some(b)) if a != b => {
-                    lines.push(format!("fd {number} changed: {a:?} -> {b:?}"))
-                }
+                (Some(a), Some(b)) if a != b => lines.push(format!("fd {number} changed: {a:?} -> {b:?}")),
                 _ => {}
             }
         }
@@ -81,26 +72,11 @@ impl Snapshot {
             lines.extend(lost.iter().map(|item| format!("{what} gone: {item}")));
             lines.extend(gained.iter().map(|item| format!("{what} left: {item}")));
         };
-        set(
-            "child",
-            beyond(&before.children, &after.children),
-            beyond(&after.children, &before.children),
-        );
-        set(
-            "thread",
-            beyond(&before.threads, &after.threads),
-            beyond(&after.threads, &before.threads),
-        );
-        set(
-            "temporary file",
-            beyond(&before.temporary, &after.temporary),
-            beyond(&after.temporary, &before.temporary),
-        );
+        set("child", beyond(&before.children, &after.children), beyond(&after.children, &before.children));
+        set("thread", beyond(&before.threads, &after.threads), beyond(&after.threads, &before.threads));
+        set("temporary file", beyond(&before.temporary, &after.temporary), beyond(&after.temporary, &before.temporary));
         if before.has_zombie != after.has_zombie {
-            lines.push(format!(
-                "waitid finds an ended child: {} -> {}",
-                before.has_zombie, after.has_zombie
-            ));
+            lines.push(format!("waitid finds an ended child: {} -> {}", before.has_zombie, after.has_zombie));
         }
         lines
     }
@@ -113,11 +89,7 @@ impl Snapshot {
 #[track_caller]
 pub fn assert_same(before: &Snapshot, after: &Snapshot) {
     let lines = Snapshot::diff(before, after);
-    assert!(
-        lines.is_empty(),
-        "left behind or lost:\n  {}",
-        lines.join("\n  ")
-    );
+    assert!(lines.is_empty(), "left behind or lost:\n  {}", lines.join("\n  "));
 }
 
 /// The same against the present, with a second's patience: a thread that has been joined stays listed for a moment.
@@ -140,10 +112,7 @@ fn beyond<'a, T: PartialEq + std::fmt::Debug + 'a>(
     a: impl IntoIterator<Item = &'a T>,
     b: impl IntoIterator<Item = &'a T> + Clone,
 ) -> Vec<String> {
-    a.into_iter()
-        .filter(|item| !b.clone().into_iter().any(|o| o == *item))
-        .map(|item| format!("{item:?}"))
-        .collect()
+    a.into_iter().filter(|item| !b.clone().into_iter().any(|o| o == *item)).map(|item| format!("{item:?}")).collect()
 }
 
 fn known<T>(answer: Answer<Vec<T>>) -> Vec<T> {
@@ -165,10 +134,7 @@ fn has_zombie() -> bool {
 }
 
 fn temporary_files() -> BTreeSet<String> {
-    let entries = std::fs::read_dir(std::env::temp_dir())
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| !name.starts_with(PREFIX)).collect()
 }

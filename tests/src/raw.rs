@@ -43,10 +43,7 @@ pub(crate) fn prctl_stored(query: StoredQuery) -> Result<i32, Errno> {
 
 /// Whether a capability is in the calling thread's ambient set.
 pub(crate) fn ambient_has(capability: usize) -> Result<bool, Errno> {
-    let (option, is_set) = (
-        libc::PR_CAP_AMBIENT as usize,
-        libc::PR_CAP_AMBIENT_IS_SET as usize,
-    );
+    let (option, is_set) = (libc::PR_CAP_AMBIENT as usize, libc::PR_CAP_AMBIENT_IS_SET as usize);
     // SAFETY: integers only; this sub-command is a query.
     unsafe { syscall!(Sysno::prctl, option, is_set, capability, 0, 0) }.map(|set| set == 1)
 }
@@ -55,18 +52,8 @@ pub(crate) fn ambient_has(capability: usize) -> Result<bool, Errno> {
 pub(crate) fn thread_name() -> Result<Vec<u8>, Errno> {
     let mut name = [0_u8; 16];
     // SAFETY: PR_GET_NAME stores at most 16 bytes, the last of them NUL.
-    unsafe {
-        syscall!(
-            Sysno::prctl,
-            libc::PR_GET_NAME as usize,
-            name.as_mut_ptr(),
-            0,
-            0,
-            0
-        )
-    }?;
-    Ok(CStr::from_bytes_until_nul(&name)
-        .map_or_else(|_| name.to_vec(), |name| name.to_bytes().to_vec()))
+    unsafe { syscall!(Sysno::prctl, libc::PR_GET_NAME as usize, name.as_mut_ptr(), 0, 0, 0) }?;
+    Ok(CStr::from_bytes_until_nul(&name).map_or_else(|_| name.to_vec(), |name| name.to_bytes().to_vec()))
 }
 
 /// Kernel's own `struct sigaction`; libc's has another layout and hides signals 32 and 33.
@@ -83,30 +70,14 @@ pub(crate) struct KernelSigaction {
 pub(crate) fn sigaction_of(signal: i32) -> Result<KernelSigaction, Errno> {
     let mut action = KernelSigaction::default();
     // SAFETY: no new action is given; the old one is stored in a struct of the kernel's layout with an 8-byte mask.
-    unsafe {
-        syscall!(
-            Sysno::rt_sigaction,
-            signal,
-            0,
-            &raw mut action,
-            size_of::<u64>()
-        )
-    }?;
+    unsafe { syscall!(Sysno::rt_sigaction, signal, 0, &raw mut action, size_of::<u64>()) }?;
     Ok(action)
 }
 
 pub(crate) fn signal_mask() -> Result<u64, Errno> {
     let mut mask = 0_u64;
     // SAFETY: no new mask is given; the old one is 8 bytes.
-    unsafe {
-        syscall!(
-            Sysno::rt_sigprocmask,
-            libc::SIG_BLOCK,
-            0,
-            &raw mut mask,
-            size_of::<u64>()
-        )
-    }?;
+    unsafe { syscall!(Sysno::rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, size_of::<u64>()) }?;
     Ok(mask)
 }
 
@@ -136,11 +107,7 @@ pub(crate) fn fstat(fd: i32) -> Result<FileId, Errno> {
     let stat = unsafe { stat.assume_init() };
     // The types of these fields differ between architectures.
     #[allow(clippy::unnecessary_cast)]
-    Ok(FileId {
-        device: stat.st_dev as u64,
-        inode: stat.st_ino as u64,
-        mode: stat.st_mode as u32,
-    })
+    Ok(FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64, mode: stat.st_mode as u32 })
 }
 
 /// F_GETFL or F_GETFD.

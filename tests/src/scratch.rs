@@ -16,10 +16,7 @@ pub(crate) const PREFIX: &str = "spawnfd-test-";
 /// # Panics
 /// If it cannot be made.
 pub fn scratch() -> TempDir {
-    let directory = Builder::new()
-        .prefix(PREFIX)
-        .tempdir()
-        .expect("a temporary directory");
+    let directory = Builder::new().prefix(PREFIX).tempdir().expect("a temporary directory");
     set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("own directory");
     directory
 }
@@ -31,12 +28,7 @@ pub fn scratch() -> TempDir {
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     // target/debug/deps/oracle-0123abcd and target/debug/spawnfd-oracle
-    let found = test
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|directory| directory.join(name))
-        .find(|path| path.is_file());
+    let found = test.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("{name} is not built beside {}", test.display()))
 }
 
@@ -49,11 +41,7 @@ pub fn program(name: &str) -> PathBuf {
 /// If it cannot be copied.
 pub fn copy_of_program(name: &str, directory: &Path) -> PathBuf {
     let copy = directory.join(name);
-    let status = Command::new("cp")
-        .arg(program(name))
-        .arg(&copy)
-        .status()
-        .expect("cp starts");
+    let status = Command::new("cp").arg(program(name)).arg(&copy).status().expect("cp starts");
     assert!(status.success(), "cp to {} failed", copy.display());
     copy
 }

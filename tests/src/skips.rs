@@ -14,11 +14,7 @@ const SKIPS: &str = "SPAWNFD_SKIPS";
 /// Says that the running test is skipped, and why: a line `SKIP <test> <reason>` to stderr and, if set, to the file
 /// named by the environment variable SPAWNFD_SKIPS. The test then has to return.
 pub fn skip(reason: &str) {
-    let line = format!(
-        "SKIP {} {}\n",
-        crate::isolated::test_name(),
-        reason.replace('\n', " ")
-    );
+    let line = format!("SKIP {} {}\n", crate::isolated::test_name(), reason.replace('\n', " "));
     // Not by eprint!, which libtest captures.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(SKIPS).filter(|path| !path.is_empty()) {
@@ -81,8 +77,5 @@ pub fn has_syscall(name: &str) -> bool {
     // SAFETY: no argument is a valid pointer, and each call ends without effect (see the table).
     let answer = unsafe { syscall!(call, a, b, c, d, e) };
     // EOPNOTSUPP: Landlock is built in but switched off.
-    !matches!(
-        answer,
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP)
-    )
+    !matches!(answer, Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP))
 }

@@ -106,7 +106,7 @@ every_launcher! {
             let child = state(command);
             ["SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGXFSZ"].map(|name| known(&child.dispositions[name]) == "ignore")
         };
-        assert_eq!(disposed(&mut launcher.oracle()), [true, true, false, false]);
+        assert_eq!(disposed(&mut launcher.oracle()), [true, true, false, true]);
         assert_eq!(disposed(launcher.oracle().default_signals(SignalSet::EMPTY)), [true; 4]);
         assert_eq!(disposed(launcher.oracle().default_signals(usr1)), [false, true, true, true]);
         assert_eq!(disposed(launcher.oracle().default_signals(SignalSet::ALL)), [false; 4]);
@@ -181,7 +181,8 @@ every_launcher! {
             let sets = ["inheritable", "ambient", "bounding"].map(|name| known(&child.capabilities[name]).join(" "));
             assert_eq!(sets, ["kill", "kill", "chown kill"], "{user:?}");
             // Root's are what the bounding set leaves.
-            let permitted = if user.is_some() { "kill" } else { "chown kill" };
+            let promised = *known(&child.no_new_privs);
+            let permitted = if user.is_some() || promised { "kill" } else { "chown kill" };
             let sets = ["permitted", "effective"].map(|name| known(&child.capabilities[name]).join(" "));
             assert_eq!(sets, [permitted; 2], "{user:?}");
         }

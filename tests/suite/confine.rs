@@ -8,20 +8,14 @@ use spawnfd_tests::{Answer, Errno, State, has_syscall, require_syscall};
 
 /// Runs `body` in a thread of its own, which it may confine.
 fn in_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    thread::spawn(body)
-        .join()
-        .expect("the thread's assertions hold")
+    thread::spawn(body).join().expect("the thread's assertions hold")
 }
 
 /// The errno of a raw system call, 0 if it succeeds.
 fn errno(number: libc::c_long, arguments: [usize; 3]) -> i32 {
     // SAFETY: the callers pass integers, and null for pointers.
     let result = unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2]) };
-    if result == -1 {
-        std::io::Error::last_os_error().raw_os_error().unwrap_or(-1)
-    } else {
-        0
-    }
+    if result == -1 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 }
 }
 
 #[test]
@@ -32,55 +26,25 @@ fn docker_answers_as_docker_does() {
     in_thread(|| {
         confine::docker().expect("confined");
         assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
-        assert_eq!(
-            errno(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0]),
-            libc::EPERM
-        );
+        assert_eq!(errno(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_io_uring_setup, [0, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_kcmp, [0, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_setns, [usize::MAX, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_mount, [0, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_bpf, [0, 0, 0]), libc::EPERM);
-        assert_eq!(
-            errno(libc::SYS_pidfd_getfd, [usize::MAX, 0, 0]),
-            libc::EPERM
-        );
+        assert_eq!(errno(libc::SYS_pidfd_getfd, [usize::MAX, 0, 0]), libc::EPERM);
         // What Docker allows gets as far as the kernel.
         assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EINVAL);
-        assert_eq!(
-            errno(
-                libc::SYS_pidfd_open,
-                [std::process::id() as usize, 0xffff, 0]
-            ),
-            libc::EINVAL
-        );
-        assert_eq!(
-            errno(
-                libc::SYS_socket,
-                [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]
-            ),
-            0
-        );
-        assert_eq!(
-            errno(
-                libc::SYS_socket,
-                [libc::AF_VSOCK as usize, libc::SOCK_STREAM as usize, 0]
-            ),
-            libc::EPERM
-        );
+        assert_eq!(errno(libc::SYS_pidfd_open, [std::process::id() as usize, 0xffff, 0]), libc::EINVAL);
+        assert_eq!(errno(libc::SYS_socket, [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]), 0);
+        assert_eq!(errno(libc::SYS_socket, [libc::AF_VSOCK as usize, libc::SOCK_STREAM as usize, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_personality, [0xffff_ffff, 0, 0]), 0);
         let no_randomisation = libc::ADDR_NO_RANDOMIZE as usize;
-        assert_eq!(
-            errno(libc::SYS_personality, [no_randomisation, 0, 0]),
-            libc::EPERM
-        );
+        assert_eq!(errno(libc::SYS_personality, [no_randomisation, 0, 0]), libc::EPERM);
         // Flags first on x86-64 and aarch64; with a namespace flag it is refused before anything else is looked at.
         let new_user = (libc::CLONE_NEWUSER | libc::SIGCHLD) as usize;
         assert_eq!(errno(libc::SYS_clone, [new_user, 0, 0]), libc::EPERM);
-        assert!(
-            thread::spawn(|| ()).join().is_ok(),
-            "clone without namespaces works"
-        );
+        assert!(thread::spawn(|| ()).join().is_ok(), "clone without namespaces works");
         assert!(!has_syscall("clone3") && !has_syscall("unshare") && has_syscall("close_range"));
     });
 }
@@ -109,12 +73,7 @@ fn confinement_stays_with_its_thread() {
     State::assert_same(&before, &after, &["fds", "threads", "children", "mappings"]);
     assert_eq!(inside.seccomp, Answer::Known("filter".to_owned()));
     let lines = State::diff(&before, &inside, &[]);
-    assert!(
-        lines
-            .iter()
-            .any(|line| line.starts_with("seccomp_filters: ")),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().any(|line| line.starts_with("seccomp_filters: ")), "{lines:#?}");
 }
 
 #[test]
@@ -133,15 +92,8 @@ fn single_calls_are_refused() {
 #[test]
 fn a_refusal_comes_before_dockers_answer() {
     in_thread(|| {
-        let confinement = Confinement::default()
-            .docker()
-            .deny("clone3", Errno::EPERM)
-            .expect("known");
-        confinement
-            .deny("close_range", Errno::ENOSYS)
-            .expect("known")
-            .apply()
-            .expect("confined");
+        let confinement = Confinement::default().docker().deny("clone3", Errno::EPERM).expect("known");
+        confinement.deny("close_range", Errno::ENOSYS).expect("known").apply().expect("confined");
         assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::EPERM);
         assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
         assert_eq!(errno(libc::SYS_unshare, [0, 0, 0]), libc::EPERM);
@@ -153,10 +105,7 @@ fn unknown_names_are_errors() {
     assert!(
         matches!(confine::deny(&[("nonsense", libc::EPERM)]), Err(Error::UnknownSyscall(name)) if name == "nonsense")
     );
-    assert!(matches!(
-        confine::errno("EWHAT"),
-        Err(Error::UnknownErrno(_))
-    ));
+    assert!(matches!(confine::errno("EWHAT"), Err(Error::UnknownErrno(_))));
     assert_eq!(confine::errno("ENOSYS").ok(), Some(Errno::ENOSYS));
     assert_eq!(confine::errno("38").ok(), Some(Errno::ENOSYS));
 }

@@ -1,1 +1,221 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens where a system call is absent or refused, from the first spawn on and also when it is taken away after use, so that
+//! what was remembered of it has become wrong.
+
+mod common;
+
+use std::fs::File;
+
+use common::{code, executable, exits_with, state};
+use spawnfd::{Command, Env, Errno, OpenHow, Run, Stdio, Template, snapshot};
+use spawnfd_tests::{State, confine, isolated, program, scratch};
+
+/// All sorts of spawns; each must come to the same as ever.
+fn all_is_well() {
+    let null = File::open("/dev/null").expect("there");
+    let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
+    for _ in 0..2 {
+        let mut command = oracle.command();
+        let child = state(command.stdin(&null).stderr(Stdio::Null).descriptor(&null, 10).close_range(20, 30));
+        assert_eq!(child.fds.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 10]);
+        assert_eq!(child.signal_mask.known(), Some(&vec![]));
+        let mut command = oracle.command();
+        let child = state(command.open("/dev/zero", OpenHow::READ, 7).group_ids(u32::MAX, u32::MAX, u32::MAX));
+        assert_eq!(child.fds.keys().copied().filter(|number| *number > 2).collect::<Vec<_>>(), [7]);
+        let error = oracle.command().chdir("/nowhere").spawn().map(drop).expect_err("no such place");
+        assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOENT));
+        let error = oracle.command().current_dir("/nowhere").spawn().map(drop).expect_err("no such place");
+        assert_eq!(error.errno(), Errno::ENOENT);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = Template::search("true", &path).expect("found");
+    assert_eq!(code(found.command().spawn()), Ok(0));
+    let run = Run::new().input(vec![b'x'; 200_000]);
+    let output = Command::new("/bin/cat").environment(&Env::empty()).run_with(&run).expect("runs");
+    assert_eq!((output.stdout.len() as u64 + output.omitted_bytes, output.ok()), (200_000, true));
+    if !can_start_threads() {
+        return;
+    }
+    drop(Command::new("/bin/sleep").arg("0.05").spawn().expect("starts"));
+    assert_eq!(common::children().len(), 1);
+    while !common::children().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+/// glibc has no threads where clone3 answers anything but ENOSYS.
+fn can_start_threads() -> bool {
+    std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok())
+}
+
+/// In a foreign-descriptor-rich process, before and after.
+fn refused(calls: &[(&str, i32)], afterwards: bool) {
+    let null = File::open("/dev/null").expect("there");
+    let _foreign = [30, 31, 200, 5000].map(|number| common::at_number(&null, number));
+    if afterwards {
+        all_is_well();
+    }
+    confine::deny(calls).expect("confined");
+    all_is_well();
+    // From another thread, which has nothing of its own yet.
+    if can_start_threads() {
+        std::thread::spawn(all_is_well).join().expect("its assertions hold");
+    }
+    let own = State::of_self();
+    assert_eq!(own.children.known(), Some(&vec![]));
+}
+
+macro_rules! fallbacks {
+    ($($name:ident: [$(($call:literal, $errno:ident)),*];)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn from_the_first() {
+                isolated(concat!(stringify!($name), "::from_the_first"), || {
+                    refused(&[$(($call, libc::$errno)),*], false);
+                });
+            }
+
+            #[test]
+            fn after_use() {
+                isolated(concat!(stringify!($name), "::after_use"), || refused(&[$(($call, libc::$errno)),*], true));
+            }
+        }
+    )*};
+}
+
+fallbacks! {
+    clone3_absent: [("clone3", ENOSYS)];
+    clone3_refused: [("clone3", EPERM)];
+    close_range_absent: [("close_range", ENOSYS)];
+    close_range_refused: [("close_range", EPERM)];
+    pidfd_getfd_absent: [("pidfd_getfd", ENOSYS)];
+    pidfd_getfd_refused: [("pidfd_getfd", EPERM)];
+    pidfd_open_absent: [("pidfd_open", ENOSYS)];
+    pidfd_open_refused: [("pidfd_open", EPERM)];
+    openat2_absent: [("openat2", ENOSYS)];
+    openat2_refused: [("openat2", EPERM)];
+    faccessat2_absent: [("faccessat2", ENOSYS)];
+    faccessat2_refused: [("faccessat2", EPERM)];
+    socketpair_refused: [("socketpair", EPERM)];
+    no_way_to_pass: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
+    sendmsg_refused: [("sendmsg", EPERM), ("pidfd_getfd", EPERM)];
+    recvmsg_refused: [("recvmsg", EPERM), ("pidfd_getfd", EPERM)];
+    clone3_and_close_range: [("clone3", ENOSYS), ("close_range", ENOSYS)];
+    all_that_is_new: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
+        ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
+}
+
+#[test]
+fn docker_s_profile_from_the_first() {
+    isolated("docker_s_profile_from_the_first", || {
+        confine::docker().expect("confined");
+        all_is_well();
+    });
+}
+
+#[test]
+fn docker_s_profile_after_use() {
+    isolated("docker_s_profile_after_use", || {
+        all_is_well();
+        // Capabilities change with it, and so what templates were made for.
+        std::thread::spawn(|| {
+            confine::docker().expect("confined");
+            all_is_well();
+        })
+        .join()
+        .expect("its assertions hold");
+        all_is_well();
+    });
+}
+
+#[test]
+fn openat2_s_own_arguments_need_it() {
+    isolated("openat2_s_own_arguments_need_it", || {
+        const RESOLVE_NO_SYMLINKS: u64 = 4;
+        let how = OpenHow { resolve: RESOLVE_NO_SYMLINKS, ..OpenHow::READ };
+        let spawn = |path: &str| code(Command::new("/bin/true").open(path, how, 5).spawn());
+        assert_eq!(spawn("/dev/null"), Ok(0));
+        assert_eq!(spawn("/proc/self/exe").expect_err("a link").errno(), Errno::ELOOP);
+        confine::deny(&[("openat2", libc::ENOSYS)]).expect("confined");
+        let error = spawn("/dev/null").expect_err("not to be had otherwise");
+        assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOSYS));
+    });
+}
+
+#[test]
+fn without_execveat_there_is_a_reason() {
+    isolated("without_execveat_there_is_a_reason", || {
+        let template = Template::open("/bin/true").expect("a template").by_descriptor().expect("no script");
+        common::leaves_nothing(common::Launcher::Clone3, || {
+            assert_eq!(code(template.command().spawn()), Ok(0));
+            let template = template.clone();
+            std::thread::spawn(move || {
+                confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
+                let error = code(template.command().spawn()).expect_err("no such call");
+                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
+            })
+            .join()
+            .expect("its assertions hold");
+        });
+    });
+}
+
+#[test]
+fn snapshots_before_mfd_exec() {
+    isolated("snapshots_before_mfd_exec", || {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        executable(&path, exits_with(5));
+        let taken = snapshot::take(File::open(&path).expect("own file")).expect("a snapshot");
+        let template = Template::from_descriptor(&taken).expect("a template");
+        assert_eq!(code(template.command().spawn()), Ok(5));
+        std::thread::spawn(move || {
+            confine::deny(&[("memfd_create", libc::EPERM), ("ioctl", libc::ENOTTY)]).expect("confined");
+            let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("no memory file");
+            assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Snapshot, Errno::EPERM), "{error}");
+        })
+        .join()
+        .expect("its assertions hold");
+    });
+}
+
+#[test]
+fn a_cgroup_without_clone3() {
+    isolated("a_cgroup_without_clone3", || {
+        let Ok(dir) = File::open("/sys/fs/cgroup/unified").or_else(|_| File::open("/sys/fs/cgroup")) else {
+            return spawnfd_tests::skip("no cgroups here");
+        };
+        // Joining the group this process is in would do, but only its directory can be joined; the answer has to be the same.
+        let answer = || Command::new("/bin/true").cgroup(&dir).spawn().map(common::wait_success);
+        let before = answer();
+        confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            let now = answer();
+            assert_eq!(now.as_ref().err().map(spawnfd::Error::stage), before.as_ref().err().map(spawnfd::Error::stage));
+            assert_ne!(now.as_ref().err().map(spawnfd::Error::errno), Some(Errno::ENOSYS), "{now:?}");
+        }
+    });
+}
+
+#[test]
+fn without_proc() {
+    isolated("without_proc", || {
+        // Marking descriptors by the list in /proc is the last but one resort; without it come numbers.
+        let null = File::open("/dev/null").expect("there");
+        let _foreign = [30, 31, 200, 5000].map(|number| common::at_number(&null, number));
+        let template = Template::open(program("spawnfd-fds")).expect("a template");
+        std::thread::spawn(move || {
+            confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
+            // The list cannot be read: whether the spawn works then or says why, nothing foreign may come along.
+            let mut command = template.command();
+            match command.stdout(Stdio::Piped).spawn() {
+                Ok(child) => drop(child),
+                Err(error) => assert_eq!(error.stage(), spawnfd::Stage::Descriptors, "{error}"),
+            }
+        })
+        .join()
+        .expect("its assertions hold");
+    });
+}

@@ -7,9 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{
-    State, deadline, has_syscall, isolated, isolated_within, require_syscall, scratch, skip,
-};
+use spawnfd_tests::{State, deadline, has_syscall, isolated, isolated_within, require_syscall, scratch, skip};
 
 /// Runs one test of this file in a process of its own; answers its status and all its output.
 fn run_again(test: &str, variables: &[(&str, &str)]) -> (std::process::ExitStatus, String) {
@@ -19,9 +17,7 @@ fn run_again(test: &str, variables: &[(&str, &str)]) -> (std::process::ExitStatu
         .stdin(Stdio::null())
         .output()
         .expect("the test binary starts");
-    let text = [output.stdout, output.stderr]
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .concat();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status, text)
 }
 
@@ -37,30 +33,17 @@ fn leaks_are_found() {
         let mut child = Command::new("true").spawn().expect("starts");
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: stores one `siginfo_t`; WNOWAIT leaves the child to be waited for below.
-        unsafe {
-            libc::waitid(
-                libc::P_PID,
-                child.id(),
-                info.as_mut_ptr(),
-                libc::WEXITED | libc::WNOWAIT,
-            )
-        };
+        unsafe { libc::waitid(libc::P_PID, child.id(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || stopped.recv());
 
         let lines = Snapshot::diff(&before, &Snapshot::take());
         let found = |start: &str| lines.iter().any(|line| line.starts_with(start));
         assert!(found("fd 3 leaked: "), "{lines:#?}");
-        assert!(
-            found("child left: Child { pid: ") && lines.concat().contains("zombie: true"),
-            "{lines:#?}"
-        );
+        assert!(found("child left: Child { pid: ") && lines.concat().contains("zombie: true"), "{lines:#?}");
         assert!(found("thread left: "), "{lines:#?}");
         assert!(found("temporary file left: \"left\""), "{lines:#?}");
-        assert!(
-            found("waitid finds an ended child: false -> true"),
-            "{lines:#?}"
-        );
+        assert!(found("waitid finds an ended child: false -> true"), "{lines:#?}");
         assert_eq!(lines.len(), 5, "{lines:#?}");
 
         drop((file, stop));
@@ -80,10 +63,7 @@ fn a_changed_descriptor_is_found() {
         // SAFETY: own descriptor; FD_CLOEXEC is cleared.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
         let lines = Snapshot::diff(&before, &Snapshot::take());
-        assert!(
-            lines.len() == 1 && lines[0].starts_with("fd 3 changed: "),
-            "{lines:?}"
-        );
+        assert!(lines.len() == 1 && lines[0].starts_with("fd 3 changed: "), "{lines:?}");
     });
 }
 
@@ -91,11 +71,7 @@ fn a_changed_descriptor_is_found() {
 fn an_isolated_test_is_alone() {
     isolated("an_isolated_test_is_alone", || {
         let state = State::of_self();
-        assert_eq!(
-            state.threads.known(),
-            Some(&2),
-            "libtest's main thread and this one"
-        );
+        assert_eq!(state.threads.known(), Some(&2), "libtest's main thread and this one");
         assert_eq!(state.fds.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(state.pgid, state.pid);
         assert_eq!(Snapshot::take().temporary.len(), 0);
@@ -115,14 +91,8 @@ fn fails_in_isolation() {
 fn isolated_failures_are_shown() {
     let (status, text) = run_again("fails_in_isolation", &[]);
     assert!(!status.success());
-    assert!(
-        text.contains("fails_in_isolation failed in its own process"),
-        "{text}"
-    );
-    assert!(
-        text.contains("said before") && text.contains("the reason"),
-        "{text}"
-    );
+    assert!(text.contains("fails_in_isolation failed in its own process"), "{text}");
+    assert!(text.contains("said before") && text.contains("the reason"), "{text}");
 }
 
 #[test]
@@ -130,11 +100,7 @@ fn isolated_failures_are_shown() {
 fn hangs_in_isolation() {
     isolated_within(Duration::from_millis(300), "hangs_in_isolation", || {
         // A grandchild that keeps the output open must not matter.
-        Command::new("sleep")
-            .arg("100")
-            .spawn()
-            .and_then(|mut child| child.wait())
-            .ok();
+        Command::new("sleep").arg("100").spawn().and_then(|mut child| child.wait()).ok();
     });
 }
 
@@ -143,10 +109,7 @@ fn isolated_tests_have_a_limit() {
     let start = Instant::now();
     let (status, text) = run_again("hangs_in_isolation", &[]);
     assert!(!status.success());
-    assert!(
-        text.contains("hangs_in_isolation: still running after 300ms, killed"),
-        "{text}"
-    );
+    assert!(text.contains("hangs_in_isolation: still running after 300ms, killed"), "{text}");
     assert!(start.elapsed() < Duration::from_secs(30));
 }
 
@@ -154,18 +117,13 @@ fn isolated_tests_have_a_limit() {
 fn a_wrong_name_is_an_error() {
     let panic = catch_unwind(|| isolated("no_such_test", || ())).expect_err("must fail");
     let message = panic.downcast_ref::<String>().expect("a message");
-    assert!(
-        message.starts_with("no test is named \"no_such_test\""),
-        "{message}"
-    );
+    assert!(message.starts_with("no test is named \"no_such_test\""), "{message}");
 }
 
 #[test]
 #[ignore = "hangs on purpose; run by a_deadline_ends_the_process"]
 fn misses_its_deadline() {
-    deadline(Duration::from_millis(200), || {
-        std::thread::sleep(Duration::from_secs(100))
-    });
+    deadline(Duration::from_millis(200), || std::thread::sleep(Duration::from_secs(100)));
 }
 
 #[test]
@@ -173,10 +131,7 @@ fn a_deadline_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
     let (status, text) = run_again("misses_its_deadline", &[]);
     assert_eq!(status.signal(), Some(libc::SIGABRT), "{text}");
-    assert!(
-        text.contains("misses_its_deadline: still running after 200ms, its deadline; aborting"),
-        "{text}"
-    );
+    assert!(text.contains("misses_its_deadline: still running after 200ms, its deadline; aborting"), "{text}");
 }
 
 #[test]
@@ -184,9 +139,7 @@ fn a_deadline_that_is_kept_leaves_nothing() {
     isolated("a_deadline_that_is_kept_leaves_nothing", || {
         let before = Snapshot::take();
         assert_eq!(deadline(Duration::from_secs(60), || 7), 7);
-        assert!(
-            catch_unwind(|| deadline(Duration::from_secs(60), || panic!("passed on"))).is_err()
-        );
+        assert!(catch_unwind(|| deadline(Duration::from_secs(60), || panic!("passed on"))).is_err());
         leaks::assert_unchanged(&before);
     });
 }
@@ -202,22 +155,13 @@ fn is_skipped() {
 fn skips_are_gathered() {
     let directory = scratch();
     let file = directory.path().join("skips");
-    let (status, text) = run_again(
-        "is_skipped",
-        &[("SPAWNFD_SKIPS", file.to_str().expect("text"))],
-    );
+    let (status, text) = run_again("is_skipped", &[("SPAWNFD_SKIPS", file.to_str().expect("text"))]);
     assert!(status.success(), "{text}");
     let lines = std::fs::read_to_string(&file).expect("gathered");
     // The first again in the isolated process, which runs the test from its beginning.
     let first = "SKIP is_skipped plainly\n";
-    assert_eq!(
-        lines,
-        format!("{first}{first}SKIP is_skipped in isolation\n")
-    );
-    assert!(
-        text.contains("SKIP is_skipped plainly") && text.contains("SKIP is_skipped in isolation"),
-        "{text}"
-    );
+    assert_eq!(lines, format!("{first}{first}SKIP is_skipped in isolation\n"));
+    assert!(text.contains("SKIP is_skipped plainly") && text.contains("SKIP is_skipped in isolation"), "{text}");
 }
 
 #[test]

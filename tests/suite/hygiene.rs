@@ -228,7 +228,8 @@ fn everything_at_once(attacked: bool) -> Tally {
 fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
     let ours = file.metadata().expect("open").ino();
     let after = Snapshot::take();
-    let lost: Vec<&i32> = taken.iter().filter(|number| after.fds.get(number).is_none_or(|fd| fd.inode != ours)).collect();
+    let lost: Vec<&i32> =
+        taken.iter().filter(|number| after.fds.get(number).is_none_or(|fd| fd.inode != ours)).collect();
     assert!(lost.is_empty(), "closed by the library: {lost:?}");
 }
 
@@ -290,11 +291,11 @@ fn any_attribute_from_any_thread() {
                     for round in 0..rounds(200) {
                         let mut command = template.command();
                         match (thread + round) % 4 {
-                            0 => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
-                            1 => drop(command.inherit_descriptors(true)),
-                            2 => drop(command.setsid().umask(0o77).nice(5)),
-                            _ => drop(command.chdir("/nowhere")),
-                        }
+                            0 => command.group_ids(u32::MAX, u32::MAX, u32::MAX),
+                            1 => command.inherit_descriptors(true),
+                            2 => command.setsid().umask(0o77).nice(5),
+                            _ => command.chdir("/nowhere"),
+                        };
                         let spawned = command.stdin(Stdio::Null).stdout(Stdio::Null).spawn();
                         match spawned {
                             Ok(child) => common::wait_success(child),

@@ -1,1 +1,87 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! The code between clone and exec has no way to panic: its crate's object code names nothing of core::panicking, and nothing
+//! of an allocator or of std.
+
+use std::path::Path;
+use std::process::Command;
+
+use spawnfd_tests::{scratch, skip};
+
+/// Names that must not be called from there. Not in the list is `panic_cannot_unwind`, the guard of `extern "C"` functions, which
+/// only somebody else's panic could reach.
+const BAD: [&str; 10] = [
+    "panicking::panic_fmt",
+    "panicking::panic",
+    "panic_bounds_check",
+    "panic_const",
+    "unwrap_failed",
+    "expect_failed",
+    "slice_index",
+    "__rust_alloc",
+    "alloc::",
+    "std::",
+];
+
+/// Modules of spawnfd-sys that a child runs.
+const SYS: [&str; 4] = ["spawnfd_sys::call::", "spawnfd_sys::arch::", "receive_descriptors", "clone_child"];
+
+#[test]
+fn the_child_s_half_cannot_panic() {
+    for (package, parts) in [
+        (
+            "spawnfd-child",
+            &[
+                "spawnfd_child::child::",
+                "spawnfd_child::descriptors::",
+                "spawnfd_child::plan::",
+                "spawnfd_child::report::",
+            ][..],
+        ),
+        ("spawnfd-sys", &SYS[..]),
+    ] {
+        let Some(text) = disassembly(package) else { return skip("no cargo, or no objdump") };
+        let (mut function, mut seen, mut found) = (String::new(), 0, Vec::new());
+        for line in text.lines() {
+            if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
+                function = name.1.to_owned();
+                seen += usize::from(parts.iter().any(|part| function.contains(part)));
+            } else if line.contains("R_X86_64") && parts.iter().any(|part| function.contains(part)) {
+                let target = line.rsplit('\t').next().unwrap_or(line);
+                if BAD.iter().any(|bad| target.contains(bad)) && !target.contains("panic_cannot_unwind") {
+                    found.push(format!("{function}: {target}"));
+                }
+            }
+        }
+        assert!(seen > 0, "{package}: no function of {parts:?} was found");
+        assert!(found.is_empty(), "{package}: {found:#?}");
+    }
+}
+
+/// The object code of a crate in release, with relocations, names made readable.
+fn disassembly(package: &str) -> Option<String> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = scratch();
+    let built = Command::new(cargo)
+        .current_dir(workspace)
+        .args(["rustc", "--release", "--offline", "-p", package, "--lib"])
+        // One object, without what link-time optimisation would have to sort out first.
+        .args(["--config", "profile.release.lto='off'", "--", "--emit=obj", "-Ccodegen-units=1", "-Clto=off"])
+        .env("CARGO_TARGET_DIR", target.path())
+        .env_remove("RUSTFLAGS")
+        .output()
+        .ok()?;
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let stem = package.replace('-', "_");
+    let object = std::fs::read_dir(target.path().join("release/deps"))
+        .expect("built")
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            name.starts_with(&stem) && name.ends_with(".o")
+        })
+        .expect("cargo leaves an object file");
+    let text = Command::new("objdump").args(["-drC", "--no-show-raw-insn"]).arg(object).output().ok()?;
+    text.status.success().then(|| String::from_utf8_lossy(&text.stdout).into_owned())
+}

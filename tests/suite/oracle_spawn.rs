@@ -30,7 +30,7 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Runs a program by glibc, as ours are: nothing blocked, SIGPIPE and SIGXFSZ default, /dev/null to read, a pipe to write to.
+/// Runs a program by glibc, as ours are: SIGPIPE default, /dev/null to read, a pipe to write to.
 fn by_posix_spawn(path: &Path) -> State {
     let (mut reader, writer) = common::pipe();
     let path = c_path(path);
@@ -43,12 +43,9 @@ fn by_posix_spawn(path: &Path) -> State {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         libc::posix_spawnattr_init(attributes.as_mut_ptr());
         libc::sigemptyset(set.as_mut_ptr());
-        libc::posix_spawnattr_setsigmask(attributes.as_mut_ptr(), set.as_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGXFSZ);
         libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), set.as_ptr());
-        let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
-        libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), flags as libc::c_short);
+        libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), libc::POSIX_SPAWN_SETSIGDEF as libc::c_short);
         libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
         libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 0, c"/dev/null".as_ptr(), libc::O_RDONLY, 0);
         libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), writer.as_raw_fd(), 1);

@@ -1,1 +1,326 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Captured runs: what is kept, when they end, what is killed.
+
+mod common;
+
+use std::fs;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use common::{Launcher, every_launcher, rounds};
+use spawnfd::{Command, Drain, Errno, Output, Run, Stage, Stdio, Stop, Template};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{isolated, isolated_within, scratch};
+
+fn sh(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+/// Runs in the caller's thread, or in the library's.
+fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
+    check(command().run_with(run).expect("runs"));
+    let (sender, receiver) = channel();
+    let done = move |output| sender.send(output).expect("waited for");
+    let _handle = command().run_then(run, done).expect("starts");
+    check(receiver.recv().expect("comes").expect("runs"));
+}
+
+#[test]
+fn results_are_what_happened() {
+    isolated("results_are_what_happened", || {
+        let run = Run::new();
+        both(
+            || sh("echo out; echo err >&2; exit 3"),
+            &run,
+            |output| {
+                assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+                assert_eq!((output.code(), output.signal(), output.stop), (Some(3), None, Stop::Exited));
+                assert_eq!((output.drain.clone(), output.omitted_bytes, output.ok()), (Drain::Eof, 0, false));
+                let error = output.check().expect_err("no success");
+                assert!(error.to_string().contains("exited with code 3: err"), "{error}");
+            },
+        );
+        both(
+            || sh("kill -15 $$"),
+            &run,
+            |output| {
+                assert_eq!((output.code(), output.signal(), output.stop), (None, Some(15), Stop::Exited));
+            },
+        );
+        both(|| sh("cat; readlink /proc/self/fd/0"), &run, |output| assert_eq!(output.text(), "/dev/null\n"));
+        both(
+            || sh("ps -o sid= -p $$ | tr -d ' '; echo $$"),
+            &run,
+            |output| {
+                let lines: Vec<_> = output.text().lines().map(str::to_owned).collect();
+                assert!(lines.len() < 2 || lines[0] == lines[1], "a session of its own: {lines:?}");
+            },
+        );
+        let error = Command::new("/nowhere").run().expect_err("no program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT));
+    });
+}
+
+#[test]
+fn head_and_tail_are_kept() {
+    isolated("head_and_tail_are_kept", || {
+        let run = Run::new().keep(10, 5);
+        both(
+            || sh("seq 1 200000; printf the-end"),
+            &run,
+            |output| {
+                assert_eq!(output.stdout, b"1\n2\n3\n4\n5\ne-end");
+                let all: u64 = (1..=200_000_u64).map(|number| number.to_string().len() as u64 + 1).sum::<u64>() + 7;
+                assert_eq!(output.omitted_bytes, all - 15);
+            },
+        );
+        both(
+            || sh("printf 12345678901234567"),
+            &run,
+            |output| {
+                assert_eq!((&output.stdout[..], output.omitted_bytes), (&b"123456789034567"[..], 2));
+            },
+        );
+        both(|| sh("printf 123"), &run, |output| assert_eq!(output.stdout, b"123"));
+        both(
+            || sh("seq 1 100000; seq 1 100000 >&2"),
+            &Run::new().keep(0, 0),
+            |output| {
+                assert_eq!((output.stdout.len(), output.stderr.len(), output.ok()), (0, 0, true));
+                assert_eq!(output.omitted_bytes, 2 * 588_895);
+            },
+        );
+    });
+}
+
+#[test]
+fn streams_can_be_merged() {
+    isolated("streams_can_be_merged", || {
+        let command = || {
+            let mut command = sh("echo 1; echo 2 >&2; echo 3; echo 4 >&2");
+            command.stderr(Stdio::SameAsStdout);
+            command
+        };
+        both(command, &Run::new(), |output| {
+            assert_eq!((output.text(), output.stderr.len()), ("1\n2\n3\n4\n".into(), 0));
+        });
+    });
+}
+
+#[test]
+fn input_larger_than_a_pipe() {
+    isolated("input_larger_than_a_pipe", || {
+        let input: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let run = Run::new().input(input.clone()).keep(4_000_000, 0);
+        both(|| Command::new("/bin/cat"), &run, |output| assert!(output.stdout == input && output.ok()));
+        // Who does not read it is not hurt, and nor are we.
+        both(|| Command::new("/bin/true"), &run, |output| assert!(output.ok()));
+        both(
+            || sh("head -c 5; exec <&-; sleep 0.05; echo done"),
+            &run,
+            |output| {
+                assert!(output.stdout.ends_with(b"done\n") && output.ok());
+            },
+        );
+        both(|| Command::new("/bin/cat"), &Run::new().input(Vec::new()), |output| assert!(output.stdout.is_empty()));
+    });
+}
+
+every_launcher! {
+    a_timeout_kills_the_group: |launcher| {
+        if launcher == Launcher::ByDescriptor {
+            return;
+        }
+        let run = Run::new().timeout(Duration::from_millis(300));
+        let changes: [fn(&mut Command<'static>); 3] = [|_| (), |c| _ = c.setsid(), |c| _ = c.process_group(0)];
+        for change in changes {
+            let command = || {
+                let mut command = sh("sleep 1000 & echo $!; echo partial >&2; wait");
+                change(&mut command);
+                launcher.prepare(&mut command);
+                command
+            };
+            both(command, &run, |output| {
+                assert_eq!((output.stop, output.signal(), output.drain.clone()), (Stop::Timeout, Some(9), Drain::Eof));
+                assert_eq!(output.stderr, b"partial\n");
+                let grandchild = output.text().into_owned();
+                eventually("the grandchild is killed, too", || !is_alive(&grandchild));
+            });
+        }
+    };
+}
+
+#[test]
+fn a_grandchild_that_keeps_the_output_is_named() {
+    isolated("a_grandchild_that_keeps_the_output_is_named", || {
+        let run = Run::new().timeout(Duration::from_secs(30)).drain(Duration::from_millis(30));
+        both(
+            || sh("setsid sleep 1000 & echo $!"),
+            &run,
+            |output| {
+                let pid: u32 = output.text().trim().parse().expect("a pid");
+                assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
+                let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
+                assert_eq!(holders, &[pid]);
+                assert!(is_alive(&pid.to_string()), "it is left alone");
+                // SAFETY: the process this test has started.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            },
+        );
+        // One that has closed them holds up nobody.
+        both(|| sh("(sleep 0.5 >&- 2>&-) & echo x"), &run, |output| assert_eq!(output.drain, Drain::Eof));
+    });
+}
+
+#[test]
+fn given_streams_are_not_captured() {
+    isolated("given_streams_are_not_captured", || {
+        let directory = scratch();
+        let path = directory.path().join("out");
+        let command = || {
+            let mut command = sh("echo out; echo err >&2; cat");
+            command.stdout(fs::File::create(directory.path().join("out")).expect("own directory"));
+            command.stdin(fs::File::open("/etc/hostname").expect("there"));
+            command
+        };
+        both(command, &Run::new(), |output| {
+            assert_eq!((&output.stdout[..], &output.stderr[..]), (&b""[..], &b"err\n"[..]));
+            let name = fs::read_to_string("/etc/hostname").expect("there");
+            assert_eq!(fs::read_to_string(&path).expect("written"), format!("out\n{name}"));
+        });
+    });
+}
+
+#[test]
+fn cancelled_from_many_threads() {
+    isolated_within(Duration::from_secs(120), "cancelled_from_many_threads", || {
+        let template = Template::open("/bin/sleep").expect("a template");
+        common::warm_up(Launcher::Clone3);
+        let before = Snapshot::take();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let template = &template;
+                scope.spawn(move || {
+                    for round in 0..rounds(200) {
+                        let (sender, receiver) = channel();
+                        let mut command = template.command();
+                        let quick = (round + thread) % 3 == 0;
+                        command.arg(if quick { "0.001" } else { "1000" });
+                        let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+                        let handle = command.run_then(&Run::new(), done).expect("starts");
+                        if round % 5 == 0 {
+                            let handle = handle.clone();
+                            std::thread::spawn(move || handle.cancel());
+                        }
+                        handle.cancel();
+                        handle.cancel();
+                        let output = receiver.recv().expect("comes").expect("runs");
+                        match output.stop {
+                            Stop::Cancelled => assert_eq!(output.signal(), Some(9)),
+                            Stop::Exited => assert!(quick && output.ok()),
+                            other => panic!("{other:?}"),
+                        }
+                        // Over: nothing more to do, and nobody else is hit.
+                        handle.cancel();
+                        assert!(receiver.recv().is_err(), "called once");
+                    }
+                });
+            }
+        });
+        // The thread ends when it has been idle for a while, and takes everything along.
+        eventually("idle", || {
+            Snapshot::diff(&before, &Snapshot::take()).iter().all(|line| {
+                line.contains("socket:") || line.contains("pidfd") || line.starts_with("fd ") && line.contains("closed")
+            })
+        });
+        eventually("no thread", || Snapshot::take().threads == before.threads);
+    });
+}
+
+#[test]
+fn many_at_once() {
+    isolated_within(Duration::from_secs(120), "many_at_once", || {
+        let (sender, receiver) = channel();
+        let count = rounds(400);
+        let mut in_flight = 0;
+        for number in 0..count {
+            let sender = sender.clone();
+            let mut command = sh("cat; echo $0");
+            command.arg(number.to_string());
+            let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(Duration::from_secs(60));
+            command.run_then(&run, move |output| sender.send((number, output)).expect("waited for")).expect("starts");
+            in_flight += 1;
+            if in_flight == 16 {
+                let (number, output) = receiver.recv().expect("comes");
+                assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+                in_flight -= 1;
+            }
+        }
+        for _ in 0..in_flight {
+            let (number, output) = receiver.recv().expect("comes");
+            assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+        }
+    });
+}
+
+#[test]
+fn the_next_run_from_the_last_one_s_end() {
+    isolated("the_next_run_from_the_last_one_s_end", || {
+        let (sender, receiver) = channel();
+        fn next(left: usize, sender: std::sync::mpsc::Sender<()>) {
+            let done = move |output: spawnfd::Result<Output>| {
+                assert!(output.expect("runs").ok());
+                if left == 0 { sender.send(()).expect("waited for") } else { next(left - 1, sender) }
+            };
+            Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
+        }
+        next(50, sender);
+        receiver.recv().expect("comes");
+        // A callback that panics ends nobody else's run.
+    });
+}
+
+#[test]
+fn a_callback_that_panics_harms_nobody() {
+    isolated("a_callback_that_panics_harms_nobody", || {
+        let (sender, receiver) = channel();
+        let other = sender.clone();
+        let slow = move |output: spawnfd::Result<Output>| other.send(output.expect("runs").ok()).expect("waited for");
+        sh("sleep 0.3").run_then(&Run::new(), slow).expect("starts");
+        Command::new("/bin/true").run_then(&Run::new(), |_| panic!("on purpose")).expect("starts");
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true), "the other run is over");
+        let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
+        Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true), "and the next one");
+    });
+}
+
+#[test]
+fn runs_leave_nothing() {
+    isolated("runs_leave_nothing", || {
+        common::wait_success(Command::new("/bin/sh").stdin(Stdio::Null).spawn().expect("starts"));
+        common::warm_up(Launcher::Clone3);
+        let before = Snapshot::take();
+        for _ in 0..rounds(100) {
+            assert!(sh("echo x").run().expect("runs").ok());
+            let run = Run::new().timeout(Duration::ZERO);
+            assert_eq!(sh("sleep 1000").run_with(&run).expect("runs").stop, Stop::Timeout);
+        }
+        leaks::assert_unchanged(&before);
+    });
+}

@@ -55,7 +55,7 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
                 unsafe { libc::kill(0, signals[round % signals.len()]) };
                 round += 1;
                 // While handlers come and go, one signal now and then finds more gaps than many at once.
-                let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 20_000 } else { 0 };
+                let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 2_000 } else { 0 };
                 (0..pause).for_each(|_| std::hint::spin_loop());
             }
         });
@@ -75,7 +75,9 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     assert!(HERE.load(Ordering::Relaxed) > 0, "the storm took place");
-    assert_eq!(ELSEWHERE.load(Ordering::Relaxed), 0, "a handler of the caller ran in a child");
+    // Without clone3 a handler younger than 10 ms has a window of two system calls: docs/adr/0003-handlers-without-clone3.md.
+    let allowed = u64::from(toggled && !spawnfd_tests::has_syscall("clone3"));
+    assert!(ELSEWHERE.load(Ordering::Relaxed) <= allowed, "handlers of the caller ran in children: {ELSEWHERE:?}");
 }
 
 fn weather(launcher: Launcher, toggled: bool) {
@@ -139,7 +141,7 @@ fn a_deadly_signal_kills_only_children() {
                 }
             });
             println!("{launcher:?}: {ran} ran, {killed} killed, {early} before they were the program");
-            leaks::assert_unchanged(&before);
+            common::assert_unchanged_but_for_sockets(&before);
         }
     });
 }
@@ -152,18 +154,20 @@ fn killed_while_it_is_made() {
         for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor] {
             common::leaves_nothing(launcher, || {
                 for signal in [libc::SIGKILL, libc::SIGTERM] {
+                    let marker = directory.path().join(signal.to_string());
+                    let _ = fs::remove_file(&marker);
+                    let mut command = launcher.command("/bin/true");
+                    command.open(&marker, OpenHow::CREATE, 8).open(&gate, OpenHow::READ, 9);
                     let killer = std::thread::spawn(move || {
                         let child = next_child();
                         // Until it stands in the open: before, it may still share what is not its own to lose.
-                        let waits = |at: String| at.contains("partner") || at.contains("fifo") || at == "0";
-                        while !fs::read_to_string(format!("/proc/{child}/wchan")).is_ok_and(waits) {
+                        while !marker.exists() {
                             std::thread::yield_now();
                         }
                         // SAFETY: the child of this isolated test.
                         unsafe { libc::kill(child, signal) };
                     });
-                    let mut command = launcher.command("/bin/true");
-                    let error = command.open(&gate, OpenHow::READ, 9).spawn().map(drop).expect_err("killed");
+                    let error = command.spawn().map(drop).expect_err("killed");
                     assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
                     killer.join().expect("ends");
                 }

@@ -322,7 +322,13 @@ fn a_file_that_is_renamed_over_all_the_time() {
                 while !stop.load(Ordering::Relaxed) {
                     // SAFETY: C strings and integers.
                     let answer = unsafe {
-                        libc::renameat2(libc::AT_FDCWD, one.as_ptr(), libc::AT_FDCWD, two.as_ptr(), libc::RENAME_EXCHANGE)
+                        libc::renameat2(
+                            libc::AT_FDCWD,
+                            one.as_ptr(),
+                            libc::AT_FDCWD,
+                            two.as_ptr(),
+                            libc::RENAME_EXCHANGE,
+                        )
                     };
                     assert_eq!(answer, 0);
                 }

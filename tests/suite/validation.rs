@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Launcher, leaves_nothing};
 use spawnfd::{
-    CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage, Stdio,
-    Template, TemplateCache,
+    CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage,
+    Stdio, Template, TemplateCache,
 };
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::{self, Snapshot};
@@ -32,8 +32,10 @@ fn refused(command: &mut Command<'_>) -> Error {
 
 type Change = Box<dyn Fn(&mut Command<'static>)>;
 
-fn change(change: impl Fn(&mut Command<'static>) + 'static) -> Change {
-    Box::new(change)
+fn change(change: impl for<'a> Fn(&'a mut Command<'static>) -> &'a mut Command<'static> + 'static) -> Change {
+    Box::new(move |command| {
+        change(command);
+    })
 }
 
 /// Actions that no child must ever see.
@@ -42,51 +44,53 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     let numbers = [-1, -100, -3, i32::MIN];
     let mut all: Vec<(&'static str, Errno, Change)> = Vec::new();
     for number in numbers {
-        all.push(("descriptor", Errno::EBADF, change(move |c| drop(c.descriptor(null(), number)))));
-        all.push(("dup2 from", Errno::EBADF, change(move |c| drop(c.dup2(number, 1)))));
-        all.push(("dup2 to", Errno::EBADF, change(move |c| drop(c.dup2(1, number)))));
-        all.push(("close", Errno::EBADF, change(move |c| drop(c.close(number)))));
-        all.push(("open", Errno::EBADF, change(move |c| drop(c.open("/", OpenHow::READ, number)))));
-        all.push(("open_at", Errno::EBADF, change(move |c| drop(c.open_at(null(), "x", OpenHow::READ, number)))));
-        all.push(("foreground", Errno::EBADF, change(move |c| drop(c.foreground(number)))));
-        all.push(("terminal", Errno::EBADF, change(move |c| drop(c.controlling_terminal(number)))));
-        all.push(("group", Errno::EINVAL, change(move |c| drop(c.process_group(number)))));
+        all.push(("descriptor", Errno::EBADF, change(move |c| c.descriptor(null(), number))));
+        all.push(("dup2 from", Errno::EBADF, change(move |c| c.dup2(number, 1))));
+        all.push(("dup2 to", Errno::EBADF, change(move |c| c.dup2(1, number))));
+        all.push(("close", Errno::EBADF, change(move |c| c.close(number))));
+        all.push(("open", Errno::EBADF, change(move |c| c.open("/", OpenHow::READ, number))));
+        all.push(("open_at", Errno::EBADF, change(move |c| c.open_at(null(), "x", OpenHow::READ, number))));
+        all.push(("foreground", Errno::EBADF, change(move |c| c.foreground(number))));
+        all.push(("terminal", Errno::EBADF, change(move |c| c.controlling_terminal(number))));
+        all.push(("group", Errno::EINVAL, change(move |c| c.process_group(number))));
     }
     for mask in [0o1000, 0o7777, u32::MAX] {
-        all.push(("umask", Errno::EINVAL, change(move |c| drop(c.umask(mask)))));
+        all.push(("umask", Errno::EINVAL, change(move |c| c.umask(mask))));
     }
     for (first, last) in [(4, 3), (u32::MAX, 0), (1, 0)] {
-        all.push(("close_range", Errno::EINVAL, change(move |c| drop(c.close_range(first, last)))));
+        all.push(("close_range", Errno::EINVAL, change(move |c| c.close_range(first, last))));
     }
     for (resource, soft, hard) in
         [(7, Some(2), Some(1)), (7, None, Some(1)), (16, None, None), (u32::MAX, Some(1), Some(1))]
     {
-        all.push(("limit", Errno::EINVAL, change(move |c| drop(c.limit(resource, soft, hard)))));
+        all.push(("limit", Errno::EINVAL, change(move |c| c.limit(resource, soft, hard))));
     }
     for nice in [20, -21, i32::MAX, i32::MIN] {
-        all.push(("nice", Errno::EINVAL, change(move |c| drop(c.nice(nice)))));
+        all.push(("nice", Errno::EINVAL, change(move |c| c.nice(nice))));
     }
-    for (policy, priority) in [(0, 1), (3, -1), (5, 1), (1, 0), (1, 100), (2, -1), (4, 0), (6, 0), (7, 0), (u32::MAX, 0)] {
-        all.push(("scheduler", Errno::EINVAL, change(move |c| drop(c.scheduler(policy, priority)))));
+    for (policy, priority) in
+        [(0, 1), (3, -1), (5, 1), (1, 0), (1, 100), (2, -1), (4, 0), (6, 0), (7, 0), (u32::MAX, 0)]
+    {
+        all.push(("scheduler", Errno::EINVAL, change(move |c| c.scheduler(policy, priority))));
     }
     for cpus in [vec![], vec![usize::MAX], vec![0, 1 << 16]] {
-        all.push(("affinity", Errno::EINVAL, change(move |c| drop(c.affinity(cpus.clone())))));
+        all.push(("affinity", Errno::EINVAL, change(move |c| c.affinity(cpus.clone()))));
     }
     for value in [1001, -1001, i32::MAX, i32::MIN] {
-        all.push(("oom_score_adj", Errno::EINVAL, change(move |c| drop(c.oom_score_adj(value)))));
+        all.push(("oom_score_adj", Errno::EINVAL, change(move |c| c.oom_score_adj(value))));
     }
-    all.push(("groups", Errno::EINVAL, change(|c| drop(c.groups(vec![1; (1 << 16) + 1])))));
+    all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
     let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
-    all.push(("effective", Errno::EINVAL, change(move |c| drop(c.capabilities(CapabilitySets { effective: 1, ..none })))));
-    all.push(("ambient", Errno::EINVAL, change(move |c| drop(c.capabilities(CapabilitySets { ambient: 1, ..none })))));
+    all.push(("effective", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { effective: 1, ..none }))));
+    all.push(("ambient", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { ambient: 1, ..none }))));
     let nul = OsStr::from_bytes(b"a\0b");
-    all.push(("open NUL", Errno::EINVAL, change(move |c| drop(c.open(nul, OpenHow::READ, 5)))));
-    all.push(("open_at NUL", Errno::EINVAL, change(move |c| drop(c.open_at(null(), nul, OpenHow::READ, 5)))));
-    all.push(("chdir NUL", Errno::EINVAL, change(move |c| drop(c.chdir(nul)))));
-    all.push(("chroot NUL", Errno::EINVAL, change(move |c| drop(c.chroot(nul)))));
+    all.push(("open NUL", Errno::EINVAL, change(move |c| c.open(nul, OpenHow::READ, 5))));
+    all.push(("open_at NUL", Errno::EINVAL, change(move |c| c.open_at(null(), nul, OpenHow::READ, 5))));
+    all.push(("chdir NUL", Errno::EINVAL, change(move |c| c.chdir(nul))));
+    all.push(("chroot NUL", Errno::EINVAL, change(move |c| c.chroot(nul))));
     // Numbers that no earlier action provides.
-    all.push(("dup2 of nothing", Errno::EBADF, change(|c| drop(c.dup2(7, 8)))));
-    all.push(("dup2 of itself", Errno::EBADF, change(|c| drop(c.dup2(7, 7)))));
+    all.push(("dup2 of nothing", Errno::EBADF, change(|c| c.dup2(7, 8))));
+    all.push(("dup2 of itself", Errno::EBADF, change(|c| c.dup2(7, 7))));
     all
 }
 
@@ -97,7 +101,9 @@ fn bad_actions_are_refused_by_index() {
             for (name, errno, add) in bad_actions() {
                 for before in [0, 1, 255] {
                     let mut command = Command::new("/bin/true");
-                    (0..before).for_each(|_| drop(command.umask(0)));
+                    for _ in 0..before {
+                        command.umask(0);
+                    }
                     add(&mut command);
                     let error = refused(&mut command);
                     assert_eq!((error.stage(), error.errno()), (Stage::Action(before), errno), "{name}: {error}");
@@ -116,19 +122,19 @@ fn bad_attributes() -> Vec<(&'static str, Change)> {
     let nul = OsStr::from_bytes(b"a\0b");
     let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
     let mut all: Vec<(&'static str, Change)> = vec![
-        ("current_dir", change(move |c| drop(c.current_dir(nul)))),
-        ("no filter", change(|c| drop(c.seccomp([])))),
-        ("a long filter", change(move |c| drop(c.seccomp(vec![allow; 4097])))),
-        ("arg", change(move |c| drop(c.arg(nul)))),
-        ("arg0", change(move |c| drop(c.arg0(nul)))),
-        ("env value", change(move |c| drop(c.env("A", nul)))),
-        ("env name", change(move |c| drop(c.env(nul, "x")))),
-        ("env empty name", change(|c| drop(c.env("", "x")))),
-        ("env =", change(|c| drop(c.env("A=B", "x")))),
-        ("environment", change(|c| drop(c.environment(&Env::empty().set("=", "x"))))),
+        ("current_dir", change(move |c| c.current_dir(nul))),
+        ("no filter", change(|c| c.seccomp([]))),
+        ("a long filter", change(move |c| c.seccomp(vec![allow; 4097]))),
+        ("arg", change(move |c| c.arg(nul))),
+        ("arg0", change(move |c| c.arg0(nul))),
+        ("env value", change(move |c| c.env("A", nul))),
+        ("env name", change(move |c| c.env(nul, "x"))),
+        ("env empty name", change(|c| c.env("", "x"))),
+        ("env =", change(|c| c.env("A=B", "x"))),
+        ("environment", change(|c| c.environment(&Env::empty().set("=", "x")))),
     ];
     for signal in [0, -1, 65, i32::MAX, i32::MIN] {
-        all.push(("death signal", change(move |c| drop(c.parent_death_signal(signal)))));
+        all.push(("death signal", change(move |c| c.parent_death_signal(signal))));
     }
     all
 }
@@ -146,7 +152,11 @@ fn bad_attributes_are_refused() {
             }
             for number in [0_u8, 1] {
                 let mut command = Command::new("/bin/true");
-                if number == 0 { command.stdin(Stdio::SameAsStdout) } else { command.stdout(Stdio::SameAsStdout) };
+                if number == 0 {
+                    command.stdin(Stdio::SameAsStdout)
+                } else {
+                    command.stdout(Stdio::SameAsStdout)
+                };
                 let error = refused(&mut command);
                 assert_eq!((error.stage(), error.errno()), (Stage::Stdio(number), Errno::EINVAL));
             }
@@ -189,7 +199,7 @@ fn the_first_in_line_is_reported() {
     isolated("the_first_in_line_is_reported", || {
         // In the order of precedence; each added to those before it, from the last to the first.
         let mut command = Command::new("/bin/true");
-        let mut expect = |command: &mut Command<'static>, stage: Stage, errno: Errno| {
+        let expect = |command: &mut Command<'static>, stage: Stage, errno: Errno| {
             let error = refused(command);
             assert_eq!((error.stage(), error.errno()), (stage, errno), "{error}");
         };
@@ -203,7 +213,9 @@ fn the_first_in_line_is_reported() {
         expect(&mut command, Stage::Action(1), Errno::EINVAL);
         command.parent_death_signal(99).current_dir(OsStr::from_bytes(b"\0"));
         assert!(refused(&mut command).call().contains("parent_death_signal(99)"), "the first that was refused");
-        (0..MAX_ACTIONS).for_each(|_| drop(command.umask(0)));
+        for _ in 0..MAX_ACTIONS {
+            command.umask(0);
+        }
         expect(&mut command, Stage::Validate, Errno::E2BIG);
         assert_eq!(refused(&mut command).kind(), ErrorKind::TooMany);
         // The program comes before all of it: there is nothing to validate for one that is not there.
@@ -220,24 +232,24 @@ fn what_cannot_be_meant_has_no_child() {
         unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
         common::warm_up(Launcher::Clone3);
         let warm = SIGNALS.load(Ordering::Relaxed);
-            assert_ne!(warm, 0, "children that were programs say so");
-            // A refused clone shows any attempt to make a child.
-            let answers = std::thread::spawn(|| {
-                spawnfd_tests::confine::deny(&[("clone", libc::EXDEV), ("clone3", libc::EXDEV), ("fork", libc::EXDEV)])
-                    .expect("confined");
-                let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
-                let before = Snapshot::take();
-                let attributes = bad_attributes().into_iter().map(|(_, add)| add);
-                for add in bad_actions().into_iter().map(|(_, _, add)| add).chain(attributes) {
-                    let mut command = Command::new("/bin/true");
-                    add(&mut command);
-                    errno(command.spawn().map(drop).expect_err("refused"));
-                }
-                leaks::assert_unchanged(&before);
-                Command::new("/bin/true").spawn().map(drop).expect_err("no clone").errno()
-            });
-            assert_eq!(answers.join().expect("ends"), Errno::EXDEV);
-            assert_eq!(SIGNALS.load(Ordering::Relaxed), warm);
+        assert_ne!(warm, 0, "children that were programs say so");
+        // A refused clone shows any attempt to make a child.
+        let answers = std::thread::spawn(|| {
+            spawnfd_tests::confine::deny(&[("clone", libc::EXDEV), ("clone3", libc::EXDEV), ("fork", libc::EXDEV)])
+                .expect("confined");
+            let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
+            let before = Snapshot::take();
+            let attributes = bad_attributes().into_iter().map(|(_, add)| add);
+            for add in bad_actions().into_iter().map(|(_, _, add)| add).chain(attributes) {
+                let mut command = Command::new("/bin/true");
+                add(&mut command);
+                errno(command.spawn().map(drop).expect_err("refused"));
+            }
+            leaks::assert_unchanged(&before);
+            Command::new("/bin/true").spawn().map(drop).expect_err("no clone").errno()
+        });
+        assert_eq!(answers.join().expect("ends"), Errno::EXDEV);
+        assert_eq!(SIGNALS.load(Ordering::Relaxed), warm);
     });
 }
 
@@ -262,8 +274,8 @@ fn huge_numbers_fail_in_the_child_by_index() {
             for number in [1 << 20, 1 << 24, i32::MAX - 1, i32::MAX] {
                 let null = File::open("/dev/null").expect("there");
                 let cases: [Change; 2] = [
-                    change(move |c| drop(c.umask(0).open("/dev/null", OpenHow::READ, number))),
-                    change(move |c| drop(c.umask(0).dup2(1, number))),
+                    change(move |c| c.umask(0).open("/dev/null", OpenHow::READ, number)),
+                    change(move |c| c.umask(0).dup2(1, number)),
                 ];
                 for add in cases {
                     let mut command = Command::new("/bin/true");

@@ -69,10 +69,11 @@ fn prepare(start: &Start<'_>) -> Result<Sources, Failure> {
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;
     }
-    reset_signals(start).at(Stage::Signals)?;
+    reset_handlers(start).at(Stage::Signals)?;
     for (place, check) in plan.checks.iter().enumerate() {
         verify(check, &sources, plan.owners_mapped).at(Stage::Check(place as u16))?;
     }
+    let_signals_in(start).at(Stage::Signals)?;
     if let Some(filter) = plan.filter {
         call::set_seccomp_filter(filter).at(Stage::Filter)?;
     }
@@ -185,22 +186,28 @@ fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the program the dispositions and the mask it is to have. Handlers go before any signal is let in: they would run here, on the
-/// parent's memory.
+/// Gives the program the dispositions it is to have.
 #[inline]
-fn reset_signals(start: &Start<'_>) -> Result<(), Errno> {
+fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
     match start.handlers {
         Handlers::Cleared => {}
         Handlers::Unknown => reset_all(0, start.caught)?,
-        Handlers::Known(caught) => {
-            reset(caught);
-            // A handler set up in the short time since would run for one of these.
-            if call::pending_signals()? != 0 {
-                reset_all(caught, start.caught)?;
-            }
-        }
+        Handlers::Known(caught) => reset(caught),
     }
     reset(start.plan.default_signals);
+    Ok(())
+}
+
+/// Gives the program the mask it is to have. Handlers are gone before: they would run here, on the parent's memory. As close to exec
+/// as can be, for what is not known of them.
+#[inline]
+fn let_signals_in(start: &Start<'_>) -> Result<(), Errno> {
+    // A handler set up in the short time since they were read would run for one of these.
+    if let Handlers::Known(caught) = start.handlers
+        && call::pending_signals()? != 0
+    {
+        reset_all(caught, start.caught)?;
+    }
     match start.mask {
         Some(mask) => call::set_signal_mask(mask).map(drop),
         None => Ok(()),
@@ -253,18 +260,5 @@ fn exec(plan: &Plan<'_>, sources: &Sources) -> Errno {
         Program::Path(path) => unsafe { call::execve(path, argv, envp) },
         // SAFETY: as above.
         Program::Source(source) => unsafe { call::execve_descriptor(sources.get(source), argv, envp) },
-        Program::Search(paths) => {
-            let mut answer = Errno::ENOENT;
-            for path in paths {
-                // SAFETY: as above.
-                match unsafe { call::execve(path, argv, envp) } {
-                    Errno::ENOENT | Errno::ENOTDIR => {}
-                    // Found, but not to be had: go on, and say so if nothing better comes (execvp(3)).
-                    Errno::EACCES => answer = Errno::EACCES,
-                    errno => return errno,
-                }
-            }
-            answer
-        }
     }
 }

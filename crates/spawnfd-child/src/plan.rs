@@ -210,8 +210,6 @@ pub struct CapabilitySets {
 pub enum Program<'a> {
     /// The file a path names now.
     Path(&'a CStr),
-    /// The first of these that can be executed.
-    Search(&'a [&'a CStr]),
     /// The file a source is, by execveat.
     Source(usize),
 }

@@ -83,11 +83,6 @@ impl ArgBlock {
     pub fn iter(&self) -> impl Iterator<Item = &CStr> {
         self.bytes.split_inclusive(|&byte| byte == 0).filter_map(|string| CStr::from_bytes_with_nul(string).ok())
     }
-
-    /// The bytes the kernel will copy for these strings: the strings with their NULs and one pointer each.
-    pub fn exec_size(&self) -> usize {
-        self.bytes.len() + self.pointers.len() * size_of::<*const c_char>()
-    }
 }
 
 impl core::fmt::Debug for ArgBlock {
@@ -107,7 +102,6 @@ mod tests {
         let strings: Vec<&[u8]> = block.iter().map(CStr::to_bytes).collect();
         assert_eq!(strings, [&b"rg"[..], b"", b"x y"]);
         assert!(block.pointers[3].is_null());
-        assert_eq!(block.exec_size(), 8 + 4 * 8);
     }
 
     #[test]

@@ -345,13 +345,8 @@ pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     let written = write(fd, bytes);
     if written == Err(Errno::EPIPE) && pending == 0 {
         let (set, now) = (SIGPIPE, [0u64; 2]);
-        let _ = enter!(
-            __NR_rt_sigtimedwait,
-            &raw const set,
-            core::ptr::null::<u8>(),
-            now.as_ptr(),
-            size_of::<SignalSet>()
-        );
+        let _ =
+            enter!(__NR_rt_sigtimedwait, &raw const set, core::ptr::null::<u8>(), now.as_ptr(), size_of::<SignalSet>());
     }
     set_signal_mask(mask)?;
     written

@@ -36,7 +36,8 @@ pub struct Child {
 pub struct Usage {
     /// User and system time of the child and the descendants it has waited for.
     pub cpu: Duration,
-    /// The largest resident set of any of them, in bytes.
+    /// The largest resident set of any of them, in bytes. Never less than the caller's own when it spawned: the kernel keeps the
+    /// larger one when a child leaves shared memory by exec (fs/exec.c, exec_mmap).
     pub max_rss: u64,
 }
 

@@ -16,6 +16,7 @@ mod command;
 mod env;
 mod error;
 mod launch;
+mod per_process;
 mod reaper;
 mod run;
 pub mod snapshot;

@@ -2,37 +2,30 @@
 //! Reaps children that were dropped while they ran: one thread while there are any, none otherwise.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use spawnfd_sys::{call, fork_generation, wait_pidfd};
+use spawnfd_sys::{call, wait_pidfd};
 
-#[derive(Debug)]
+use crate::per_process::PerProcess;
+
+#[derive(Debug, Default)]
 struct State {
-    /// The process the thread lives in; see [`fork_generation`].
-    generation: u64,
     /// Handed over, not yet seen by the thread.
     arrived: Vec<OwnedFd>,
     /// Wakes the thread; there while it runs.
     wake: Option<OwnedFd>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { generation: 0, arrived: Vec::new(), wake: None });
+static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), wake: None });
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    STATE.lock()
 }
 
 /// Takes over a child that nobody will wait for.
 pub(crate) fn adopt(pidfd: OwnedFd) {
     let mut state = state();
-    let generation = fork_generation().unwrap_or(0);
-    if state.generation != generation {
-        // Forked since: the thread, and the children, are the other process's.
-        state.generation = generation;
-        state.arrived.clear();
-        state.wake = None;
-    }
     state.arrived.push(pidfd);
     match &state.wake {
         Some(wake) => drop(rustix::io::write(wake, &1u64.to_ne_bytes())),

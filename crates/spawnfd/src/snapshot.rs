@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use rustix::fs::{
     CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstatfs, ioctl_ficlone, memfd_create, openat, sendfile,
@@ -12,6 +12,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::per_process::PerProcess;
 use crate::template::{from_io, identify, is_recent};
 
 /// How a snapshot keeps its contents.
@@ -132,7 +133,7 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
-    state: Mutex<State>,
+    state: PerProcess<State>,
 }
 
 #[derive(Debug, Default)]
@@ -164,7 +165,7 @@ impl SnapshotCache {
 
     /// Makes an empty cache for `capacity` snapshots (at least one).
     pub fn new(capacity: usize) -> SnapshotCache {
-        SnapshotCache { capacity: capacity.max(1), state: Mutex::default() }
+        SnapshotCache { capacity: capacity.max(1), state: PerProcess::default() }
     }
 
     /// A snapshot of the file at `path`; the descriptor is the caller's own.
@@ -226,7 +227,7 @@ impl SnapshotCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 

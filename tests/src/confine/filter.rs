@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
 };
 use syscalls::{Errno, Sysno, syscall};
 
@@ -27,46 +27,20 @@ pub(super) type Refusals = Vec<(Sysno, Errno)>;
 ///
 /// A call of another architecture is not recognised: it kills the process.
 pub(super) fn program(refusals: &[(Sysno, Errno)], docker: bool) -> Result<BpfProgram, Error> {
-    let mut program = vec![instruction(
-        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
-        0,
-        0,
-        NUMBER_OFFSET,
-    )];
+    let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER_OFFSET)];
     // clone3's flags lie in memory that a filter cannot see; ENOSYS makes libc fall back to clone, whose flags it sees.
     let by_docker = docker.then_some((Sysno::clone3, Errno::ENOSYS));
     for (call, errno) in refusals.iter().copied().chain(by_docker) {
-        let answer = libc::SECCOMP_RET_ERRNO
-            | u32::try_from(errno.into_raw()).unwrap_or(0) & libc::SECCOMP_RET_DATA;
-        program.push(instruction(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            1,
-            call.id() as u32,
-        ));
+        let answer = libc::SECCOMP_RET_ERRNO | u32::try_from(errno.into_raw()).unwrap_or(0) & libc::SECCOMP_RET_DATA;
+        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call.id() as u32));
         program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, answer));
     }
-    let rules = if docker {
-        docker_rules()?
-    } else {
-        BTreeMap::new()
-    };
-    let otherwise = if docker {
-        SeccompAction::Errno(libc::EPERM as u32)
-    } else {
-        SeccompAction::Allow
-    };
+    let rules = if docker { docker_rules()? } else { BTreeMap::new() };
+    let otherwise = if docker { SeccompAction::Errno(libc::EPERM as u32) } else { SeccompAction::Allow };
     // With no rules what matches is never used, but has to differ.
-    let matching = if docker {
-        SeccompAction::Allow
-    } else {
-        SeccompAction::KillProcess
-    };
-    let architecture = std::env::consts::ARCH
-        .try_into()
-        .map_err(|_| Error::Architecture)?;
-    let rest: BpfProgram =
-        SeccompFilter::new(rules, otherwise, matching, architecture)?.try_into()?;
+    let matching = if docker { SeccompAction::Allow } else { SeccompAction::KillProcess };
+    let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
+    let rest: BpfProgram = SeccompFilter::new(rules, otherwise, matching, architecture)?.try_into()?;
     program.extend(rest);
     Ok(program)
 }
@@ -75,91 +49,48 @@ pub(super) fn program(refusals: &[(Sysno, Errno)], docker: bool) -> Result<BpfPr
 const NUMBER_OFFSET: u32 = 0;
 
 fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
-    sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    }
+    sock_filter { code: code as u16, jt, jf, k }
 }
 
 fn docker_rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
     let number = |call: Sysno| i64::from(call.id());
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed_names()
-        .filter_map(|name| name.parse::<Sysno>().ok())
-        .map(|call| (number(call), Vec::new()))
-        .collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        allowed_names().filter_map(|name| name.parse::<Sysno>().ok()).map(|call| (number(call), Vec::new())).collect();
     let any_of = |tests: Vec<(SeccompCmpOp, u64)>| {
         let rule = |(operator, value)| {
-            let first_argument =
-                SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, value)?;
+            let first_argument = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, value)?;
             SeccompRule::new(vec![first_argument])
         };
         tests.into_iter().map(rule).collect::<Result<Vec<_>, _>>()
     };
-    rules.insert(
-        number(Sysno::clone),
-        any_of(vec![(SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)])?,
-    );
+    rules.insert(number(Sysno::clone), any_of(vec![(SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)])?);
     rules.insert(
         number(Sysno::personality),
-        any_of(
-            PERSONALITIES
-                .iter()
-                .map(|value| (SeccompCmpOp::Eq, *value))
-                .collect(),
-        )?,
+        any_of(PERSONALITIES.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect())?,
     );
     // AF_ALG (38) and AF_VSOCK (40) are left out.
     rules.insert(
         number(Sysno::socket),
-        any_of(vec![
-            (SeccompCmpOp::Lt, 38),
-            (SeccompCmpOp::Eq, 39),
-            (SeccompCmpOp::Gt, 40),
-        ])?,
+        any_of(vec![(SeccompCmpOp::Lt, 38), (SeccompCmpOp::Eq, 39), (SeccompCmpOp::Gt, 40)])?,
     );
     Ok(rules)
 }
 
 fn allowed_names() -> impl Iterator<Item = &'static str> {
-    ALLOWED
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    ALLOWED.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Puts a program on the calling thread; its future children and threads inherit it.
 ///
 /// Without CAP_SYS_ADMIN the kernel asks for no_new_privs, which is then set. With it nothing else changes, as in Docker.
 pub(super) fn install(program: &[sock_filter]) -> Result<(), Error> {
-    let mut copy: Vec<libc::sock_filter> = program
-        .iter()
-        .map(|i| libc::sock_filter {
-            code: i.code,
-            jt: i.jt,
-            jf: i.jf,
-            k: i.k,
-        })
-        .collect();
-    let length = u16::try_from(copy.len()).map_err(|_| Error::System {
-        step: "seccomp",
-        errno: Errno::EINVAL,
-    })?;
-    let header = libc::sock_fprog {
-        len: length,
-        filter: copy.as_mut_ptr(),
-    };
+    let mut copy: Vec<libc::sock_filter> =
+        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
+    let length = u16::try_from(copy.len()).map_err(|_| Error::System { step: "seccomp", errno: Errno::EINVAL })?;
+    let header = libc::sock_fprog { len: length, filter: copy.as_mut_ptr() };
     let set = || {
         // SAFETY: the header points to `length` instructions, which the kernel copies and checks.
-        unsafe {
-            syscall!(
-                Sysno::seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                0,
-                &raw const header
-            )
-        }
+        unsafe { syscall!(Sysno::seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) }
     };
     let result = match set() {
         Err(Errno::EACCES) => {
@@ -168,10 +99,7 @@ pub(super) fn install(program: &[sock_filter]) -> Result<(), Error> {
         }
         other => other,
     };
-    result.map(drop).map_err(|errno| Error::System {
-        step: "seccomp",
-        errno,
-    })
+    result.map(drop).map_err(|errno| Error::System { step: "seccomp", errno })
 }
 
 #[cfg(test)]
@@ -187,27 +115,13 @@ mod tests {
         let foreign = "_llseek _newselect ipc mmap2 recv riscv_flush_icache riscv_hwprobe send sigprocmask sigreturn \
                        socketcall ugetrlimit waitpid";
         let is_foreign = |name: &str| {
-            name.ends_with("32")
-                || name.ends_with("64")
-                || foreign.split_whitespace().any(|known| known == name)
+            name.ends_with("32") || name.ends_with("64") || foreign.split_whitespace().any(|known| known == name)
         };
         if cfg!(target_arch = "x86_64") {
-            let unknown = names
-                .iter()
-                .find(|name| name.parse::<Sysno>().is_err() && !is_foreign(name));
+            let unknown = names.iter().find(|name| name.parse::<Sysno>().is_err() && !is_foreign(name));
             assert_eq!(unknown, None);
         }
-        for call in [
-            "unshare",
-            "setns",
-            "mount",
-            "umount2",
-            "kcmp",
-            "pidfd_getfd",
-            "io_uring_setup",
-            "bpf",
-            "clone3",
-        ] {
+        for call in ["unshare", "setns", "mount", "umount2", "kcmp", "pidfd_getfd", "io_uring_setup", "bpf", "clone3"] {
             assert!(!names.contains(&call), "{call}");
         }
     }
@@ -215,11 +129,6 @@ mod tests {
     #[test]
     fn programs_fit() {
         assert!(program(&[], true).expect("compiles").len() < 4096);
-        assert!(
-            program(&[(Sysno::clone3, Errno::ENOSYS)], false)
-                .expect("compiles")
-                .len()
-                < 16
-        );
+        assert!(program(&[(Sysno::clone3, Errno::ENOSYS)], false).expect("compiles").len() < 16);
     }
 }

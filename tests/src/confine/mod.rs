@@ -80,21 +80,10 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
 /// # Errors
 /// [`Error::UnknownErrno`]
 pub fn errno(text: &str) -> Result<Errno, Error> {
-    let known = || {
-        (1..4096)
-            .map(Errno::new)
-            .take_while(|errno| errno.into_raw() < 134)
-    };
-    let by_number = || {
-        text.parse()
-            .ok()
-            .filter(|number| (1..4096).contains(number))
-            .map(Errno::new)
-    };
+    let known = || (1..4096).map(Errno::new).take_while(|errno| errno.into_raw() < 134);
+    let by_number = || text.parse().ok().filter(|number| (1..4096).contains(number)).map(Errno::new);
     let by_name = known().find(|errno| errno.name() == Some(text));
-    by_name
-        .or_else(by_number)
-        .ok_or_else(|| Error::UnknownErrno(text.to_owned()))
+    by_name.or_else(by_number).ok_or_else(|| Error::UnknownErrno(text.to_owned()))
 }
 
 /// What is to be set up, all at once.
@@ -120,9 +109,7 @@ impl Confinement {
     /// # Errors
     /// [`Error::UnknownSyscall`]
     pub fn deny(mut self, name: &str, errno: Errno) -> Result<Self, Error> {
-        let call = name
-            .parse()
-            .map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
+        let call = name.parse().map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
         self.refusals.push((call, errno));
         Ok(self)
     }
@@ -159,11 +146,7 @@ impl Confinement {
     pub fn apply(&self) -> Result<(), Error> {
         // Compiled first: an error here leaves the thread as it was.
         let filtered = self.docker || !self.refusals.is_empty();
-        let program = if filtered {
-            Some(filter::program(&self.refusals, self.docker)?)
-        } else {
-            None
-        };
+        let program = if filtered { Some(filter::program(&self.refusals, self.docker)?) } else { None };
         if let Some(limit) = self.nofile {
             limit_nofile(limit)?;
         }
@@ -174,11 +157,7 @@ impl Confinement {
         let after = self.capabilities_after(before);
         if after != before {
             drop_from_bounding()?;
-            prctl(
-                "PR_CAP_AMBIENT_CLEAR_ALL",
-                libc::PR_CAP_AMBIENT,
-                libc::PR_CAP_AMBIENT_CLEAR_ALL as usize,
-            )?;
+            prctl("PR_CAP_AMBIENT_CLEAR_ALL", libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize)?;
         }
         if let Some((uid, gid)) = self.user {
             become_user(uid, gid, before)?;
@@ -199,11 +178,7 @@ impl Confinement {
             _ => return before,
         };
         // Docker's inheritable set is empty since CVE-2022-24769.
-        Caps {
-            permitted: before.permitted & keep,
-            effective: before.effective & keep,
-            inheritable: 0,
-        }
+        Caps { permitted: before.permitted & keep, effective: before.effective & keep, inheritable: 0 }
     }
 }
 
@@ -213,9 +188,7 @@ fn at(step: &'static str) -> impl Fn(Errno) -> Error {
 
 fn prctl(step: &'static str, option: i32, argument: usize) -> Result<(), Error> {
     // SAFETY: the callers' options take integers.
-    unsafe { syscall!(Sysno::prctl, option, argument, 0, 0, 0) }
-        .map(drop)
-        .map_err(at(step))
+    unsafe { syscall!(Sysno::prctl, option, argument, 0, 0, 0) }.map(drop).map_err(at(step))
 }
 
 fn no_new_privs() -> Result<(), Error> {
@@ -225,9 +198,7 @@ fn no_new_privs() -> Result<(), Error> {
 fn limit_nofile(limit: u64) -> Result<(), Error> {
     let pair = [limit, limit];
     // SAFETY: reads two 64-bit words and stores nothing.
-    unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, pair.as_ptr(), 0) }
-        .map(drop)
-        .map_err(at("prlimit64"))
+    unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, pair.as_ptr(), 0) }.map(drop).map_err(at("prlimit64"))
 }
 
 /// Leaves Docker's set, as far as the thread may: without CAP_SETPCAP, an unprivileged user's, it has nothing to gain
@@ -237,10 +208,7 @@ fn drop_from_bounding() -> Result<(), Error> {
     let excess = caps::bounding().map_err(at("PR_CAPBSET_READ"))? & !keep;
     for capability in (0..64).filter(|bit| excess >> bit & 1 == 1) {
         match prctl("PR_CAPBSET_DROP", libc::PR_CAPBSET_DROP, capability) {
-            Err(Error::System {
-                errno: Errno::EPERM,
-                ..
-            }) => return Ok(()),
+            Err(Error::System { errno: Errno::EPERM, .. }) => return Ok(()),
             result => result?,
         }
     }
@@ -257,10 +225,5 @@ fn become_user(uid: u32, gid: u32, caps: Caps) -> Result<(), Error> {
         syscall!(Sysno::setresuid, uid, uid, uid).map_err(at("setresuid"))?;
     }
     prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, 0)?;
-    Caps {
-        inheritable: 0,
-        ..caps
-    }
-    .set()
-    .map_err(at("capset"))
+    Caps { inheritable: 0, ..caps }.set().map_err(at("capset"))
 }

@@ -58,9 +58,7 @@ impl<T> From<Result<T, Errno>> for Answer<T> {
     fn from(result: Result<T, Errno>) -> Self {
         result.map_or_else(
             |errno| {
-                let errno = errno
-                    .name()
-                    .map_or_else(|| errno.into_raw().to_string(), str::to_owned);
+                let errno = errno.name().map_or_else(|| errno.into_raw().to_string(), str::to_owned);
                 Self::Refused(Refusal { errno })
             },
             Self::Known,
@@ -70,9 +68,7 @@ impl<T> From<Result<T, Errno>> for Answer<T> {
 
 impl<T> From<io::Result<T>> for Answer<T> {
     fn from(result: io::Result<T>) -> Self {
-        result
-            .map_err(|error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO)))
-            .into()
+        result.map_err(|error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO))).into()
     }
 }
 
@@ -87,9 +83,5 @@ pub(super) fn text(bytes: &[u8]) -> String {
 /// NUL-terminated strings, as /proc shows them. A last one without its NUL is kept.
 pub(super) fn strings(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
-    if bytes.is_empty() {
-        Vec::new()
-    } else {
-        bytes.split(|byte| *byte == 0).map(text).collect()
-    }
+    if bytes.is_empty() { Vec::new() } else { bytes.split(|byte| *byte == 0).map(text).collect() }
 }

@@ -36,12 +36,7 @@ pub(super) fn gids() -> Answer<Uids> {
 fn ids(call: Sysno, fs: fn(usize) -> Result<usize, syscalls::Errno>) -> Answer<Uids> {
     let all = raw::three_ids(call).and_then(|[real, effective, saved]| {
         let fs = fs(u32::MAX as usize)? as u32;
-        Ok(Uids {
-            real,
-            effective,
-            saved,
-            fs,
-        })
+        Ok(Uids { real, effective, saved, fs })
     });
     all.into()
 }
@@ -54,14 +49,8 @@ pub(super) fn capabilities() -> BTreeMap<String, Answer<Vec<String>>> {
         ("inheritable".to_owned(), of(|sets| sets.inheritable)),
         ("permitted".to_owned(), of(|sets| sets.permitted)),
         ("effective".to_owned(), of(|sets| sets.effective)),
-        (
-            "bounding".to_owned(),
-            caps::bounding().map(caps::names).into(),
-        ),
-        (
-            "ambient".to_owned(),
-            caps::ambient().map(caps::names).into(),
-        ),
+        ("bounding".to_owned(), caps::bounding().map(caps::names).into()),
+        ("ambient".to_owned(), caps::ambient().map(caps::names).into()),
     ])
 }
 
@@ -93,18 +82,10 @@ pub(super) fn namespaces() -> Answer<BTreeMap<String, Answer<String>>> {
 pub(super) fn session_keyring() -> Answer<u64> {
     const KEYCTL_GET_KEYRING_ID: usize = 0;
     const KEY_SPEC_SESSION_KEYRING: usize = -3_isize as usize;
-    raw::keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0)
-        .map(|id| id as u64)
-        .into()
+    raw::keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0).map(|id| id as u64).into()
 }
 
 /// Mitigation state of the thread by PR_GET_SPECULATION_CTRL: store bypass, indirect branch, L1D flush.
 pub(super) fn speculation() -> Vec<Answer<u64>> {
-    (0..3)
-        .map(|which| {
-            raw::prctl_get(Query::Speculation, which)
-                .map(|bits| bits as u64)
-                .into()
-        })
-        .collect()
+    (0..3).map(|which| raw::prctl_get(Query::Speculation, which).map(|bits| bits as u64).into()).collect()
 }

@@ -24,12 +24,7 @@ impl State {
     #[track_caller]
     pub fn assert_same(a: &Self, b: &Self, ignoring: &[&str]) {
         let lines = Self::diff(a, b, ignoring);
-        assert!(
-            lines.is_empty(),
-            "{} differences of state:\n  {}",
-            lines.len(),
-            lines.join("\n  ")
-        );
+        assert!(lines.is_empty(), "{} differences of state:\n  {}", lines.len(), lines.join("\n  "));
     }
 }
 
@@ -43,11 +38,7 @@ fn compare(path: &str, a: &Value, b: &Value, ignoring: &[&str], lines: &mut Vec<
             keys.sort_by_key(|key| (key.parse::<u64>().ok(), *key));
             keys.dedup();
             for key in keys {
-                let place = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
+                let place = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 match (left.get(key), right.get(key)) {
                     (Some(a), Some(b)) => compare(&place, a, b, ignoring, lines),
                     _ if ignoring.contains(&place.as_str()) => {}
@@ -65,30 +56,14 @@ fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
     let gone = only_in(left, right);
     let new = only_in(right, left);
     if gone.is_empty() && new.is_empty() {
-        lines.push(format!(
-            "{path}: the same in another order: {} -> {}",
-            together(left),
-            together(right)
-        ));
+        lines.push(format!("{path}: the same in another order: {} -> {}", together(left), together(right)));
     } else {
         let part = |word: &str, items: &[&Value]| {
             let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-            if items.is_empty() {
-                String::new()
-            } else {
-                format!(" {word} {}", items.join(", "))
-            }
+            if items.is_empty() { String::new() } else { format!(" {word} {}", items.join(", ")) }
         };
-        let comma = if gone.is_empty() || new.is_empty() {
-            ""
-        } else {
-            ";"
-        };
-        lines.push(format!(
-            "{path}:{}{comma}{}",
-            part("lost", &gone),
-            part("gained", &new)
-        ));
+        let comma = if gone.is_empty() || new.is_empty() { "" } else { ";" };
+        lines.push(format!("{path}:{}{comma}{}", part("lost", &gone), part("gained", &new)));
     }
 }
 
@@ -96,12 +71,7 @@ fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
 fn only_in<'a>(a: &'a [Value], b: &[Value]) -> Vec<&'a Value> {
     let mut rest: Vec<&Value> = b.iter().collect();
     a.iter()
-        .filter(|item| {
-            rest.iter()
-                .position(|other| other == item)
-                .map(|at| rest.swap_remove(at))
-                .is_none()
-        })
+        .filter(|item| rest.iter().position(|other| other == item).map(|at| rest.swap_remove(at)).is_none())
         .collect()
 }
 

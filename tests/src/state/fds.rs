@@ -38,10 +38,7 @@ pub(crate) fn open_fds() -> BTreeMap<i32, Fd> {
         Answer::Known(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
         Answer::Refused(_) => (0..4096).collect(),
     };
-    numbers
-        .into_iter()
-        .filter_map(|fd| Some((fd, look_at(fd).ok()?)))
-        .collect()
+    numbers.into_iter().filter_map(|fd| Some((fd, look_at(fd).ok()?))).collect()
 }
 
 fn look_at(fd: i32) -> Result<Fd, Errno> {
@@ -56,11 +53,7 @@ fn look_at(fd: i32) -> Result<Fd, Errno> {
         inode: file.inode,
         flags: flag_names(flags),
         cloexec,
-        offset: if regular {
-            raw::offset_of(fd).ok()
-        } else {
-            None
-        },
+        offset: if regular { raw::offset_of(fd).ok() } else { None },
     })
 }
 
@@ -79,11 +72,7 @@ fn kind(mode: u32) -> &'static str {
 
 fn flag_names(flags: i32) -> String {
     /// What the kernel stores for O_LARGEFILE, set on every open by a 64-bit program and not by the kernel's own.
-    const LARGEFILE: i32 = if cfg!(target_arch = "aarch64") {
-        0o400_000
-    } else {
-        0o100_000
-    };
+    const LARGEFILE: i32 = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
     // O_SYNC contains O_DSYNC and O_TMPFILE contains O_DIRECTORY: the larger stand first.
     const NAMES: [(i32, &str); 12] = [
         (libc::O_APPEND, "O_APPEND"),

@@ -189,20 +189,14 @@ impl State {
     /// Where a child of glibc's posix_spawn differs from a child of fork: it has the two signals that glibc keeps for
     /// itself ignored, whatever they were, and hands that on. A child of fork has them as its parent, or default once
     /// the parent has had a second thread (glibc then sets a handler for the latter of them).
-    pub const POSIX_SPAWN_LEAVES: &[&str] = &[
-        "dispositions.SIG32",
-        "dispositions.SIG33",
-        "sigactions.SIG32",
-        "sigactions.SIG33",
-    ];
+    pub const POSIX_SPAWN_LEAVES: &[&str] =
+        &["dispositions.SIG32", "dispositions.SIG33", "sigactions.SIG32", "sigactions.SIG33"];
 
     /// The calling thread's view of its process.
     ///
     /// Not while another thread changes the environment.
     pub fn of_self() -> Self {
-        let argv = std::env::args_os()
-            .map(|arg| text(&arg.into_vec()))
-            .collect();
+        let argv = std::env::args_os().map(|arg| text(&arg.into_vec())).collect();
         Self::with(argv, None)
     }
 
@@ -210,10 +204,7 @@ impl State {
     ///
     /// # Safety
     /// Both are null or null-terminated arrays of C strings.
-    pub unsafe fn of_main(
-        argv: *const *const libc::c_char,
-        envp: *const *const libc::c_char,
-    ) -> Self {
+    pub unsafe fn of_main(argv: *const *const libc::c_char, envp: *const *const libc::c_char) -> Self {
         // SAFETY: the caller's promise.
         let (argv, envp) = unsafe { (program::c_strings(argv), program::c_strings(envp)) };
         Self::with(argv, Some(envp))
@@ -258,12 +249,8 @@ impl State {
             gids: authority::gids(),
             groups: raw::groups().into(),
             capabilities: authority::capabilities(),
-            securebits: raw::prctl_get(Query::Securebits, 0)
-                .map(|bits| format!("{bits:#x}"))
-                .into(),
-            no_new_privs: raw::prctl_get(Query::NoNewPrivs, 0)
-                .map(|set| set != 0)
-                .into(),
+            securebits: raw::prctl_get(Query::Securebits, 0).map(|bits| format!("{bits:#x}")).into(),
+            no_new_privs: raw::prctl_get(Query::NoNewPrivs, 0).map(|set| set != 0).into(),
             seccomp: authority::seccomp_mode(&status),
             seccomp_filters: status.get("Seccomp_filters"),
             lsm_label: proc::line(proc::of_thread("attr/current")),
@@ -291,9 +278,7 @@ impl State {
             coredump_filter: proc::line(proc::of_process("coredump_filter")),
             posix_timers: proc::lines(proc::of_process("timers")),
             itimers: resources::itimers(),
-            personality: raw::personality(0xffff_ffff)
-                .map(|persona| format!("{persona:#x}"))
-                .into(),
+            personality: raw::personality(0xffff_ffff).map(|persona| format!("{persona:#x}")).into(),
             dumpable: raw::prctl_get(Query::Dumpable, 0).into(),
             parent_death_signal: raw::prctl_stored(StoredQuery::ParentDeathSignal).into(),
             child_subreaper: raw::prctl_stored(StoredQuery::ChildSubreaper).into(),
@@ -301,8 +286,7 @@ impl State {
             clear_child_tid: program::clear_child_tid(),
             libc_tid_is_right: program::libc_knows_its_tid(),
             threads: threads().map(|ids| ids.len()),
-            mappings: proc::of_thread("maps")
-                .map(|maps| maps.iter().filter(|byte| **byte == b'\n').count()),
+            mappings: proc::of_thread("maps").map(|maps| maps.iter().filter(|byte| **byte == b'\n').count()),
             children: children(),
         }
     }
@@ -313,15 +297,12 @@ impl State {
     /// If it is not a whole state.
     pub fn from_json(json: &[u8]) -> Self {
         let shown = || String::from_utf8_lossy(json).into_owned();
-        serde_json::from_slice(json)
-            .unwrap_or_else(|error| panic!("not a state: {error}\n{}", shown()))
+        serde_json::from_slice(json).unwrap_or_else(|error| panic!("not a state: {error}\n{}", shown()))
     }
 
     /// The names of all fields, in order.
     pub fn field_names(&self) -> Vec<String> {
-        self.select(None)
-            .map(|fields| fields.into_iter().map(|(name, _)| name).collect())
-            .unwrap_or_default()
+        self.select(None).map(|fields| fields.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
     }
 
     /// One JSON object of these fields, or of all, with a newline at its end.
@@ -338,17 +319,11 @@ impl State {
     }
 
     /// Fields with their values, in the order of the struct, which serde_json's map does not keep.
-    fn select(
-        &self,
-        wanted: Option<&[String]>,
-    ) -> Result<Vec<(String, serde_json::Value)>, String> {
+    fn select(&self, wanted: Option<&[String]>) -> Result<Vec<(String, serde_json::Value)>, String> {
         let whole = serde_json::to_string(self).expect("a state is serialisable");
         let InOrder(mut all) = serde_json::from_str(&whole).expect("an object");
         if let Some(wanted) = wanted {
-            if let Some(unknown) = wanted
-                .iter()
-                .find(|name| !all.iter().any(|(known, _)| known == *name))
-            {
+            if let Some(unknown) = wanted.iter().find(|name| !all.iter().any(|(known, _)| known == *name)) {
                 return Err(unknown.clone());
             }
             all.retain(|(name, _)| wanted.contains(name));
@@ -368,10 +343,7 @@ impl<'de> Deserialize<'de> for InOrder {
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<InOrder, A::Error> {
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<InOrder, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);

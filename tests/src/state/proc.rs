@@ -19,11 +19,7 @@ pub(super) fn of_process(name: &str) -> Answer<Vec<u8>> {
 
 /// Content as text without the newline at its end.
 pub(super) fn line(content: Answer<Vec<u8>>) -> Answer<String> {
-    content.map(|bytes| {
-        text(bytes.trim_ascii_end())
-            .trim_end_matches('\0')
-            .to_owned()
-    })
+    content.map(|bytes| text(bytes.trim_ascii_end()).trim_end_matches('\0').to_owned())
 }
 
 /// Content as lines, runs of blanks made one.
@@ -36,21 +32,13 @@ pub(super) fn lines(content: Answer<Vec<u8>>) -> Answer<Vec<String>> {
 
 /// Where a link of the calling thread leads.
 pub(super) fn link(name: &str) -> Answer<String> {
-    fs::read_link(format!("/proc/thread-self/{name}"))
-        .map(|to| text(&to.into_os_string().into_vec()))
-        .into()
+    fs::read_link(format!("/proc/thread-self/{name}")).map(|to| text(&to.into_os_string().into_vec())).into()
 }
 
 /// The names in a directory of the calling thread.
 pub(super) fn names(directory: &str) -> Answer<Vec<String>> {
     let entries = fs::read_dir(format!("/proc/thread-self/{directory}"));
-    entries
-        .map(|all| {
-            all.flatten()
-                .map(|entry| text(&entry.file_name().into_vec()))
-                .collect()
-        })
-        .into()
+    entries.map(|all| all.flatten().map(|entry| text(&entry.file_name().into_vec())).collect()).into()
 }
 
 /// `status` of the calling thread, by the names of its lines.
@@ -62,9 +50,7 @@ impl Status {
         Self(of_thread("status").map(|bytes| {
             let content = String::from_utf8_lossy(&bytes).into_owned();
             let pairs = content.lines().filter_map(|line| line.split_once(':'));
-            pairs
-                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-                .collect()
+            pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
         }))
     }
 
@@ -87,11 +73,7 @@ impl Stat {
             let content = String::from_utf8_lossy(&bytes).into_owned();
             // The name, field 2, may hold blanks and parentheses. Field 3, the state, is not a number.
             let after_name = content.rsplit_once(')').map_or("", |(_, rest)| rest);
-            after_name
-                .split_whitespace()
-                .skip(1)
-                .map(|field| field.parse().unwrap_or(-1))
-                .collect()
+            after_name.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(-1)).collect()
         }))
     }
 

@@ -79,10 +79,7 @@ pub(super) fn invocation_name() -> String {
 pub(super) fn locale(environment: &[String]) -> BTreeMap<String, String> {
     let pairs = environment.iter().filter_map(|entry| entry.split_once('='));
     let ours = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
-    pairs
-        .filter(|(name, _)| ours(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.filter(|(name, _)| ours(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// AT_EXECFN.
@@ -93,9 +90,7 @@ pub(super) fn at_execfn() -> Option<String> {
         return None;
     }
     // SAFETY: the kernel put the address of a C string there, on the initial stack.
-    Some(text(
-        unsafe { CStr::from_ptr(address as *const libc::c_char) }.to_bytes(),
-    ))
+    Some(text(unsafe { CStr::from_ptr(address as *const libc::c_char) }.to_bytes()))
 }
 
 /// Another entry of the auxiliary vector; 0 where absent.
@@ -139,11 +134,7 @@ pub(super) fn umask(status: &proc::Status) -> String {
 /// Ids of the threads of this process.
 pub(crate) fn threads() -> Answer<Vec<i32>> {
     let entries = fs::read_dir("/proc/self/task");
-    let ids = entries.map(|all| {
-        all.flatten()
-            .filter_map(|e| e.file_name().to_str()?.parse().ok())
-            .collect()
-    });
+    let ids = entries.map(|all| all.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect());
     Answer::from(ids).map(|mut ids: Vec<i32>| {
         ids.sort_unstable();
         ids
@@ -162,12 +153,7 @@ pub(crate) fn children() -> Answer<Vec<Child>> {
             continue;
         };
         children.extend(
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .map(|pid| Child {
-                    pid,
-                    zombie: is_zombie(pid),
-                }),
+            list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(|pid| Child { pid, zombie: is_zombie(pid) }),
         );
     }
     children.sort_unstable();
@@ -177,10 +163,7 @@ pub(crate) fn children() -> Answer<Vec<Child>> {
 
 fn is_zombie(pid: i32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .iter()
-        .rposition(|byte| *byte == b')')
-        .and_then(|end| stat.get(end + 2).copied());
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2).copied());
     matches!(state, Some(b'Z' | b'X'))
 }
 
@@ -189,9 +172,7 @@ pub(super) fn robust_list() -> Answer<bool> {
     let mut head: usize = 0;
     let mut size: usize = 0;
     // SAFETY: stores a pointer and a size, each into a word of its own.
-    unsafe { syscall!(Sysno::get_robust_list, 0, &raw mut head, &raw mut size) }
-        .map(|_| head != 0)
-        .into()
+    unsafe { syscall!(Sysno::get_robust_list, 0, &raw mut head, &raw mut size) }.map(|_| head != 0).into()
 }
 
 /// Whether the thread has an address to clear at its end, by PR_GET_TID_ADDRESS.
@@ -199,9 +180,7 @@ pub(super) fn clear_child_tid() -> Answer<bool> {
     let mut address: usize = 0;
     let option = libc::PR_GET_TID_ADDRESS as usize;
     // SAFETY: stores one pointer.
-    unsafe { syscall!(Sysno::prctl, option, &raw mut address, 0, 0, 0) }
-        .map(|_| address != 0)
-        .into()
+    unsafe { syscall!(Sysno::prctl, option, &raw mut address, 0, 0, 0) }.map(|_| address != 0).into()
 }
 
 /// Whether libc's cached thread id is the kernel's: an error-checking mutex is owned by the cached one.

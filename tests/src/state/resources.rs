@@ -62,28 +62,19 @@ const LIMITS: [&str; 16] = [
 ];
 
 pub(super) fn rlimits() -> BTreeMap<String, Answer<Limit>> {
-    LIMITS
-        .iter()
-        .enumerate()
-        .map(|(number, name)| ((*name).to_owned(), rlimit(number).into()))
-        .collect()
+    LIMITS.iter().enumerate().map(|(number, name)| ((*name).to_owned(), rlimit(number).into())).collect()
 }
 
 fn rlimit(resource: usize) -> Result<Limit, Errno> {
     let mut pair = [0_u64; 2];
     // SAFETY: no new limit is given; the old one is two 64-bit words.
     unsafe { syscall!(Sysno::prlimit64, 0, resource, 0, pair.as_mut_ptr()) }?;
-    Ok(Limit {
-        soft: pair[0],
-        hard: pair[1],
-    })
+    Ok(Limit { soft: pair[0], hard: pair[1] })
 }
 
 /// The kernel answers 20 - nice, to keep clear of errors.
 pub(super) fn nice() -> Answer<i32> {
-    raw::getpriority(libc::PRIO_PROCESS as usize, 0)
-        .map(|value| 20 - value as i32)
-        .into()
+    raw::getpriority(libc::PRIO_PROCESS as usize, 0).map(|value| 20 - value as i32).into()
 }
 
 /// Class and level, as in "best-effort 4".
@@ -120,21 +111,9 @@ struct SchedAttr {
 pub(super) fn scheduler() -> Answer<Scheduler> {
     let mut attr = SchedAttr::default();
     // SAFETY: the kernel stores at most the size it is told, that of this struct.
-    let result = unsafe {
-        syscall!(
-            Sysno::sched_getattr,
-            0,
-            &raw mut attr,
-            size_of::<SchedAttr>(),
-            0
-        )
-    };
-    let policies = [
-        "OTHER", "FIFO", "RR", "BATCH", "ISO", "IDLE", "DEADLINE", "EXT",
-    ];
-    let policy = policies
-        .get(attr.policy as usize)
-        .map_or_else(|| attr.policy.to_string(), |p| format!("SCHED_{p}"));
+    let result = unsafe { syscall!(Sysno::sched_getattr, 0, &raw mut attr, size_of::<SchedAttr>(), 0) };
+    let policies = ["OTHER", "FIFO", "RR", "BATCH", "ISO", "IDLE", "DEADLINE", "EXT"];
+    let policy = policies.get(attr.policy as usize).map_or_else(|| attr.policy.to_string(), |p| format!("SCHED_{p}"));
     result
         .map(|_| Scheduler {
             policy,
@@ -150,14 +129,7 @@ pub(super) fn scheduler() -> Answer<Scheduler> {
 pub(super) fn affinity() -> Answer<Vec<usize>> {
     let mut words = [0_u64; 128];
     // SAFETY: the kernel stores at most the size of the array.
-    let result = unsafe {
-        syscall!(
-            Sysno::sched_getaffinity,
-            0,
-            size_of_val(&words),
-            words.as_mut_ptr()
-        )
-    };
+    let result = unsafe { syscall!(Sysno::sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
     result.map(|_| members(&words)).into()
 }
 
@@ -166,54 +138,26 @@ pub(super) fn mempolicy() -> Answer<String> {
     let mut mode: libc::c_int = 0;
     let mut nodes = [0_u64; 16];
     // SAFETY: stores an int and a mask of at most 1,024 bits; address 0 without flags asks for the thread's policy.
-    let result = unsafe {
-        syscall!(
-            Sysno::get_mempolicy,
-            &raw mut mode,
-            nodes.as_mut_ptr(),
-            1024,
-            0,
-            0
-        )
-    };
+    let result = unsafe { syscall!(Sysno::get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), 1024, 0, 0) };
     result
         .map(|_| {
-            let names = [
-                "default",
-                "preferred",
-                "bind",
-                "interleave",
-                "local",
-                "preferred-many",
-                "weighted-interleave",
-            ];
-            let name = usize::try_from(mode & 0xff)
-                .ok()
-                .and_then(|mode| names.get(mode).copied())
-                .unwrap_or("unknown");
+            let names =
+                ["default", "preferred", "bind", "interleave", "local", "preferred-many", "weighted-interleave"];
+            let name = usize::try_from(mode & 0xff).ok().and_then(|mode| names.get(mode).copied()).unwrap_or("unknown");
             format!("{name} mode {mode:#x} nodes {:?}", members(&nodes))
         })
         .into()
 }
 
 fn members(words: &[u64]) -> Vec<usize> {
-    (0..words.len() * 64)
-        .filter(|bit| words[bit / 64] >> (bit % 64) & 1 == 1)
-        .collect()
+    (0..words.len() * 64).filter(|bit| words[bit / 64] >> (bit % 64) & 1 == 1).collect()
 }
 
 pub(super) fn itimers() -> BTreeMap<String, Answer<Timer>> {
-    let names = [
-        ("real", libc::ITIMER_REAL),
-        ("virtual", libc::ITIMER_VIRTUAL),
-        ("prof", libc::ITIMER_PROF),
-    ];
+    let names = [("real", libc::ITIMER_REAL), ("virtual", libc::ITIMER_VIRTUAL), ("prof", libc::ITIMER_PROF)];
     // The type of ITIMER_ constants differs between libcs.
     #[allow(clippy::unnecessary_cast)]
-    names
-        .into_iter()
-        .map(|(name, which)| (name.to_owned(), itimer(which as usize).into()))
-        .collect()
+    names.into_iter().map(|(name, which)| (name.to_owned(), itimer(which as usize).into())).collect()
 }
 
 fn itimer(which: usize) -> Result<Timer, Errno> {
@@ -221,8 +165,5 @@ fn itimer(which: usize) -> Result<Timer, Errno> {
     // SAFETY: stores two `struct timeval` of two 64-bit words each.
     unsafe { syscall!(Sysno::getitimer, which, words.as_mut_ptr()) }?;
     let [interval_s, interval_us, left_s, left_us] = words;
-    Ok(Timer {
-        armed: left_s != 0 || left_us != 0,
-        interval_us: interval_s * 1_000_000 + interval_us,
-    })
+    Ok(Timer { armed: left_s != 0 || left_us != 0, interval_us: interval_s * 1_000_000 + interval_us })
 }

@@ -21,24 +21,19 @@ pub struct Action {
 }
 
 const NAMES: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
 ];
 
 /// SIGPIPE, SIG34 and so on; numbers as on every architecture but mips, alpha, sparc and parisc.
 fn name(signal: i32) -> String {
     let index = usize::try_from(signal - 1).expect("signals start at 1");
-    NAMES
-        .get(index)
-        .map_or_else(|| format!("SIG{signal}"), |name| format!("SIG{name}"))
+    NAMES.get(index).map_or_else(|| format!("SIG{signal}"), |name| format!("SIG{name}"))
 }
 
 fn names(set: u64) -> Vec<String> {
-    (1..=64)
-        .filter(|signal| set >> (signal - 1) & 1 == 1)
-        .map(name)
-        .collect()
+    (1..=64).filter(|signal| set >> (signal - 1) & 1 == 1).map(name).collect()
 }
 
 /// Blocked signals of the calling thread.
@@ -53,10 +48,7 @@ pub(super) fn pending() -> Answer<Vec<String>> {
 
 /// Of these, the ones sent to the thread itself.
 pub(super) fn pending_to_thread(status: &Status) -> Answer<Vec<String>> {
-    status.get("SigPnd").map(|set| {
-        set.and_then(|set| u64::from_str_radix(&set, 16).ok())
-            .map_or_else(Vec::new, names)
-    })
+    status.get("SigPnd").map(|set| set.and_then(|set| u64::from_str_radix(&set, 16).ok()).map_or_else(Vec::new, names))
 }
 
 /// default, ignore or handler, for each of the 64 signals.
@@ -67,14 +59,7 @@ pub(super) fn dispositions() -> BTreeMap<String, Answer<String>> {
         _ => "handler",
     };
     (1..=64)
-        .map(|signal| {
-            (
-                name(signal),
-                raw::sigaction_of(signal)
-                    .map(|a| word(a.handler).to_owned())
-                    .into(),
-            )
-        })
+        .map(|signal| (name(signal), raw::sigaction_of(signal).map(|a| word(a.handler).to_owned()).into()))
         .collect()
 }
 
@@ -95,18 +80,12 @@ pub(super) fn actions() -> BTreeMap<String, Action> {
         action.handler != libc::SIG_DFL || action.flags & !SA_RESTORER != 0 || action.mask != 0
     };
     let all = (1..=64).filter_map(|signal| Some((signal, raw::sigaction_of(signal).ok()?)));
-    all.filter(|(_, action)| set(action))
-        .map(|(signal, action)| (name(signal), describe(action)))
-        .collect()
+    all.filter(|(_, action)| set(action)).map(|(signal, action)| (name(signal), describe(action))).collect()
 }
 
 /// Size of the calling thread's alternate signal stack, None without one.
 pub(super) fn altstack_bytes() -> Option<u64> {
-    let mut stack = libc::stack_t {
-        ss_sp: std::ptr::null_mut(),
-        ss_flags: 0,
-        ss_size: 0,
-    };
+    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
     // SAFETY: no new stack is given; the old one is stored in a `stack_t`.
     let result = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) };
     (result == 0 && stack.ss_flags & libc::SS_DISABLE == 0).then_some(stack.ss_size as u64)

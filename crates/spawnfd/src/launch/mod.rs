@@ -95,7 +95,9 @@ fn spawn_template(command: &Command<'_>, template: &Template) -> Result<(Child, 
     let born = match born {
         // Without clone3 joining the cgroup is a step of the child's.
         Err(error)
-            if matches!(error.errno(), Errno::ENOSYS | Errno::EPERM) && birth.cgroup.is_some() && !features::clone3() =>
+            if matches!(error.errno(), Errno::ENOSYS | Errno::EPERM)
+                && birth.cgroup.is_some()
+                && !features::clone3() =>
         {
             return spawn_template(command, template);
         }
@@ -182,7 +184,9 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::re
                 renewed = true;
                 Way::Fetch
             }
-            (Way::Fetch, Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL | Errno::ESRCH) => {
+            // From a new PID namespace the thread cannot be named: no fault of fetching as such.
+            (Way::Fetch, Errno::ESRCH) => Way::Pass,
+            (Way::Fetch, Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
                 features::forget_fetch();
                 Way::Pass
             }

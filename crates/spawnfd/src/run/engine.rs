@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use spawnfd_sys::{call, fork_generation};
+use spawnfd_sys::call;
 
 use super::capture::{Part, Running};
 use super::{Output, Stop};
 use crate::error::{Error, Result, Stage, errno};
+use crate::per_process::PerProcess;
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -69,13 +70,12 @@ struct Job {
 }
 
 /// The engine of this process, if one runs.
-static CURRENT: Mutex<Option<(u64, Arc<Engine>)>> = Mutex::new(None);
+static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
 
 /// Hands a run over.
 pub(super) fn submit(running: Running, done: Done) -> Result<RunHandle> {
-    let generation = fork_generation().map_err(|errno| Error::new(Stage::Capture, errno, "mmap()"))?;
-    let mut current = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let existing = current.as_ref().filter(|(theirs, _)| *theirs == generation).map(|(_, engine)| engine.clone());
+    let mut current = CURRENT.lock();
+    let existing = current.clone();
     let mut job = Job { running, done, listed: None };
     if let Some(engine) = existing {
         job = match engine.add(job)? {
@@ -89,7 +89,7 @@ pub(super) fn submit(running: Running, done: Done) -> Result<RunHandle> {
         Err(_) => return Err(Error::new(Stage::Capture, spawnfd_sys::Errno::ECANCELED, "submit()")),
     };
     engine.start()?;
-    *current = Some((generation, engine.clone()));
+    *current = Some(engine.clone());
     Ok(RunHandle { engine, id })
 }
 
@@ -207,8 +207,8 @@ impl Engine {
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(output)));
             }
         }
-        let mut current = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        current.take_if(|(_, engine)| Arc::ptr_eq(engine, &self));
+        let mut current = CURRENT.lock();
+        current.take_if(|engine| Arc::ptr_eq(engine, &self));
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use super::{Template, search_path};
 use crate::command::Command;
 use crate::error::{ErrorKind, Result};
+use crate::per_process::PerProcess;
 
 /// How often a file may change while it is recorded.
 const TRIES: usize = 16;
@@ -32,7 +33,7 @@ pub struct TemplateCache {
 #[derive(Debug)]
 struct Shared {
     capacity: usize,
-    state: Mutex<State>,
+    state: PerProcess<State>,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +98,7 @@ impl TemplateCache {
 
     /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two.
     pub fn new(capacity: usize) -> TemplateCache {
-        TemplateCache { shared: Arc::new(Shared { capacity: capacity.max(1), state: Mutex::default() }) }
+        TemplateCache { shared: Arc::new(Shared { capacity: capacity.max(1), state: PerProcess::default() }) }
     }
 
     /// The process-wide cache, which [`Command::new`] uses.
@@ -169,7 +170,7 @@ impl TemplateCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.shared.state.lock()
     }
 }
 

@@ -35,9 +35,7 @@ const OWN_FAILURE: c_int = 125;
 pub unsafe extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     let count = usize::try_from(argc).unwrap_or(0);
     // SAFETY: main's argv holds argc C strings, alive as long as the process.
-    let words: Vec<&CStr> = (0..count)
-        .map(|at| unsafe { CStr::from_ptr(*argv.add(at)) })
-        .collect();
+    let words: Vec<&CStr> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }).collect();
     let (status, message) = match run(words.get(1..).unwrap_or_default()) {
         Ok(help) => {
             print(1, help);
@@ -61,17 +59,11 @@ fn run(words: &[&CStr]) -> Result<&'static str, Failure> {
     let program: Vec<CString> = program.iter().map(|word| CString::from(*word)).collect();
     let mut pointers: Vec<*const c_char> = program.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    confinement
-        .apply()
-        .map_err(|error| own(error.to_string()))?;
+    confinement.apply().map_err(|error| own(error.to_string()))?;
     // SAFETY: `pointers` is a null-terminated array of C strings that `program` keeps alive, and not empty.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
-    let status = if error.raw_os_error() == Some(libc::ENOENT) {
-        127
-    } else {
-        126
-    };
+    let status = if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 };
     Err((status, format!("{}: {error}", program[0].to_string_lossy())))
 }
 
@@ -85,10 +77,7 @@ fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a 
         }
         words = rest;
         let value = |rest: &[&CStr]| {
-            rest.first()
-                .and_then(|v| v.to_str().ok())
-                .map(str::to_owned)
-                .ok_or(format!("{word} needs a value"))
+            rest.first().and_then(|v| v.to_str().ok()).map(str::to_owned).ok_or(format!("{word} needs a value"))
         };
         match word {
             "--" => break,
@@ -102,24 +91,16 @@ fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a 
             _ => return Err(format!("unknown option {word:?}; see --help")),
         }
     }
-    if words.is_empty() {
-        Err("no program; see --help".to_owned())
-    } else {
-        Ok(Some((confinement, words)))
-    }
+    if words.is_empty() { Err("no program; see --help".to_owned()) } else { Ok(Some((confinement, words))) }
 }
 
 fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Confinement, String> {
     let malformed = |form: &str| format!("{option} {value:?}: expected {form}");
     match option {
         "--deny" => {
-            let (name, errno) = value
-                .split_once('=')
-                .ok_or_else(|| malformed("NAME=ERRNO"))?;
+            let (name, errno) = value.split_once('=').ok_or_else(|| malformed("NAME=ERRNO"))?;
             let errno = confine::errno(errno).map_err(|error| error.to_string())?;
-            confinement
-                .deny(name, errno)
-                .map_err(|error| error.to_string())
+            confinement.deny(name, errno).map_err(|error| error.to_string())
         }
         "--user" => {
             let (uid, gid) = value.split_once(':').unwrap_or((value, value));
@@ -128,10 +109,7 @@ fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Con
                 _ => Err(malformed("UID or UID:GID, in numbers")),
             }
         }
-        _ => value
-            .parse()
-            .map(|limit| confinement.nofile(limit))
-            .map_err(|_| malformed("a number")),
+        _ => value.parse().map(|limit| confinement.nofile(limit)).map_err(|_| malformed("a number")),
     }
 }
 

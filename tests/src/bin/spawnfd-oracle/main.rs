@@ -28,11 +28,7 @@ struct Options {
 /// # Safety
 /// Called by libc, once, with what the kernel put on the stack.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn main(
-    _argc: c_int,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
+pub unsafe extern "C" fn main(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     // SAFETY: the arguments of main are what `of_main` asks for.
     let state = unsafe { State::of_main(argv, envp) };
     match options(&state.argv).and_then(|options| answer(&state, &options)) {
@@ -48,24 +44,13 @@ fn answer(state: &State, options: &Options) -> Result<(), String> {
     if options.help {
         return print(options.to, USAGE);
     }
-    let unknown = |name| {
-        format!(
-            "no field {name:?}; there are: {}",
-            state.field_names().join(", ")
-        )
-    };
-    print(
-        options.to,
-        &state.to_json(options.fields.as_deref()).map_err(unknown)?,
-    )
+    let unknown = |name| format!("no field {name:?}; there are: {}", state.field_names().join(", "));
+    print(options.to, &state.to_json(options.fields.as_deref()).map_err(unknown)?)
 }
 
 /// Unknown words are left alone: tests pass arguments of any kind to see them come through.
 fn options(argv: &[String]) -> Result<Options, String> {
-    let mut options = Options {
-        to: 1,
-        ..Options::default()
-    };
+    let mut options = Options { to: 1, ..Options::default() };
     let mut words = argv.iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -74,10 +59,7 @@ fn options(argv: &[String]) -> Result<Options, String> {
                 options.fields = Some(names.split(',').map(str::to_owned).collect());
             }
             "--to" => {
-                let fd = words
-                    .next()
-                    .and_then(|fd| fd.parse().ok())
-                    .filter(|fd| *fd >= 0);
+                let fd = words.next().and_then(|fd| fd.parse().ok()).filter(|fd| *fd >= 0);
                 options.to = fd.ok_or("--to needs the number of a descriptor")?;
             }
             "--help" => options.help = true,
@@ -91,6 +73,5 @@ fn options(argv: &[String]) -> Result<Options, String> {
 fn print(fd: c_int, text: &str) -> Result<(), String> {
     // SAFETY: not negative; only written to, and never closed here. If it is closed already the write answers EBADF.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
-    file.write_all(text.as_bytes())
-        .map_err(|error| format!("cannot write to descriptor {fd}: {error}"))
+    file.write_all(text.as_bytes()).map_err(|error| format!("cannot write to descriptor {fd}: {error}"))
 }

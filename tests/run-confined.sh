@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs every test binary of the core as Docker would, and as an unprivileged user; prints how each of them ended.
+#
+#   tests/run-confined.sh [docker] [user] [both]     (default: docker user)
+#
+# docker  spawnfd-confine --docker            Docker's default seccomp profile and capabilities
+# user    spawnfd-confine --user 65534        needs root
+# both    spawnfd-confine --docker --user 65534
+#
+# The binaries come from `cargo test --no-run --message-format=json`. CARGO_TARGET_DIR and the toolchain are the caller's; the
+# confined user has to be able to read the target directory. SPAWNFD_QUICK=1 cuts stress tests short.
+set -eu
+cd "$(dirname "$0")/.."
+user=65534
+
+binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd -p spawnfd-tests --no-run --message-format=json |
+    python3 -c '
+import json, sys
+for line in sys.stdin:
+    if line.startswith("{"):
+        item = json.loads(line)
+        if item.get("executable") and item.get("profile", {}).get("test"):
+            print(item["executable"])')
+target=$(dirname "$(dirname "$(echo "$binaries" | head -n 1)")")
+confine=$target/spawnfd-confine
+
+temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-confined.XXXXXX")
+trap 'rm -rf "$temporary"' EXIT
+chmod 1777 "$temporary"
+
+failed=0
+for way in ${*:-docker user}; do
+    case $way in
+    docker) options=--docker ;;
+    user) options="--user $user" ;;
+    both) options="--docker --user $user" ;;
+    *) echo "unknown: $way" >&2 && exit 2 ;;
+    esac
+    echo "== $way: spawnfd-confine $options"
+    skips=$temporary/skips.$way
+    : >"$skips" && chmod 666 "$skips"
+    for binary in $binaries; do
+        name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
+        output=$temporary/output
+        # no_panic builds, which is no confined user's business.
+        [ "$name" = no_panic ] && continue
+        status=0
+        # shellcheck disable=SC2086
+        TMPDIR=$temporary SPAWNFD_SKIPS=$skips HOME=$temporary "$confine" $options -- "$binary" >"$output" 2>&1 || status=$?
+        printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"
+        if [ "$status" -ne 0 ]; then
+            failed=1
+            grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
+        fi
+    done
+    sort "$skips" | uniq -c | sort -rn | awk '{ $1 = ""; print "   " $0 }' | cut -c1-150
+done
+exit $failed
