@@ -59,9 +59,7 @@ impl WarmUp {
         let writer = fs::OpenOptions::new().write(true).open(&self.gate).expect("readers are there");
         self.inside.wait();
         drop(writer);
-        // A table that leaves out what lies above a number is first copied up to the next multiple of 64 and then closed
-        // from there (dup_fd and sane_fdtable_size in the kernel's fs/file.c): for an instant a child holds what lies between.
-        let highest = common::kept_by_the_library().last().copied().unwrap_or(3) | 63;
+        let highest = common::kept_by_the_library().last().copied().unwrap_or(3);
         let mut fillers: Vec<OwnedFd> = Vec::new();
         while fillers.last().is_none_or(|last| last.as_raw_fd() <= highest) {
             fillers.push(File::open("/dev/null").expect("there").into());

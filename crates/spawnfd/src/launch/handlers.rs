@@ -14,6 +14,7 @@ use spawnfd_child::Handlers;
 /// How long a reading holds.
 const FRESH: Duration = Duration::from_millis(10);
 
+/// The signals found caught by any reading so far.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 /// When, in microseconds since the first reading, plus one; 0 for never.
 static READ: AtomicU64 = AtomicU64::new(0);
@@ -35,6 +36,7 @@ pub(super) fn known() -> Handlers {
 
 /// A child has read them.
 pub(super) fn learn(caught: u64) {
-    CAUGHT.store(caught, Ordering::Release);
+    // What was caught once may be again: handlers that come and go cost a reset, not a gap.
+    CAUGHT.fetch_or(caught, Ordering::AcqRel);
     READ.store(now(), Ordering::Release);
 }
