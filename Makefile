@@ -4,7 +4,8 @@
 PYTHON  ?= /usr/bin/python3
 VENV    := build/venv
 PY      := $(VENV)/bin/python
-CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spawnfd
+# Root's stands where the unprivileged user of the confined tests can read it.
+CACHE   ?= $(if $(filter 0,$(shell id -u)),/var/cache,$(or $(XDG_CACHE_HOME),$(HOME)/.cache))/spawnfd
 # Builds of the same dependencies by the same compiler share a cache outside the tree; without one all is built anew.
 KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -c1-16)
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
@@ -39,7 +40,7 @@ test-rust: setup ## The Rust tests, as they are.
 	SPAWNFD_SKIPS=$(SKIPS) cargo test --workspace --exclude spawnfd-python
 
 test-confined: setup ## The cross-launcher suites under Docker's default seccomp profile, and as an unprivileged user.
-	SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh
+	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
 
 test-python: python ## The Python package's tests, and the agent benchmark's.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs

@@ -55,5 +55,6 @@ for way in ${*:-docker user}; do
         fi
     done
     sed 's/::[a-z_0-9]* / /' "$skips" | sort -u | cut -c1-150 | sed 's/^/    /'
+    [ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^/[$way] /" "$skips" >>"$SPAWNFD_SKIPS"
 done
 exit $failed

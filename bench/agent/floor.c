@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The floor: what the same calls cost when nothing but system calls stands between them and a C loop.
+ * The floor: what the same calls cost when nothing but system calls stands between them and a C
+ * loop.
  *
- * Usage: floor CALLS IN_FLIGHT. One process, one thread: vfork, dup2, chdir, execve; two pipes a call in one
- * epoll set; waitpid once both are at their end. It shares no code with spawnfd, on purpose. Orders come line
- * by line on stdin as in worker.py; the call list is written by fleet.py (floor_calls). Every answer is checked:
- * exit code, and length and FNV-1a of stdout and stderr.
+ * Usage: floor CALLS IN_FLIGHT. One process, one thread: vfork, dup2, chdir, execve; two pipes a
+ * call in one epoll set; waitpid once both are at their end. It shares no code with spawnfd, on
+ * purpose. Orders come line by line on stdin as in worker.py; the call list is written by fleet.py
+ * (floor_calls). Every answer is checked: exit code, and length and FNV-1a of stdout and stderr.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -148,7 +149,7 @@ static void read_calls(const char *path)
 
 static void watch(int fd, int slot, int stream)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.u32 = (uint32_t)(slot * 2 + stream) };
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)(slot * 2 + stream)};
 
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event))
 		fail("epoll_ctl: %s", strerror(errno));
@@ -176,8 +177,8 @@ static void start(int slot, const struct preset *preset)
 	*running = (struct running){
 		.preset = preset,
 		.pid = pid,
-		.pipe = { out[0], err[0] },
-		.seen = { { .hash = FNV_OFFSET }, { .hash = FNV_OFFSET } },
+		.pipe = {out[0], err[0]},
+		.seen = {{.hash = FNV_OFFSET}, {.hash = FNV_OFFSET}},
 	};
 	watch(out[0], slot, 0);
 	watch(err[0], slot, 1);
@@ -188,8 +189,8 @@ static void check(const struct running *running, int status)
 	const struct preset *preset = running->preset;
 
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != preset->code)
-		fail("preset %s, backend floor: wait status %d, expected exit code %d", preset->name,
-		     status, preset->code);
+		fail("preset %s, backend floor: wait status %d, expected exit code %d",
+		     preset->name, status, preset->code);
 	for (int stream = 0; stream < 2; stream++) {
 		const struct output *seen = &running->seen[stream];
 		const struct output *expected = &preset->expected[stream];
@@ -215,8 +216,9 @@ static bool progress(struct running *running, int stream)
 		return false;
 	}
 	/*
-	 * close() alone would not do: vfork returns before the child's close-on-exec, so a child just started
-	 * may still hold this pipe, and epoll would go on reporting it under the slot's next call.
+	 * close() alone would not do: vfork returns before the child's close-on-exec, so a child
+	 * just started may still hold this pipe, and epoll would go on reporting it under the
+	 * slot's next call.
 	 */
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_DEL, running->pipe[stream], NULL))
 		fail("epoll_ctl: %s", strerror(errno));
@@ -340,7 +342,8 @@ int main(int argc, char **argv)
 
 			run(calls, count);
 			clock_gettime(CLOCK_MONOTONIC, &end);
-			printf("{\"end_ns\": %jd, \"cpu_s\": %.6f, \"calls\": %zu, \"started\": {\"vfork\": %zu}}\n",
+			printf("{\"end_ns\": %jd, \"cpu_s\": %.6f, \"calls\": %zu, \"started\": "
+			       "{\"vfork\": %zu}}\n",
 			       (intmax_t)end.tv_sec * 1000000000 + end.tv_nsec, cpu_seconds() - cpu,
 			       count, count);
 			fflush(stdout);

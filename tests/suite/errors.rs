@@ -78,7 +78,6 @@ fn no_program_at_all() {
     });
 }
 
-/// What execve says, by std.
 fn code_of(path: &Path) -> Errno {
     let error = std::process::Command::new(path).spawn().expect_err("no program");
     Errno::from_raw(error.raw_os_error().expect("the kernel's"))
@@ -221,7 +220,6 @@ fn mount_noexec(directory: &Path) -> bool {
 fn no_descriptor_left() {
     isolated("no_descriptor_left", || {
         for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Copied] {
-            // Each with what it keeps there, and before.
             std::thread::spawn(move || {
                 let template = launcher.template("/bin/true");
                 for warm in [false, true] {
@@ -241,7 +239,6 @@ fn no_descriptor_left() {
 /// With room for no descriptor, for one, for two…: an error or a child, and no descriptor more than before.
 fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("there");
-    // The numbers above: the limit is on numbers, not on how many there are.
     let highest =
         common::kept_by_the_library().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
     let mut started = 0;
@@ -305,7 +302,6 @@ fn no_memory_left() {
     isolated("no_memory_left", || {
         let template = Template::open("/bin/true").expect("a template");
         let old = limit(libc::RLIMIT_AS, 1 << 20);
-        // Nothing of the library's is mapped yet.
         let outcome = template.command().spawn().map(drop);
         limit(libc::RLIMIT_AS, old);
         let error = outcome.expect_err("nothing left");

@@ -16,7 +16,7 @@ extern char **environ;
 
 static void run(char *program, int out, bool search)
 {
-	char *argv[] = { program, NULL };
+	char *argv[] = {program, NULL};
 
 	if (dup2(out, 1) == 1) {
 		if (search)
@@ -50,7 +50,7 @@ pid_t spawnfd_baseline_fork(char *program, int out, bool search)
 /* The C library's posix_spawn, or posix_spawnp, with default attributes and one adddup2. */
 pid_t spawnfd_baseline_posix_spawn(char *program, int out, bool search)
 {
-	char *argv[] = { program, NULL };
+	char *argv[] = {program, NULL};
 	posix_spawn_file_actions_t actions;
 	pid_t pid = -1;
 	int err = posix_spawn_file_actions_init(&actions);

@@ -2,7 +2,7 @@
 //! Both halves of one spawn: the parent that goes to sleep, and the child that runs until exec.
 //!
 //! [`Plan`] says everything beforehand; [`launch`] gives birth to a child that carries it out in
-//! [`become_program`](child) and returns when the child has become the program, or failed.
+//! `become_program` and returns when the child has become the program, or failed.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec there is
