@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parent's half: give birth, sleep, read what became of the child.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Cloned, Errno, SharedWords, Stack, clone_child};
@@ -17,7 +17,7 @@ const NOT_READ: SignalSet = u64::MAX;
 #[derive(Debug)]
 pub struct Room {
     stack: Stack,
-    /// The report, and the signals found caught.
+    /// The report, and the signals found caught, of a child with memory of its own.
     words: SharedWords,
 }
 
@@ -54,7 +54,9 @@ pub struct LaunchError(pub Errno);
 /// # Errors
 /// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
 pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>, handlers: Handlers) -> Result<Born, LaunchError> {
-    let [report, caught] = room.words.get();
+    // A child that shares our memory reports on our stack, which is at hand.
+    let near = [AtomicU64::new(0), AtomicU64::new(0)];
+    let [report, caught] = if birth.share_memory { &near } else { room.words.get() };
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
     let handlers = match (birth.clone3, handlers) {
@@ -68,7 +70,7 @@ pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>, handlers: Handlers
     let birth = Birth { share_descriptors, ..birth };
 
     // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes to `stack`, which the
-    // exclusive borrow of `room` makes ours, and to the two shared words. `start` and all the plan borrows outlive the call, which
+    // exclusive borrow of `room` makes ours, and to the two words. `start` and all the plan borrows outlive the call, which
     // returns when the child is gone from this memory. Signals are blocked where handlers stand.
     let cloned = unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast()) };
     if let Some(mask) = blocked {

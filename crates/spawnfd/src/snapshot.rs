@@ -67,6 +67,9 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 
 /// Takes a snapshot of an open regular file (opened for reading).
 ///
+/// A file that changes while it is copied is copied again. Where timestamps are coarse (before Linux 6.13, and on file systems without
+/// fine ones) two changes within one tick look like one, and a copy from between them can go unnoticed.
+///
 /// # Errors
 /// EINVAL: no regular file. ESTALE: the file kept changing while it was copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {

@@ -7,6 +7,7 @@ pub mod busy;
 mod measure;
 mod parallel;
 mod parent;
+mod pinned;
 pub mod protocol;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use crate::methods::{self, Method, Target};
 use crate::samples::Random;
 use crate::{Result, docker};
 use parent::State;
+use pinned::Pinned;
 use protocol::{Answer, Block, Request, Role};
 
 /// How many calls a method makes in a row. A program spawns by one method again and again; calls that alternated one by one would
@@ -126,6 +128,7 @@ impl Worker {
     ) -> Result<Answer> {
         let mut taken: HashMap<String, Vec<u64>> = HashMap::new();
         self.state.start_busy()?;
+        let pinned = Pinned::to_first_cpu()?;
         let (apart, together): (Vec<_>, Vec<_>) = turns.iter().partition(|t| t.apart);
         for group in [together, apart] {
             for turn in &group {
@@ -146,6 +149,7 @@ impl Worker {
             }
             measure::nothing_left(before)?;
         }
+        pinned.release()?;
         let busy_share = self.state.stop_busy()?;
         Ok(Answer::Samples(Block { taken, busy_share }))
     }
