@@ -97,8 +97,9 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
         elif order["do"] == "finish":
             await harness.close()
             backend.close()
-            # A backend may keep some fds for each call in flight; a leak is one for each call made.
-            allowed = (files_after_first or 0) + 2 * job["in_flight"]
+            # A backend may keep some fds for each call in flight, and for each tool, of which the
+            # first round of a worker need not have met all; a leak is one for each call made.
+            allowed = (files_after_first or 0) + 2 * job["in_flight"] + 2 * len(references)
             if files_after_first is not None and _open_files() > allowed:
                 raise BenchError(
                     f"{job['backend']}: {_open_files()} fds open, {files_after_first} before"
