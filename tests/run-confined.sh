@@ -52,6 +52,7 @@ for way in ${*:-docker user}; do
         if [ "$status" -ne 0 ]; then
             failed=1
             grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
+            grep -vE '^test .* (ok|ignored)$' "$output" | head -n 60 | sed 's/^/    | /'
         fi
     done
     sed 's/::[a-z_0-9]* / /' "$skips" | sort -u | cut -c1-150 | sed 's/^/    /'
