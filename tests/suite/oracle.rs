@@ -136,6 +136,10 @@ fn mask_dispositions_and_pending_signals_are_seen() {
             libc::sigaddset(&raw mut set, libc::SIGRTMAX());
             libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
             libc::kill(libc::getpid(), libc::SIGUSR1);
+            // A shell without job control starts its background commands with some ignored.
+            for signal in 1..32 {
+                libc::signal(signal, libc::SIG_DFL);
+            }
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             libc::signal(libc::SIGHUP, libc::SIG_IGN);
         }
