@@ -13,15 +13,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-rust test-confined test-python lint format bench-launch bench-snapshot \
-        bench-agent clean
+.PHONY: help setup python demo test test-rust test-confined test-python soak lint format bench-launch bench-snapshot \
+        bench-agent bench-job clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
-$(VENV)/.ready: scripts/setup.sh bindings/python/requirements-dev.txt bench/agent/requirements.txt
+$(VENV)/.ready: scripts/setup.sh bindings/python/requirements-dev.txt bench/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -42,9 +42,12 @@ test-rust: setup ## The Rust tests, as they are.
 test-confined: setup ## The cross-launcher suites under Docker's default seccomp profile, and as an unprivileged user.
 	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
 
-test-python: python ## The Python package's tests, and the agent benchmark's.
+test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
-	$(PY) -m pytest -q -rs bench/agent
+	$(PY) -m pytest -q -rs bench/agent bench/job
+
+soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
+	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
 
 lint: python ## Check formatting, clippy, types, stubs and licences.
 	scripts/lint.sh $(VENV)
@@ -52,7 +55,7 @@ lint: python ## Check formatting, clippy, types, stubs and licences.
 format: setup ## Format all sources.
 	cargo fmt --all
 	$(VENV)/bin/ruff format bindings/python
-	cd bench/agent && ../../$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff format bench
 	git ls-files '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
 
 bench-launch: setup ## First instruction and whole life, by method and parent; build/bench/launch.json.
@@ -63,6 +66,10 @@ bench-snapshot: setup ## Snapshots of a library, cold and cached; build/bench/sn
 
 bench-agent: python ## The RFC's agent-tools preset, 6,144 calls (QUICK=1 for less); build/bench/agent.json and agent.html.
 	$(PY) bench/agent/run.py
+
+bench-job: python ## Captured runs, one and 16 in flight, against subprocess, asyncio and uvloop; build/bench/job.json.
+	cargo build --quiet --release -p spawnfd-tests --bin spawnfd-confine
+	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine
 
 clean: ## Remove what was built here. The cache outside the tree stays: rm -rf $(CACHE)
 	rm -rf build target

@@ -35,4 +35,4 @@ if ! command -v cargo >/dev/null 2>&1; then
 fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/agent/requirements.txt
+"$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/requirements.txt

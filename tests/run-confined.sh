@@ -14,7 +14,7 @@ set -eu
 cd "$(dirname "$0")/.."
 user=65534
 
-binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd -p spawnfd-tests --no-run --message-format=json |
+binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd-guard -p spawnfd -p spawnfd-tests --no-run --message-format=json |
     python3 -c '
 import json, sys
 for line in sys.stdin:

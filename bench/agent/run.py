@@ -2,6 +2,9 @@
 """Entry point: `python bench/agent/run.py --help`."""
 
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from agentbench.cli import main
 

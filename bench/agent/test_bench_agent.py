@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from agentbench import bars, calls, cli, floor, plan, presets, reference, report, results, workspace
+from agentbench import calls, cli, plan, report, results
 from agentbench.backends import BACKENDS, import_spawnfd
-from agentbench.errors import BenchError
 from agentbench.fleet import Fleet, Setting, Timing
 from agentbench.measure import CellResult, Series
-from agentbench.stats import estimate, round_order, round_ratios
+from common import bars, document, floor, presets, reference, workspace
+from common.errors import BenchError
+from common.stats import estimate, round_order, round_ratios
 
 pytestmark = pytest.mark.timeout(60)
 HERE = Path(__file__).resolve().parent
@@ -245,7 +246,7 @@ def _document() -> dict[str, Any]:
 
 
 def test_report_is_one_page_with_nothing_to_load(tmp_path: Path) -> None:
-    results.write(_document(), tmp_path / "agent.json")
+    document.write(_document(), tmp_path / "agent.json")
     launch = {
         "suite": "launch",
         "machine": {"cpu": "x"},

@@ -18,6 +18,9 @@ const MARKER: &str = "SPAWNFD_ISOLATED";
 /// What a test may take unless it says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How lines begin that are shown also when the test passes.
+const TOLD: [&str; 2] = ["SKIP ", "REPORT "];
+
 /// The running test, as libtest names it.
 pub(crate) fn test_name() -> String {
     std::env::var(MARKER).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
@@ -75,8 +78,8 @@ fn in_another_process(limit: Duration, test_name: &str) {
     let mut text = Vec::new();
     output.rewind().and_then(|()| output.read_to_end(&mut text)).expect("own file");
     let text = String::from_utf8_lossy(&text);
-    for line in text.lines().filter(|line| line.starts_with("SKIP ")) {
-        // Already in the file of skips; not by eprint!, which libtest captures.
+    for line in text.lines().filter(|line| TOLD.iter().any(|told| line.starts_with(told))) {
+        // Skips are already in their file; not by eprint!, which libtest captures.
         writeln!(std::io::stderr(), "{line}").ok();
     }
     let Some(status) = status else { panic!("{test_name}: still running after {limit:?}, killed; output:\n{text}") };

@@ -7,7 +7,7 @@ use std::fs::{File, create_dir, write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use common::{Launcher, at_number, every_launcher, leaves_nothing, output, state};
+use common::{Launcher, Refused, at_number, every_launcher, leaves_nothing, output, state};
 use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
@@ -159,7 +159,7 @@ every_launcher! {
         assert!([5, 6, 7].iter().all(|fd| !child.fds[fd].cloexec), "O_CLOEXEC has no effect");
         let mode = |name: &str| directory.path().join(name).metadata().expect("made").mode() & 0o7777;
         assert_eq!((mode("new"), mode("other")), (0o640, 0o750));
-        let error = command.spawn().expect_err("it is there now");
+        let error = command.refused("it is there now");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(first + 3), Errno::EEXIST));
     };
 
@@ -199,7 +199,7 @@ every_launcher! {
         for beyond in [last + 1, last + 1000, i32::MAX] {
             let mut command = launcher.oracle();
             command.descriptor(&null, 5).descriptor(&null, beyond);
-            let error = command.spawn().expect_err("beyond the limit");
+            let error = command.refused("beyond the limit");
             let index = Stage::Action(command.action_count() - 1);
             assert_eq!((error.stage(), error.errno()), (index, Errno::EBADF), "{beyond}: {error}");
             // To close what cannot be open is nothing.
@@ -219,7 +219,7 @@ every_launcher! {
                 let mut command = launcher.oracle();
                 command.dup2(number, to);
                 let index = command.action_count() - 1;
-                let error = command.spawn().map(drop).expect_err("not the child's");
+                let error = command.refused("not the child's");
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{number} {to}: {error}");
             }
         }
@@ -253,7 +253,7 @@ every_launcher! {
             assert_eq!(inode(&child, 600 - place as i32), inode_of(file));
         }
         assert_eq!(numbers(&child).len(), 3 + room);
-        let error = command.close(9).spawn().map(drop).expect_err("one too many");
+        let error = command.close(9).refused("one too many");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::E2BIG));
     };
 
@@ -288,6 +288,7 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
     let inodes = State::of_self().fds;
     for _ in 0..2 {
         let mut command: Command<'_> = launcher.command(spawnfd_tests::program("spawnfd-oracle"));
+        command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
         command.args(["--to", "5"]).open(seen, OpenHow::CREATE, 5);
         let status = command.spawn().expect("starts").wait().expect("own child");
         assert!(status.success(), "{status}");
@@ -319,11 +320,11 @@ fn a_closed_source_is_named() {
                 let closed = unsafe { BorrowedFd::borrow_raw(777) };
                 let mut command = launcher.oracle();
                 command.descriptor(&null, 5).descriptor(closed, 6);
-                let error = command.spawn().map(drop).expect_err("nothing to copy");
+                let error = command.refused("nothing to copy");
                 let index = command.action_count() - 1;
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{error}");
                 assert_eq!(error.call(), "dup2(777, 6)");
-                let error = launcher.oracle().stdin(closed).spawn().map(drop).expect_err("nothing to read");
+                let error = launcher.oracle().stdin(closed).refused("nothing to read");
                 assert_eq!((error.stage(), error.errno()), (Stage::Stdio(0), Errno::EBADF), "{error}");
             });
         }

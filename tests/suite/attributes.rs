@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use common::{Launcher, every_launcher, output, state};
+use common::{Launcher, Refused, every_launcher, output, state};
 use spawnfd::{CapabilitySets, Command, Errno, FilterInstruction, Namespaces, SignalSet, Stage, Stdio};
 use spawnfd_tests::{Limit, State, Uids, isolated, require_root, skip};
 
@@ -67,13 +67,15 @@ every_launcher! {
         assert_eq!((&child.sid, &child.pgid), (&child.pid, &child.pid));
         let child = state(launcher.oracle().process_group(0));
         assert_eq!((&child.sid, &child.pgid), (&own.sid, &child.pid));
-        let mut leader = launcher.command("/bin/sleep").arg("60").process_group(0).spawn().expect("starts");
+        // Its group has to be there when the next one joins it.
+        let mut leader = launcher.command("/bin/sleep");
+        let mut leader = leader.arg("60").process_group(0).wait_for_exec(true).spawn().expect("starts");
         let member = state(launcher.oracle().process_group(leader.id() as i32));
         assert_eq!(known(&member.pgid), &(leader.id() as usize));
         leader.kill().expect("own child");
         leader.wait().expect("own child");
         let mut command = launcher.oracle();
-        let error = command.setsid().process_group(0).spawn().map(drop).expect_err("a leader stays in its group");
+        let error = command.setsid().process_group(0).refused("a leader stays in its group");
         assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::EPERM));
     };
 
@@ -85,7 +87,7 @@ every_launcher! {
         assert_eq!(known(&child.tty), &Some(device as i64), "{number}");
         assert_eq!(known(&child.tpgid).map(|group| group as usize), child.pgid.known().copied());
         let mut command = launcher.oracle();
-        let error = command.descriptor(&theirs, 10).foreground(10).spawn().map(drop).expect_err("no session's terminal");
+        let error = command.descriptor(&theirs, 10).foreground(10).refused("no session's terminal");
         assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::ENOTTY));
     };
 
@@ -132,7 +134,7 @@ every_launcher! {
         assert_eq!(count(&child), count(&own).map(|count| count + 1));
         // A filter the kernel refuses.
         let bad = FilterInstruction { code: 0xffff, ..ALLOW };
-        let error = launcher.oracle().no_new_privs().seccomp([bad]).spawn().map(drop).expect_err("no program");
+        let error = launcher.oracle().no_new_privs().seccomp([bad]).refused("no program");
         assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::EINVAL));
     };
 
@@ -228,7 +230,7 @@ every_launcher! {
         let child = state(launcher.oracle().chroot("/"));
         assert_eq!(known(&child.root.path), "/");
         let directory = spawnfd_tests::scratch();
-        let error = launcher.oracle().chroot(directory.path()).spawn().map(drop).expect_err("no program there");
+        let error = launcher.oracle().chroot(directory.path()).refused("no program there");
         assert_eq!((error.stage(), error.errno()), (Stage::Revalidate, Errno::ESTALE));
     };
 
@@ -238,7 +240,7 @@ every_launcher! {
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
         let child = state(launcher.oracle().cgroup(&dir));
         assert!(known(&child.cgroup).iter().any(|line| line.ends_with(&name)), "{:?}", child.cgroup);
-        let error = launcher.oracle().cgroup(File::open("/tmp").expect("there")).spawn().map(drop).expect_err("no cgroup");
+        let error = launcher.oracle().cgroup(File::open("/tmp").expect("there")).refused("no cgroup");
         assert!(matches!(error.stage(), Stage::Action(_)), "{error}");
     };
 

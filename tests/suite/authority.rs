@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
-use common::{Launcher, code, every_launcher, output, state};
+use common::{Launcher, Refused, code, every_launcher, output, state};
 use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch, skip};
@@ -258,11 +258,11 @@ fn a_program_only_root_may_run() {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("own file");
         // The command's own user counts: the kernel asks again.
         let mut command = Template::open(&path).expect("a template").command();
-        let error = command.uid(54_321).spawn().map(drop).expect_err("not for that user");
+        let error = command.uid(54_321).refused("not for that user");
         assert_eq!(error.errno(), Errno::EACCES, "{error}");
         std::thread::spawn(move || {
             raw(libc::SYS_setresuid, [54_321; 3]);
-            let error = Command::new(&path).spawn().map(drop).expect_err("not for this user");
+            let error = Command::new(&path).refused("not for this user");
             assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::EACCES), "{error}");
         })
         .join()

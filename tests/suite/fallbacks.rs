@@ -6,7 +6,7 @@ mod common;
 
 use std::fs::File;
 
-use common::{code, executable, exits_with, state};
+use common::{Refused, code, executable, exits_with, state};
 use spawnfd::{Command, Env, Errno, OpenHow, Run, Stdio, Template, snapshot};
 use spawnfd_tests::{State, confine, isolated, program, scratch};
 
@@ -22,9 +22,9 @@ fn all_is_well() {
         let mut command = oracle.command();
         let child = state(command.open("/dev/zero", OpenHow::READ, 7).group_ids(u32::MAX, u32::MAX, u32::MAX));
         assert_eq!(child.fds.keys().copied().filter(|number| *number > 2).collect::<Vec<_>>(), [7]);
-        let error = oracle.command().chdir("/nowhere").spawn().map(drop).expect_err("no such place");
+        let error = oracle.command().chdir("/nowhere").refused("no such place");
         assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOENT));
-        let error = oracle.command().current_dir("/nowhere").spawn().map(drop).expect_err("no such place");
+        let error = oracle.command().current_dir("/nowhere").refused("no such place");
         assert_eq!(error.errno(), Errno::ENOENT);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -153,7 +153,7 @@ fn without_execveat_there_is_a_reason() {
             let template = template.clone();
             std::thread::spawn(move || {
                 confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
-                let error = code(template.command().spawn()).expect_err("no such call");
+                let error = template.command().refused("no such call");
                 assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
             })
             .join()

@@ -88,9 +88,10 @@ fn wait_until_over(tally: &Tally) {
 }
 
 /// Starts programs that print what they have.
-fn spawner(template: &Template, count: usize, tally: &Tally) {
+fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally) {
     for _ in 0..count {
         let mut command = template.command();
+        launcher.prepare(&mut command);
         let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).spawn().expect("starts");
         let mut stdout = child.stdout.take().expect("piped");
         let mut text = String::new();
@@ -166,7 +167,7 @@ fn attacker(file: &File, tally: &Tally) -> Vec<i32> {
     taken
 }
 
-fn everything_at_once(attacked: bool) -> Tally {
+fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     let directory = scratch();
     let template = Template::open(program("spawnfd-fds")).expect("a template");
     let file = File::open("/etc/passwd").expect("there");
@@ -183,7 +184,7 @@ fn everything_at_once(attacked: bool) -> Tally {
             })
         };
         let spawners: Vec<_> =
-            (0..SPAWNERS).map(|_| after_warm_up(Box::new(move || spawner(template, count, tally)))).collect();
+            (0..SPAWNERS).map(|_| after_warm_up(Box::new(move || spawner(launcher, template, count, tally)))).collect();
         let writers = ["a", "b"].map(|name| after_warm_up(Box::new(move || writer(directory, name, tally))));
         let helpers: Vec<_> = (0..HELPERS).map(|_| after_warm_up(Box::new(move || wait_until_over(tally)))).collect();
         let fillers = warm.let_go(ALL);
@@ -235,7 +236,7 @@ fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
 
 fn calm(launcher: Launcher) {
     launcher.enter();
-    let tally = everything_at_once(false);
+    let tally = everything_at_once(launcher, false);
     assert_eq!(tally.busy.into_inner(), 0, "nothing foreign lies below the library's sockets");
     assert!(tally.written.into_inner() > 0);
 }
@@ -251,6 +252,15 @@ fn nothing_leaks_by_passing() {
 }
 
 #[test]
+fn nothing_leaks_from_children_nobody_waits_for() {
+    isolated_within(Duration::from_secs(240), "nothing_leaks_from_children_nobody_waits_for", || {
+        // Their sockets come to lie low by those who are waited for.
+        Launcher::Passed.enter();
+        calm(Launcher::Flight);
+    });
+}
+
+#[test]
 fn nothing_leaks_by_clone() {
     isolated_within(Duration::from_secs(240), "nothing_leaks_by_clone", || calm(Launcher::Clone));
 }
@@ -260,14 +270,14 @@ fn nothing_leaks_from_a_copied_table() {
     isolated_within(Duration::from_secs(240), "nothing_leaks_from_a_copied_table", || {
         Launcher::Copied.enter();
         // A copied table holds what others have open: ETXTBSY is possible there, and counted.
-        everything_at_once(false);
+        everything_at_once(Launcher::Copied, false);
     });
 }
 
 #[test]
 fn nothing_leaks_when_numbers_are_taken_away() {
     isolated_within(Duration::from_secs(240), "nothing_leaks_when_numbers_are_taken_away", || {
-        assert!(everything_at_once(true).attacks.into_inner() > 0);
+        assert!(everything_at_once(Launcher::Clone3, true).attacks.into_inner() > 0);
     });
 }
 
@@ -275,7 +285,71 @@ fn nothing_leaks_when_numbers_are_taken_away() {
 fn nothing_leaks_when_sockets_are_taken_away() {
     isolated_within(Duration::from_secs(240), "nothing_leaks_when_sockets_are_taken_away", || {
         Launcher::Passed.enter();
-        assert!(everything_at_once(true).attacks.into_inner() > 0);
+        assert!(everything_at_once(Launcher::Passed, true).attacks.into_inner() > 0);
+    });
+}
+
+/// Writes new programs and runs them at once, all by the same launcher.
+fn low_writer(launcher: Launcher, directory: &Path, name: usize, tally: &Tally) {
+    for round in 0..rounds(3000) {
+        let path = directory.join(format!("{name}-{round}"));
+        let expected = (round % 250) as u8;
+        executable(&path, exits_with(expected));
+        match code(launcher.command(&path).spawn()) {
+            Ok(found) => assert_eq!(found, i32::from(expected), "a wrong program"),
+            Err(error) if error.errno() == Errno::ETXTBSY => drop(tally.busy.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => panic!("{error}"),
+        }
+        fs::remove_file(path).expect("own file");
+        tally.written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How many programs were busy where whatever is open lies as low as can be.
+fn busy_with_all_low(launcher: Launcher) -> usize {
+    let directory = scratch();
+    let tally = Tally::default();
+    std::thread::scope(|scope| {
+        let (tally, directory) = (&tally, directory.path());
+        let template = Template::open(program("spawnfd-fds")).expect("a template");
+        scope.spawn(move || {
+            while !tally.over.load(Ordering::Relaxed) {
+                spawner(launcher, &template, 10, tally);
+            }
+        });
+        let opener = scope.spawn(move || opener(2000, tally));
+        let writers: Vec<_> =
+            (0..6).map(|name| scope.spawn(move || low_writer(launcher, directory, name, tally))).collect();
+        let outcomes: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        tally.over.store(true, Ordering::Relaxed);
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        opener.join().expect("ends");
+    });
+    println!(
+        "{launcher:?}: {} spawns, {} programs written and run, {} ETXTBSY",
+        tally.spawned.load(Ordering::Relaxed),
+        tally.written.load(Ordering::Relaxed),
+        tally.busy.load(Ordering::Relaxed),
+    );
+    tally.busy.into_inner()
+}
+
+#[test]
+fn nothing_leaks_by_thread() {
+    let limit = Duration::from_secs(240);
+    // Alone: under a filter it would serve no other thread otherwise.
+    isolated_within(limit, "nothing_leaks_by_thread", || {
+        common::alone(|| {
+            // Twenty free numbers below all that the library keeps.
+            let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("there")).collect();
+            Launcher::Thread.enter();
+            common::warm_up(Launcher::Thread);
+            drop(holes);
+            assert_eq!(busy_with_all_low(Launcher::Thread), 0);
+            Launcher::Thread.assert_used();
+            // It is the thread that does it: with the same descriptors in the same places others do meet them.
+            assert!((0..10).any(|_| busy_with_all_low(Launcher::Clone3) > 0), "the race does not take place");
+        })
     });
 }
 

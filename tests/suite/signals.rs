@@ -8,9 +8,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Launcher, code, fifo, next_child, rounds, state};
+use common::{Launcher, Refused, code, eventually, fifo, next_child, rounds, state};
 use spawnfd::{Command, Errno, OpenHow, Stage, Stdio, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{State, isolated, isolated_within, scratch};
@@ -113,6 +113,10 @@ storms! {
     a_storm_by_clone: Clone false;
     a_storm_by_own_memory: OwnMemory false;
     a_storm_by_own_memory_clone: OwnMemoryClone false;
+    a_storm_in_flight: Flight false;
+    a_storm_in_flight_by_clone: FlightClone false;
+    handlers_come_and_go_in_flight: Flight true;
+    handlers_come_and_go_in_flight_by_clone: FlightClone true;
     handlers_come_and_go_by_clone3: Clone3 true;
     handlers_come_and_go_by_clone: Clone true;
     handlers_come_and_go_by_own_memory_clone: OwnMemoryClone true;
@@ -121,14 +125,14 @@ storms! {
 #[test]
 fn a_deadly_signal_kills_only_children() {
     isolated_within(Duration::from_secs(120), "a_deadly_signal_kills_only_children", || {
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::Flight] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             let (mut ran, mut killed, mut early) = (0, 0, 0);
             storm(&[libc::SIGUSR1], false, || {
                 for _ in 0..rounds(1000) {
-                    match launcher.command("/bin/true").spawn() {
-                        Ok(mut child) => match child.wait().expect("own child").signal() {
+                    match launcher.command("/bin/true").spawn().and_then(|mut child| child.wait()) {
+                        Ok(status) => match status.signal() {
                             Some(libc::SIGUSR1) => killed += 1,
                             None => ran += 1,
                             other => panic!("{other:?}"),
@@ -151,7 +155,7 @@ fn killed_while_it_is_made() {
     isolated("killed_while_it_is_made", || {
         let directory = scratch();
         let gate = fifo(directory.path(), "gate");
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor] {
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor, Launcher::Flight] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             // Without clone3 all other signals are blocked until the end.
@@ -170,7 +174,7 @@ fn killed_while_it_is_made() {
                     // SAFETY: the child of this isolated test.
                     unsafe { libc::kill(child, signal) };
                 });
-                let error = command.spawn().map(drop).expect_err("killed");
+                let error = command.refused("killed");
                 assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
                 killer.join().expect("ends");
             }
@@ -198,14 +202,6 @@ fn waits_go_on_through_signals() {
 fn has_thread(name: &str) -> bool {
     let threads = fs::read_dir("/proc/self/task").expect("own directory").flatten();
     threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm"))).any(|comm| comm.trim() == name)
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -276,6 +272,29 @@ fn threads_of_the_library_take_no_signals() {
         handle.cancel();
         drop(writer);
         eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+    });
+}
+
+#[test]
+fn setuid_reaches_the_threads_of_the_library() {
+    isolated("setuid_reaches_the_threads_of_the_library", || {
+        if !spawnfd_tests::require_root() {
+            return;
+        }
+        let (reader, writer) = common::pipe();
+        drop(Command::new("/bin/cat").stdin(&reader).stdout(Stdio::Null).spawn().expect("starts"));
+        let mut command = Command::new("/bin/cat");
+        let handle = command.stdin(&reader).run_then(&spawnfd::Run::new(), drop).expect("starts");
+        let _launcher = spawnfd::LauncherThread::new().expect("a launcher thread");
+        for name in ["spawnfd-reaper", "spawnfd-engine", "spawnfd-launch"] {
+            eventually("the thread is named", || has_thread(name));
+        }
+        // libc waits until every thread has changed its own.
+        // SAFETY: integers.
+        assert_eq!(unsafe { [libc::seteuid(54_321), libc::seteuid(0)] }, [0, 0]);
+        handle.cancel();
+        drop(writer);
+        eventually("all over", || common::children().len() == 1 && !has_thread("spawnfd-reaper"));
     });
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use common::{c_path, code, executable, exits_with, rounds};
+use common::{Refused, c_path, code, executable, exits_with, rounds};
 use spawnfd::{Errno, ErrorKind, Stage, Template, TemplateCache};
 use spawnfd_tests::{isolated, isolated_within, require_root, scratch};
 
@@ -41,7 +41,7 @@ fn after(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce
     change(program);
     for _ in 0..3 {
         for template in [&template, &search, &by_descriptor] {
-            let error = template.command().spawn().map(drop).expect_err("stale");
+            let error = template.command().refused("stale");
             assert_eq!((error.kind(), error.errno()), (ErrorKind::Stale, Errno::ESTALE), "{error}");
             assert_eq!(error.stage(), Stage::Revalidate);
             assert_eq!(template.revalidate().expect_err("stale").kind(), ErrorKind::Stale);
@@ -53,7 +53,7 @@ fn after(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce
             assert_eq!(code(cache.command(program).spawn()), Ok(now));
             assert_eq!(cache.stats().renewed, 1);
         }
-        None => assert_eq!(cached.spawn().map(drop).expect_err("gone").errno(), Errno::ENOENT),
+        None => assert_eq!(cached.refused("gone").errno(), Errno::ENOENT),
     }
 }
 
@@ -122,8 +122,8 @@ fn made_inaccessible() {
         let template = Template::open(&program).expect("a template");
         assert_eq!(code(cache.command(&program).spawn()), Ok(1));
         set_permissions(&program, Permissions::from_mode(0o600)).expect("own file");
-        assert_eq!(template.command().spawn().map(drop).expect_err("stale").kind(), ErrorKind::Stale);
-        let error = cache.command(&program).spawn().map(drop).expect_err("no execute permission");
+        assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
+        let error = cache.command(&program).refused("no execute permission");
         assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::EACCES));
     });
 }
@@ -139,7 +139,7 @@ fn a_link_that_leads_elsewhere() {
         assert_eq!((code(template.command().spawn()), code(cache.command(path("link")).spawn())), (Ok(1), Ok(1)));
         fs::remove_file(path("link")).expect("own");
         symlink("2", path("link")).expect("own directory");
-        assert_eq!(code(template.command().spawn()).expect_err("stale").kind(), ErrorKind::Stale);
+        assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         assert_eq!(code(cache.command(path("link")).spawn()), Ok(2));
         // Back again: the recorded file, unchanged.
         fs::remove_file(path("link")).expect("own");
@@ -174,7 +174,7 @@ fn an_earlier_directory_gets_the_name() {
         assert_eq!(cache.stats().renewed, 0);
         // What it would take does.
         executable(&shadow, exits_with(2));
-        let error = code(template.command().spawn()).expect_err("stale");
+        let error = template.command().refused("stale");
         assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate));
         assert!(error.call().contains("2/tool"), "{error}");
         assert_eq!(cached(), Ok(2));
@@ -183,7 +183,7 @@ fn an_earlier_directory_gets_the_name() {
         executable(&directory.path().join("one"), exits_with(1));
         symlink("../one", first.join("tool")).expect("own directory");
         assert_eq!(cached(), Ok(1));
-        assert_eq!(code(template.command().spawn()).expect_err("stale").kind(), ErrorKind::Stale);
+        assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         // Gone again: what was recorded is what a search finds.
         [&shadow, &first.join("tool")].iter().for_each(|path| fs::remove_file(path).expect("own"));
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
@@ -210,7 +210,7 @@ fn a_script_or_its_interpreter_changed() {
                 _ => rewrite(&path(changed), format!("#!{}\n#", path("other").display()).as_bytes()),
             }
             for _ in 0..2 {
-                let error = code(template.command().spawn()).expect_err("stale");
+                let error = template.command().refused("stale");
                 assert_eq!(error.kind(), ErrorKind::Stale, "{changed}: {error}");
             }
             assert_eq!(code(cache.command(path("script")).spawn()), Ok(2), "{changed}");
@@ -231,7 +231,7 @@ fn racy_writes(directory: &Path) {
             assert_eq!(code(template.command().spawn()), Ok(first.into()));
         }
         rewrite(&path, &exits_with(second));
-        let error = code(template.command().spawn()).expect_err("changed");
+        let error = template.command().refused("changed");
         assert_eq!(error.kind(), ErrorKind::Stale, "round {round}: {error}");
         assert_eq!(code(cache.command(&path).spawn()), Ok(second.into()), "round {round}");
     }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Launcher, leaves_nothing};
+use common::{Launcher, Refused, leaves_nothing};
 use spawnfd::{
     CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage,
     Stdio, Template, TemplateCache,
@@ -24,7 +24,7 @@ extern "C" fn count(_: libc::c_int) {
 
 /// The error that both spawning and validating give.
 fn refused(command: &mut Command<'_>) -> Error {
-    let by_spawn = command.spawn().map(drop).expect_err("refused");
+    let by_spawn = command.refused("refused");
     let by_validate = command.validate().expect_err("refused");
     assert_eq!(by_spawn, by_validate);
     by_spawn
@@ -243,10 +243,10 @@ fn what_cannot_be_meant_has_no_child() {
             for add in bad_actions().into_iter().map(|(_, _, add)| add).chain(attributes) {
                 let mut command = Command::new("/bin/true");
                 add(&mut command);
-                errno(command.spawn().map(drop).expect_err("refused"));
+                errno(command.refused("refused"));
             }
             leaks::assert_unchanged(&before);
-            Command::new("/bin/true").spawn().map(drop).expect_err("no clone").errno()
+            Command::new("/bin/true").refused("no clone").errno()
         });
         assert_eq!(answers.join().expect("ends"), Errno::EXDEV);
         assert_eq!(SIGNALS.load(Ordering::Relaxed), warm);
@@ -280,11 +280,11 @@ fn huge_numbers_fail_in_the_child_by_index() {
                 for add in cases {
                     let mut command = Command::new("/bin/true");
                     add(&mut command);
-                    let error = command.spawn().map(drop).expect_err("beyond every limit");
+                    let error = command.refused("beyond every limit");
                     assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EBADF), "{number}: {error}");
                 }
                 let mut command = Command::new("/bin/true");
-                let error = command.descriptor(&null, number).spawn().map(drop).expect_err("beyond every limit");
+                let error = command.descriptor(&null, number).refused("beyond every limit");
                 assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::EBADF), "{number}: {error}");
             }
         });

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from .errors import BenchError
+from common.errors import BenchError
 
 Answer = tuple[int, bytes, bytes]
 TIMEOUT_S = 30

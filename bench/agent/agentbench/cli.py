@@ -13,13 +13,15 @@ from typing import Any
 
 from rich.console import Console
 
-from . import floor, machine, plan, presets, reference, results, tables, workspace
+from common import document, floor, machine, presets, reference, workspace
+from common.errors import BenchError
+from common.progress import Progress
+
+from . import plan, results, tables
 from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
-from .errors import BenchError
 from .fleet import Setting
 from .harness import HARNESSES
 from .measure import measure
-from .progress import Progress
 
 PROJECT = Path(__file__).resolve().parents[3]
 NO_TERMINAL_WIDTH = 132
@@ -176,7 +178,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
         if options.print_pins:
             return None
         cells = make_plan(options, definitions, backends)
-        facts = machine.describe(tools, setting.cwd)
+        facts = machine.describe(tools, setting.cwd, ("spawnfd", "autogen-core"))
         total = sum(cell.calls * len(cell.backends) for cell in cells)
         console.print(
             f"{len(cells)} cells, {total:,} timed calls on {facts['cores']} cores of "
@@ -196,9 +198,9 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
         shutil.rmtree(scratch)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "demo" if options.demo else "quick" if options.quick else "full"
-    document = results.suite(measured, facts)
-    results.write(document, options.out / "agent.json")
-    return document
+    found = results.suite(measured, facts)
+    document.write(found, options.out / "agent.json")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,10 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         if not options.report_only:
-            document = run(options, console)
-            if document is None:
+            found = run(options, console)
+            if found is None:
                 return 0
-            tables.show(console, document)
+            tables.show(console, found)
         path = report.write(options.out)
     except BenchError as error:
         print(f"bench-agent: {error}", file=sys.stderr)

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from common.presets import Definitions
+from common.progress import Progress
+from common.stats import round_order
+
 from .calls import make_rounds
 from .fleet import Fleet, Setting, Timing
 from .plan import Cell
-from .presets import Definitions
-from .progress import Progress
-from .stats import round_order
 
 WARM_UP_CALLS = 32
 

@@ -7,9 +7,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from . import bars, page, plots, tables
-from .errors import BenchError
-from .machine import machine_is_busy
+from common import bars
+from common.errors import BenchError
+from common.machine import machine_is_busy
+
+from . import page, plots, tables
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]

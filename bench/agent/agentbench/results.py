@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Turns measured cells into the ratios and rows of agent.json."""
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
+
+from common.stats import INTERVAL, estimate, round_ratios
 
 from .backends import BACKENDS, FLOOR, kind_of, label_of
 from .measure import CellResult, Series
-from .stats import INTERVAL, estimate, round_ratios
 
 SUITE = "agent"
 Row = dict[str, Any]
@@ -112,11 +111,3 @@ def suite(results: Iterable[CellResult], machine: Mapping[str, object]) -> dict[
         "ratios": [ratio for result in results for ratio in ratios_of(result)],
         "rows": [row for result in results for row in rows_of(result)],
     }
-
-
-def write(document: Mapping[str, Any], path: Path) -> None:
-    """Writes the JSON in one step, so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    draft.replace(path)

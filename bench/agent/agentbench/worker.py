@@ -14,54 +14,25 @@ Any failure is one line {"error": "..."} and exit status 1.
 import asyncio
 import gc
 import json
-import os
-import resource
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from common import probes
+from common.errors import BenchError
+from common.reference import Reference
+
 from .backends import BACKENDS
-from .errors import BenchError
 from .harness import make_harness
-from .reference import Reference
 
 
 def read_job(path: Path) -> tuple[dict[str, Any], dict[str, Reference]]:
     """The job file: settings, and the calls with their right answers."""
     job = json.loads(path.read_text(encoding="utf-8"))
-    references = {
-        entry["name"]: Reference(
-            name=entry["name"],
-            argv=tuple(entry["argv"]),
-            code=entry["code"],
-            stdout=entry["stdout"].encode("latin-1"),
-            stderr=entry["stderr"].encode("latin-1"),
-        )
-        for entry in job["references"]
-    }
-    return job, references
-
-
-def _cpu_seconds() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def _children() -> list[str]:
-    """Pids of children that were left behind, of any thread."""
-    found: list[str] = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            found += (task / "children").read_text().split()
-        except OSError:
-            continue
-    return found
-
-
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    references = [Reference.from_plain(entry) for entry in job["references"]]
+    return job, {reference.name: reference for reference in references}
 
 
 def _tell(out: TextIO, **fields: Any) -> None:
@@ -86,25 +57,25 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
             _tell(out, ready=True)
         elif order["do"] == "go":
             slice_argv = [list(references[name].argv) for name in names]
-            cpu = _cpu_seconds()
+            cpu = probes.cpu_seconds()
             answers = await harness.run(slice_argv)
             end_ns = time.monotonic_ns()
-            cpu = _cpu_seconds() - cpu
+            cpu = probes.cpu_seconds() - cpu
             _check(names, answers, references, job)
             started, backend.started = dict(backend.started), type(backend.started)()
             _tell(out, end_ns=end_ns, cpu_s=cpu, calls=len(answers), started=started)
-            files_after_first = files_after_first or _open_files()
+            files_after_first = files_after_first or probes.open_files()
         elif order["do"] == "finish":
             await harness.close()
             backend.close()
             # A backend may keep some fds for each call in flight, and for each tool, of which the
             # first round of a worker need not have met all; a leak is one for each call made.
             allowed = (files_after_first or 0) + 2 * job["in_flight"] + 2 * len(references)
-            if files_after_first is not None and _open_files() > allowed:
+            if files_after_first is not None and probes.open_files() > allowed:
                 raise BenchError(
-                    f"{job['backend']}: {_open_files()} fds open, {files_after_first} before"
+                    f"{job['backend']}: {probes.open_files()} fds open, {files_after_first} before"
                 )
-            if left := _children():
+            if left := probes.children():
                 raise BenchError(f"{job['backend']}: children left behind: {', '.join(left)}")
             _tell(out, finished=True)
             return

@@ -5,16 +5,17 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use pyo3::types::PyDict;
 
 use crate::arguments::{integer, seconds};
 use crate::errors;
-use crate::request::{Request, Spawning};
+use crate::options::Options;
+use crate::queue::wait_readable;
+use crate::request::Request;
 use crate::stdio::Use;
 
 /// A running program, held by its pidfd.
@@ -54,8 +55,13 @@ impl Child {
 #[pymethods]
 impl Child {
     #[new]
-    fn new(py: Python<'_>, spawning: Spawning<'_>) -> PyResult<Child> {
-        let mut request = Request::new(spawning, Use::Spawn)?;
+    fn new(
+        py: Python<'_>,
+        program: Option<&Bound<'_, PyAny>>,
+        args: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Child> {
+        let mut request = Request::new(program, args, Options::new(options, Use::Spawn)?, Use::Spawn)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),
@@ -64,7 +70,7 @@ impl Child {
                 ended: OnceLock::new(),
                 waiting: OnceLock::new(),
             }),
-            Err(error) => Err(request.exception(py, &error)),
+            Err(error) => Err(request.subjects.exception(py, &error)),
         }
     }
 
@@ -108,17 +114,8 @@ impl Child {
             if let Some(code) = self.poll(py)? {
                 return Ok(Some(code));
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
+            if !wait_readable(py, self.waiting(py)?, deadline)? {
                 return Ok(None);
-            }
-            let left =
-                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
-            let pidfd = self.waiting(py)?;
-            match py.detach(|| poll(&mut [PollFd::new(pidfd, PollFlags::IN)], left.as_ref())) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => py.check_signals()?,
-                Err(errno) => return Err(PyOSError::new_err((errno.raw_os_error(), "poll"))),
             }
         }
     }

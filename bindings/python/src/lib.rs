@@ -6,6 +6,10 @@ mod arguments;
 mod child;
 mod env;
 mod errors;
+mod job;
+mod options;
+mod plugs;
+mod popen;
 mod queue;
 mod request;
 mod result;
@@ -21,11 +25,15 @@ mod _spawnfd {
     #[pymodule_export]
     use super::env::Env;
     #[pymodule_export]
-    use super::queue::{Queue, Running};
+    use super::job::{Chunk, Event, Job};
+    #[pymodule_export]
+    use super::popen::popen;
+    #[pymodule_export]
+    use super::queue::Queue;
     #[pymodule_export]
     use super::result::RunResult;
     #[pymodule_export]
-    use super::run::{begin, run};
+    use super::run::{Running, begin, run};
     #[pymodule_export]
     use super::template::{Template, TemplateCache};
 }

@@ -1,49 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the engine's thread, which never takes the GIL, to the thread of an event loop, which is woken once for a
-//! batch.
+//! From the engine's thread, which never takes the GIL, to a thread of Python, which is woken once for a batch.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rustix::event::{EventfdFlags, eventfd};
-use spawnfd::{Output, RunHandle};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use spawnfd::{Output, Waker};
 
-use crate::errors;
+use crate::arguments::seconds;
+use crate::request::Subjects;
 use crate::result::RunResult;
 
-/// Finished runs of one event loop, and the descriptor that says that there are some.
+/// What has happened to those one event loop, or one blocking call, waits for, and the descriptor that says that
+/// something has.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Queue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    finished: Mutex<Vec<Finished>>,
+    news: Mutex<Vec<News>>,
     wake: OwnedFd,
 }
 
-/// A run that has ended: its key among the pending ones, and what came of it.
+/// What has happened, under the key of who waits for it.
+#[derive(Debug)]
+enum News {
+    /// A run has ended.
+    Finished(u64, Box<Finished>),
+    /// A bell has rung.
+    Rung(u64),
+}
+
 #[derive(Debug)]
 struct Finished {
-    key: u64,
     outcome: spawnfd::Result<Output>,
     args: Vec<OsString>,
+    subjects: Subjects,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Vec<Finished>> {
-        self.finished.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn push(&self, finished: Finished) {
-        let mut queue = self.lock();
+    fn push(&self, news: News) {
+        let mut queue = lock(&self.news);
         let first = queue.is_empty();
-        queue.push(finished);
+        queue.push(news);
         drop(queue);
         if first {
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -53,9 +63,14 @@ impl Shared {
 
 impl Queue {
     /// What the engine is to do with a run that has ended.
-    pub fn sender(&self, key: u64, args: Vec<OsString>) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
+    pub fn sender(
+        &self,
+        key: u64,
+        args: Vec<OsString>,
+        subjects: Subjects,
+    ) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
         let shared = self.0.clone();
-        move |outcome| shared.push(Finished { key, outcome, args })
+        move |outcome| shared.push(News::Finished(key, Box::new(Finished { outcome, args, subjects })))
     }
 }
 
@@ -65,7 +80,7 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(Shared { finished: Mutex::default(), wake })))
+        Ok(Queue(Arc::new(Shared { news: Mutex::default(), wake })))
     }
 
     /// The eventfd to wait for.
@@ -73,40 +88,77 @@ impl Queue {
         self.0.wake.as_raw_fd()
     }
 
-    /// Takes all finished runs, and gives each future of `pending` that waits for one its result or exception.
+    /// Takes all there is, and gives each future of `pending` that waits for something its result or exception.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
-        // Read before the queue is emptied: a run that is pushed in between wakes once more than needed.
+        // Read before the queue is emptied: what is pushed in between wakes once more than needed.
         let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
-        let finished = std::mem::take(&mut *self.0.lock());
-        for Finished { key, outcome, args } in finished {
+        let all = std::mem::take(&mut *lock(&self.0.news));
+        for news in all {
+            let (News::Finished(key, _) | News::Rung(key)) = &news;
             let Some(future) = pending.get_item(key)? else { continue };
             pending.del_item(key)?;
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
                 continue;
             }
+            let outcome = match news {
+                News::Rung(_) => Ok(None),
+                News::Finished(_, finished) => match finished.outcome {
+                    Ok(output) => Ok(Some(RunResult::new(output.into(), finished.args))),
+                    Err(error) => Err(finished.subjects.exception(py, &error)),
+                },
+            };
             match outcome {
-                Ok(output) => {
-                    future.call_method1(intern!(py, "set_result"), (RunResult::new(output, args),))?;
-                }
-                Err(error) => {
-                    let exception = errors::exception(py, &error, args.first().map(OsString::as_os_str));
-                    future.call_method1(intern!(py, "set_exception"), (exception,))?;
-                }
-            }
+                Ok(result) => future.call_method1(intern!(py, "set_result"), (result,))?,
+                Err(exception) => future.call_method1(intern!(py, "set_exception"), (exception,))?,
+            };
         }
         Ok(())
     }
+
+    /// Blocks until there is something, at most so many seconds. Python's signal handlers run meanwhile, and may raise.
+    fn block(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
+        wait_readable(py, &self.0.wake, deadline).map(drop)
+    }
 }
 
-/// A run under way.
-#[pyclass(frozen, module = "spawnfd._spawnfd")]
-#[derive(Debug)]
-pub struct Running(pub RunHandle);
+/// Blocks until a descriptor is readable; `false` when the time is over. Python's signal handlers run meanwhile, and may raise.
+pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout =
+            left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        let fd = fd.as_fd();
+        match py.detach(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout.as_ref())) {
+            Ok(ready) if ready > 0 => return Ok(true),
+            Ok(_) if left == Some(Duration::ZERO) => return Ok(false),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => py.check_signals()?,
+            Err(errno) => return Err(PyOSError::new_err((errno.raw_os_error(), "poll"))),
+        }
+    }
+}
 
-#[pymethods]
-impl Running {
-    /// Kills the program and its process group, if it still runs.
-    fn cancel(&self, py: Python<'_>) {
-        py.detach(|| self.0.cancel());
+/// What rings when something has changed, once for each who listens: he looks what it is, and listens again.
+#[derive(Debug, Default)]
+pub struct Bell(Mutex<Vec<(Arc<Shared>, u64)>>);
+
+impl Bell {
+    /// What rings it.
+    pub fn waker(self: &Arc<Bell>) -> Waker {
+        let bell = self.clone();
+        Waker::new(move || {
+            for (queue, key) in std::mem::take(&mut *lock(&bell.0)) {
+                queue.push(News::Rung(key));
+            }
+        })
+    }
+
+    pub fn listen(&self, queue: &Queue, key: u64) {
+        lock(&self.0).push((queue.0.clone(), key));
+    }
+
+    pub fn unlisten(&self, queue: &Queue, key: u64) {
+        lock(&self.0).retain(|(other, number)| !(Arc::ptr_eq(other, &queue.0) && *number == key));
     }
 }

@@ -11,28 +11,21 @@ use spawnfd::{Command, Errno, Stage};
 use crate::actions::{self, Origin};
 use crate::arguments::{descriptor, environment, os_string, os_strings, wrong_type, wrong_value};
 use crate::errors::{self, Failure};
+use crate::options::Options;
 use crate::stdio::{self, Use};
 use crate::template::{Template, TemplateCache};
-
-/// The arguments every way of starting a program has, as Python's half passes them: the program (None: by its name, a
-/// Template, or a TemplateCache), args, arg0, cwd, env, stdin, stdout, stderr, actions.
-pub type Spawning<'py> = (
-    Option<Bound<'py, PyAny>>,
-    Bound<'py, PyAny>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-    Option<Bound<'py, PyAny>>,
-);
 
 /// A command, and what its results and errors are to say.
 pub struct Request {
     pub command: Command<'static>,
     /// The program's argv.
     pub args: Vec<OsString>,
+    pub subjects: Subjects,
+}
+
+/// What errors are about.
+#[derive(Debug, Default)]
+pub struct Subjects {
     program: OsString,
     cwd: Option<OsString>,
     /// Where each of the command's actions comes from.
@@ -40,27 +33,31 @@ pub struct Request {
 }
 
 impl Request {
+    /// The program: None (by its name), a Template or a TemplateCache.
     pub fn new(
-        (program, args, arg0, cwd, env, stdin, stdout, stderr, actions): Spawning<'_>,
+        program: Option<&Bound<'_, PyAny>>,
+        args: &Bound<'_, PyAny>,
+        options: Options<'_>,
         usage: Use,
     ) -> PyResult<Request> {
+        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, .. } = options;
         let py = args.py();
-        let template = program.as_ref().and_then(|program| program.cast::<Template>().ok());
+        let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, program) = match template {
             Some(template) => {
                 let core = template.get().core();
                 let mut argv = vec![core.name().to_owned()];
-                argv.append(&mut os_strings(&args, "args")?);
+                argv.append(&mut os_strings(args, "args")?);
                 let file = core.path().map_or_else(|| core.name().to_owned(), |path| path.as_os_str().to_owned());
                 (core.command(), argv, file)
             }
             None => {
-                let argv = os_strings(&args, "argv")?;
+                let argv = os_strings(args, "argv")?;
                 let Some(name) = argv.first() else {
                     return Err(wrong_value(&"argv", "empty: its first item names the program"));
                 };
                 let name = runnable(py, name)?.to_owned();
-                let command = match &program {
+                let command = match program {
                     None => Command::new(&name),
                     Some(cache) => match cache.cast::<TemplateCache>() {
                         Ok(cache) => cache.get().core().command(&name),
@@ -97,9 +94,11 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        Ok(Request { command, args: argv, program, cwd, origins })
+        Ok(Request { command, args: argv, subjects: Subjects { program, cwd, origins } })
     }
+}
 
+impl Subjects {
     /// The exception for what the core says of this command.
     pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
         let mut failure = Failure::of(error);

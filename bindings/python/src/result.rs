@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd.Result`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString};
-use spawnfd::{Drain, Output, Started, Stop};
-use std::sync::Mutex;
+use spawnfd::{Drain, Leftovers, Output, SpillEnd, Started, Stop};
 
 /// What came of a run: how it ended, what it wrote, what it used.
 ///
@@ -15,37 +15,35 @@ use std::sync::Mutex;
 #[pyclass(frozen, module = "spawnfd", name = "Result")]
 #[derive(Debug)]
 pub struct RunResult {
-    output: Output,
+    output: Arc<Output>,
     args: Vec<OsString>,
-    stdout: Mutex<Captured>,
-    stderr: Mutex<Captured>,
-}
-
-/// Captured bytes, made Python's when somebody asks for them.
-#[derive(Debug)]
-enum Captured {
-    Native(Vec<u8>),
-    Python(Py<PyBytes>),
-}
-
-fn python_bytes(captured: &Mutex<Captured>, py: Python<'_>) -> Py<PyBytes> {
-    let mut captured = captured.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner());
-    match &*captured {
-        Captured::Python(bytes) => bytes.clone_ref(py),
-        Captured::Native(native) => {
-            let bytes = PyBytes::new(py, native).unbind();
-            *captured = Captured::Python(bytes.clone_ref(py));
-            bytes
-        }
-    }
+    /// Made when somebody asks for them.
+    stdout: OnceLock<Py<PyBytes>>,
+    stderr: OnceLock<Py<PyBytes>>,
 }
 
 impl RunResult {
-    pub fn new(mut output: Output, args: Vec<OsString>) -> RunResult {
-        let stdout = Mutex::new(Captured::Native(std::mem::take(&mut output.stdout)));
-        let stderr = Mutex::new(Captured::Native(std::mem::take(&mut output.stderr)));
-        RunResult { output, args, stdout, stderr }
+    pub fn new(output: Arc<Output>, args: Vec<OsString>) -> RunResult {
+        RunResult { output, args, stdout: OnceLock::new(), stderr: OnceLock::new() }
     }
+}
+
+/// Always the same object. No lock is held while it is made, as that may run any Python code.
+fn python_bytes(py: Python<'_>, made: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
+    if made.get().is_none() {
+        let _ = made.set(PyBytes::new(py, native).unbind());
+    }
+    made.get().map_or_else(|| PyBytes::new(py, native).unbind(), |bytes| bytes.clone_ref(py))
+}
+
+/// One of `spawnfd._types`' tuples.
+fn tuple<'py>(
+    py: Python<'py>,
+    class: &'static PyOnceLock<Py<PyAny>>,
+    name: &str,
+    fields: impl pyo3::call::PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    class.import(py, "spawnfd._types", name)?.call1(fields)
 }
 
 #[pymethods]
@@ -68,35 +66,35 @@ impl RunResult {
         self.output.signal()
     }
 
-    /// Why it ended: "exited" (by itself, or by somebody else's signal), "timeout" or "cancelled".
+    /// Why it ended: "exited" (by itself, or by somebody else's signal), "timeout", "cancelled", "output_limit" or
+    /// "limit".
     #[getter]
     fn stop(&self) -> &'static str {
         match self.output.stop {
             Stop::Exited => "exited",
             Stop::Timeout => "timeout",
             Stop::Cancelled => "cancelled",
-            _ => "unknown",
+            Stop::OutputLimit => "output_limit",
+            _ => "limit",
         }
     }
 
     /// Captured standard output: its head, then its tail.
     #[getter]
     fn stdout(&self, py: Python<'_>) -> Py<PyBytes> {
-        python_bytes(&self.stdout, py)
+        python_bytes(py, &self.stdout, &self.output.stdout)
     }
 
     /// Captured standard error, likewise; empty if merged into standard output.
     #[getter]
     fn stderr(&self, py: Python<'_>) -> Py<PyBytes> {
-        python_bytes(&self.stderr, py)
+        python_bytes(py, &self.stderr, &self.output.stderr)
     }
 
-    /// Standard output decoded from UTF-8, what is none replaced.
+    /// Standard output decoded from UTF-8, what is none replaced; a character cut by an omission is left out.
     #[getter]
-    fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let stdout = self.stdout(py);
-        let stdout = stdout.as_bytes(py);
-        Ok(PyString::new(py, &String::from_utf8_lossy(stdout)))
+    fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.output.text())
     }
 
     /// How many bytes of both streams were not kept: they lie between head and tail.
@@ -105,32 +103,71 @@ impl RunResult {
         self.output.omitted_bytes
     }
 
-    /// The file the whole output was written to; None.
+    /// How many bytes both streams had.
     #[getter]
-    fn spill_path(&self) -> Option<String> {
-        None
+    fn seen_bytes(&self) -> u64 {
+        self.output.seen_bytes
+    }
+
+    /// The file with all of the output; None if none was asked for, needed, or could be made. Unless it is to persist it goes
+    /// with the last reference to this result, and to its job.
+    #[getter]
+    fn spill_path(&self) -> Option<&OsStr> {
+        self.output.spill.as_ref()?.file.as_ref().map(|file| file.path().as_os_str())
+    }
+
+    /// What became of that file: its length, and whether it is whole; None if none was asked for or needed.
+    #[getter]
+    fn spilled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        static SPILLED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let Some(spilled) = &self.output.spill else { return Ok(None) };
+        let (end, errno) = match spilled.end {
+            SpillEnd::Whole => ("whole", None),
+            SpillEnd::Capped => ("capped", None),
+            SpillEnd::Failed(errno) => ("failed", Some(errno.raw())),
+            _ => ("failed", None),
+        };
+        tuple(py, &SPILLED, "Spilled", (spilled.bytes, end, errno)).map(Some)
+    }
+
+    /// Whether the program stopped reading, or ended, before all of `input` (or what was written) was taken.
+    #[getter]
+    fn input_refused(&self) -> bool {
+        self.output.input_refused
     }
 
     /// How reading ended: "eof", or "cut: " and the pids that still held the pipe after the program had ended.
     #[getter]
     fn drain(&self) -> String {
-        match self.leftovers().as_slice() {
-            _ if self.output.drain == Drain::Eof => "eof".into(),
-            [] => "cut: ?".into(),
-            pids => {
+        match &self.output.drain {
+            Drain::Eof => "eof".into(),
+            Drain::Cut(pids) if !pids.is_empty() => {
                 let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
                 format!("cut: {}", pids.join(" "))
             }
+            _ => "cut: ?".into(),
         }
     }
 
-    /// The pids of those processes.
+    /// How far control of the process tree reached: "group", "guard" or "cgroup"; see docs/trees.md.
     #[getter]
-    fn leftovers(&self) -> Vec<u32> {
-        match &self.output.drain {
-            Drain::Cut(pids) => pids.clone(),
-            _ => Vec::new(),
-        }
+    fn tree(&self) -> String {
+        self.output.tree.to_string()
+    }
+
+    /// What of the program's process tree outlived it, and what was done with it.
+    #[getter]
+    fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        static LEFTOVER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let made = self.output.leftovers.iter().map(|leftover| {
+            let fate = match leftover.fate {
+                Leftovers::Kill => "killed",
+                Leftovers::Adopt => "adopted",
+                Leftovers::Detach => "detached",
+            };
+            tuple(py, &LEFTOVER, "Leftover", (leftover.pid, &leftover.name, fate))
+        });
+        made.collect()
     }
 
     /// Seconds from the start of the spawn to the end of reading.

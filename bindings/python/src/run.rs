@@ -2,39 +2,37 @@
 //! Captured runs: blocking in the calling thread, or finished by the engine for an event loop.
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use spawnfd::Run;
+use pyo3::types::PyDict;
+use spawnfd::{Run, RunHandle};
 
-use crate::arguments::{bytes, integer, seconds, wrong_type, wrong_value};
-use crate::queue::{Queue, Running};
-use crate::request::{Request, Spawning};
+use crate::options::Options;
+use crate::queue::Queue;
+use crate::request::Request;
 use crate::result::RunResult;
 use crate::stdio::Use;
 
-/// What only a captured run has: timeout, input, keep.
-type Capture<'py> = (Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>, Bound<'py, PyAny>);
-
-fn prepare(spawning: Spawning<'_>, (timeout, input, keep): Capture<'_>) -> PyResult<(Request, Run)> {
-    let mut run = Run::new();
-    run.timeout = seconds(timeout.as_ref(), "timeout")?;
-    let expected = "a pair of int: bytes of head and of tail";
-    let pair = keep.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let Some(pair) = pair else { return Err(wrong_type(&"keep", expected, &keep)) };
-    run.keep = (integer(&pair.get_item(0)?, &"keep[0]")?, integer(&pair.get_item(1)?, &"keep[1]")?);
-    if let Some(input) = input {
-        if spawning.5.is_some() {
-            return Err(wrong_value(&"input", "stdin is given too; one of them can be"));
-        }
-        run.input = Some(bytes(&input, "input")?);
-    }
-    Ok((Request::new(spawning, Use::Run)?, run))
+/// What is asked for.
+pub fn prepare(
+    program: Option<&Bound<'_, PyAny>>,
+    args: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyDict>,
+    usage: Use,
+) -> PyResult<(Request, Run)> {
+    let options = Options::new(options, usage)?;
+    let run = if usage == Use::Start { options.job()? } else { options.run()? };
+    Ok((Request::new(program, args, options, usage)?, run))
 }
 
 /// Runs a program to its end in the calling thread. Python's signal handlers run meanwhile; one that raises ends the
 /// program.
 #[pyfunction]
-pub fn run(py: Python<'_>, spawning: Spawning<'_>, capture: Capture<'_>) -> PyResult<RunResult> {
-    let (mut request, run) = prepare(spawning, capture)?;
+pub fn run(
+    py: Python<'_>,
+    program: Option<&Bound<'_, PyAny>>,
+    args: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<RunResult> {
+    let (mut request, run) = prepare(program, args, options, Use::Run)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         request.command.run_interruptible(&run, || match Python::attach(|py| py.check_signals()) {
@@ -49,8 +47,8 @@ pub fn run(py: Python<'_>, spawning: Spawning<'_>, capture: Capture<'_>) -> PyRe
         return Err(error);
     }
     match outcome {
-        Ok(output) => Ok(RunResult::new(output, request.args)),
-        Err(error) => Err(request.exception(py, &error)),
+        Ok(output) => Ok(RunResult::new(output.into(), request.args)),
+        Err(error) => Err(request.subjects.exception(py, &error)),
     }
 }
 
@@ -60,13 +58,32 @@ pub fn begin(
     py: Python<'_>,
     queue: &Bound<'_, Queue>,
     key: u64,
-    spawning: Spawning<'_>,
-    capture: Capture<'_>,
+    program: Option<&Bound<'_, PyAny>>,
+    args: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyDict>,
 ) -> PyResult<Running> {
-    let (mut request, run) = prepare(spawning, capture)?;
-    let done = queue.get().sender(key, std::mem::take(&mut request.args));
+    let (mut request, run) = prepare(program, args, options, Use::Run)?;
+    let done = queue.get().sender(key, std::mem::take(&mut request.args), std::mem::take(&mut request.subjects));
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => Ok(Running(handle)),
-        Err(error) => Err(request.exception(py, &error)),
+        Ok(handle) => Ok(Running { handle, grace: run.grace.as_secs_f64() }),
+        Err(error) => Err(request.subjects.exception(py, &error)),
+    }
+}
+
+/// A run under way.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Running {
+    handle: RunHandle,
+    /// Seconds between SIGTERM and SIGKILL.
+    #[pyo3(get)]
+    grace: f64,
+}
+
+#[pymethods]
+impl Running {
+    /// Ends the program and its process tree, if it still runs.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.handle.cancel());
     }
 }

@@ -8,11 +8,13 @@ use spawnfd::{Descriptor, Stdio};
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
 
-/// Whether the streams are a captured run's or a plain spawn's: they have other words, and other defaults.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Whose the options are: each has those of the ones before it. A plain spawn has other words for its streams, and other
+/// defaults, than what is captured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum Use {
-    Run,
     Spawn,
+    Run,
+    Start,
 }
 
 const NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
@@ -39,11 +41,12 @@ pub fn stream(number: i32, usage: Use, value: Option<&Bound<'_, PyAny>>) -> PyRe
     };
     match (word.to_str()?, usage) {
         ("null", _) => Ok(Stdio::Null),
-        ("inherit", Use::Run) => Ok(place(number)),
+        ("inherit", Use::Run | Use::Start) => Ok(place(number)),
         ("inherit", Use::Spawn) => Ok(Stdio::Inherit),
         ("pipe", Use::Spawn) => Ok(Stdio::Piped),
-        ("capture", Use::Run) if number == 1 => Ok(Stdio::Inherit),
-        ("separate", Use::Run) if number == 2 => Ok(Stdio::Inherit),
+        ("stream", Use::Start) if number == 0 => Ok(Stdio::Inherit),
+        ("capture", Use::Run | Use::Start) if number == 1 => Ok(Stdio::Inherit),
+        ("separate", Use::Run | Use::Start) if number == 2 => Ok(Stdio::Inherit),
         ("merge", _) if number == 2 => Ok(Stdio::SameAsStdout),
         (word, _) => Err(wrong_value(&name, format_args!("{word:?} is not one of {}", words(number, usage)))),
     }
@@ -56,8 +59,9 @@ fn place(fd: i32) -> Stdio<'static> {
 fn words(number: i32, usage: Use) -> &'static str {
     match (usage, number) {
         (Use::Run, 0) => r#""null", "inherit""#,
-        (Use::Run, 1) => r#""capture", "null", "inherit""#,
-        (Use::Run, _) => r#""separate", "merge", "null", "inherit""#,
+        (Use::Start, 0) => r#""null", "inherit", "stream""#,
+        (Use::Run | Use::Start, 1) => r#""capture", "null", "inherit""#,
+        (Use::Run | Use::Start, _) => r#""separate", "merge", "null", "inherit""#,
         (Use::Spawn, 2) => r#""inherit", "null", "pipe", "merge""#,
         (Use::Spawn, _) => r#""inherit", "null", "pipe""#,
     }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The child, from its first instruction to the program's.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, Disposition, SignalSet};
 use spawnfd_sys::{Errno, RawFd, abi};
 
 use crate::descriptors::{self, Sources};
-use crate::plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, is_candidate};
-use crate::report::{EXEC, Failure, Stage};
+use crate::launch::Shared;
+use crate::plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, Table, is_candidate};
+use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 
 /// What the child finds when it begins.
 pub(crate) struct Start<'a> {
-    pub plan: &'a Plan<'a>,
+    pub plan: &'a Plan,
+    pub table: Table,
     pub report: &'a AtomicU64,
     /// Where handlers may still stand, all signals are blocked.
     pub handlers: Handlers,
@@ -34,6 +37,27 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     call::exit(127)
 }
 
+/// Where a child begins that nobody waits for.
+///
+/// # Safety
+/// `shared` points to a [`Shared`] that stays, and is only read by others, until the child has exec'd or exited.
+pub(crate) unsafe extern "C" fn enter_flight(shared: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let shared = unsafe { &*shared.cast::<Shared>() };
+    let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
+    let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask };
+    // SAFETY: what `start` refers to stays as it is, by this function's contract; it is on this child's own stack.
+    unsafe { enter((&raw const start).cast()) }
+}
+
+/// Where a child begins that is to do nothing.
+///
+/// # Safety
+/// None is asked for: it looks at nothing.
+pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
+    call::exit(0)
+}
+
 trait At<T> {
     fn at(self, stage: Stage) -> Result<T, Failure>;
 }
@@ -48,40 +72,40 @@ impl<T> At<T> for Result<T, Errno> {
 /// Carries out the plan. Comes back only with the reason why not.
 fn become_program(start: &Start<'_>) -> Failure {
     match prepare(start) {
-        Ok(sources) => {
-            start.report.store(EXEC, Ordering::Release);
-            Failure { stage: Stage::Exec, errno: exec(start.plan, &sources) }
-        }
+        Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
         Err(failure) => failure,
     }
 }
 
+/// All but exec itself. Gives the sources, and the path to execute.
 #[inline]
-fn prepare(start: &Start<'_>) -> Result<Sources, Failure> {
+fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
-    let sources = descriptors::own_table(plan).at(Stage::Descriptors)?;
-    for step in plan.steps {
-        perform(step.op, &sources, plan.above).at(Stage::Action(step.index))?;
+    let sources = descriptors::own_table(start.table, plan).at(Stage::Descriptors)?;
+    for step in &plan.steps {
+        perform(&step.op, &sources, plan.above).at(Stage::Action(step.index))?;
     }
-    if let Some(keep) = plan.keep {
+    if let Some(keep) = &plan.keep {
         descriptors::keep_only(keep).at(Stage::Descriptors)?;
     }
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;
     }
     reset_handlers(start).at(Stage::Signals)?;
-    for (place, check) in plan.checks.iter().enumerate() {
-        verify(check, &sources, plan.owners_mapped).at(Stage::Check(place as u16))?;
-    }
+    let (path, report) = match verify(plan, &sources) {
+        Ok(()) => (plan.program.pinned.path.as_c_str(), EXEC),
+        Err(failure) => (find_again(&plan.program, failure)?, EXEC_RENEWED),
+    };
     let_signals_in(start).at(Stage::Signals)?;
-    if let Some(filter) = plan.filter {
+    if let Some(filter) = &plan.filter {
         call::set_seccomp_filter(filter).at(Stage::Filter)?;
     }
-    Ok(sources)
+    start.report.store(report, Ordering::Release);
+    Ok((sources, path))
 }
 
-fn perform(op: Op<'_>, sources: &Sources, above: RawFd) -> Result<(), Errno> {
-    match op {
+fn perform(op: &Op<usize>, sources: &Sources, above: RawFd) -> Result<(), Errno> {
+    match *op {
         Op::Place { source, to } => call::dup3(sources.get(source), to).map(drop),
         Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
         Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
@@ -90,33 +114,44 @@ fn perform(op: Op<'_>, sources: &Sources, above: RawFd) -> Result<(), Errno> {
             Ok(())
         }
         Op::CloseRange { first, last } => descriptors::close_range(first, last, above),
-        Op::Open { dir, path, how, to } => open(dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to),
-        Op::Chdir { path } => call::chdir(path).map(drop),
-        Op::Fchdir { source } => call::fchdir(sources.get(source)).map(drop),
-        Op::Chroot { path } => call::chroot(path).map(drop),
+        Op::Open { dir, ref path, ref how, to } => {
+            open(dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
+        }
+        Op::OpenNull { to } => open(abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
+        Op::Chdir { ref path } => call::chdir(path).map(drop),
+        Op::Fchdir { dir } => call::fchdir(sources.get(dir)).map(drop),
+        Op::Chroot { ref path } => call::chroot(path).map(drop),
         Op::Umask { mask } => call::umask(mask).map(drop),
         Op::Setsid => call::setsid().map(drop),
         Op::Setpgid { group } => call::setpgid(group).map(drop),
         Op::Tcsetpgrp { fd } => take_foreground(fd),
-        Op::SetControllingTerminal { fd } => call::set_controlling_terminal(fd).map(drop),
-        Op::Limit { resource, limit } => call::set_limit(resource, limit).map(drop),
+        Op::ControllingTerminal { fd } => call::set_controlling_terminal(fd).map(drop),
+        Op::Limit { resource, ref limit } => call::set_limit(resource, limit).map(drop),
         Op::Nice { nice } => call::set_nice(nice).map(drop),
         Op::Scheduler { policy, priority } => call::set_scheduler(policy, priority).map(drop),
-        Op::Affinity { mask } => call::set_affinity(mask).map(drop),
+        Op::Affinity { ref mask } => call::set_affinity(mask).map(drop),
         Op::UserIds { real, effective, saved } => call::set_user_ids(real, effective, saved).map(drop),
         Op::GroupIds { real, effective, saved } => call::set_group_ids(real, effective, saved).map(drop),
-        Op::Groups { groups } => call::set_groups(groups).map(drop),
-        Op::Capabilities { sets } => limit_capabilities(sets),
-        Op::Prctl { option, value } => call::prctl(option, value, 0).map(drop),
-        Op::WriteFile { path, bytes } => write_file(abi::AT_FDCWD, path, bytes),
-        Op::JoinCgroup { source } => write_file(sources.get(source), c"cgroup.procs", b"0"),
-        Op::JoinNamespace { source, kinds } => call::setns(sources.get(source), kinds).map(drop),
-        Op::Landlock { source } => call::landlock_restrict_self(sources.get(source)).map(drop),
+        Op::Groups { ref groups } => call::set_groups(groups).map(drop),
+        Op::Capabilities { ref sets } => limit_capabilities(sets),
+        Op::KeepCapabilities => call::prctl(PR_SET_KEEPCAPS, 1, 0).map(drop),
+        Op::NoNewPrivs => call::prctl(PR_SET_NO_NEW_PRIVS, 1, 0).map(drop),
+        Op::WriteFile { path, ref bytes } => write_file(abi::AT_FDCWD, path, bytes),
+        Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
+        Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
+        Op::JoinNamespace { namespace, kinds } => call::setns(sources.get(namespace), kinds).map(drop),
+        Op::Landlock { ruleset } => call::landlock_restrict_self(sources.get(ruleset)).map(drop),
     }
 }
 
+const PR_SET_KEEPCAPS: u32 = 8;
+const PR_SET_NO_NEW_PRIVS: u32 = 38;
+
+const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
+const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
+
 /// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
-fn open(dir: RawFd, path: &core::ffi::CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
+fn open(dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
     let fd = match call::openat2(dir, path, how) {
         Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
@@ -131,7 +166,7 @@ fn open(dir: RawFd, path: &core::ffi::CStr, how: &abi::open_how, to: RawFd) -> R
     Ok(())
 }
 
-fn write_file(dir: RawFd, path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
+fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
     let fd = call::openat(dir, path, abi::O_WRONLY | abi::O_CLOEXEC, 0)?;
     let written = call::write(fd, bytes);
     call::close(fd)?;
@@ -238,27 +273,49 @@ fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn verify(check: &Check<'_>, sources: &Sources, owners_mapped: bool) -> Result<(), Errno> {
-    let (now, recorded) = match *check {
+/// Whether all that was recorded of the program is still true.
+#[inline]
+fn verify(plan: &Plan, sources: &Sources) -> Result<(), Failure> {
+    for (place, check) in plan.program.pinned.checks.iter().enumerate() {
+        verify_one(check, plan, sources).at(Stage::Check(place as u16))?;
+    }
+    Ok(())
+}
+
+#[inline]
+fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno> {
+    let (now, recorded) = match check {
         Check::Absent { path } => return if is_candidate(path) { Err(Errno::ESTALE) } else { Ok(()) },
         Check::Same { path, identity } => (Identity::of(abi::AT_FDCWD, path), identity),
-        Check::SameSource { source, identity } => (Identity::of(sources.get(source), c""), identity),
+        Check::SameSource { identity } => {
+            let source = plan.program.source.map_or(-1, |source| sources.get(source));
+            (Identity::of(source, c""), identity)
+        }
     };
     match now {
         Ok(now) if now == *recorded => Ok(()),
-        Ok(now) if owners_mapped && now.with_owners_of(recorded) == *recorded => Ok(()),
+        Ok(now) if plan.owners_mapped && now.with_owners_of(recorded) == *recorded => Ok(()),
         Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Errno::ESTALE),
         Err(errno) => Err(errno),
     }
 }
 
+/// What a search finds now, for a caller who wants that; otherwise the failure stands.
+#[cold]
+fn find_again(program: &Program, failure: Failure) -> Result<&CStr, Failure> {
+    if !program.renew || failure.errno != Errno::ESTALE {
+        return Err(failure);
+    }
+    program.pinned.places.iter().find(|place| is_candidate(place)).map(|place| place.as_c_str()).ok_or(failure)
+}
+
 #[inline]
-fn exec(plan: &Plan<'_>, sources: &Sources) -> Errno {
+fn exec(plan: &Plan, sources: &Sources, path: &CStr) -> Errno {
     let (argv, envp) = (plan.argv.as_ptr(), plan.envp.as_ptr());
-    match plan.program {
+    match plan.program.source {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
-        Program::Path(path) => unsafe { call::execve(path, argv, envp) },
+        None => unsafe { call::execve(path, argv, envp) },
         // SAFETY: as above.
-        Program::Source(source) => unsafe { call::execve_descriptor(sources.get(source), argv, envp) },
+        Some(source) => unsafe { call::execve_descriptor(sources.get(source), argv, envp) },
     }
 }

@@ -23,12 +23,12 @@ impl Sources {
 
 /// Leaves the caller's table, if the child is in it, and brings all sources above the numbers that steps use.
 #[inline]
-pub(crate) fn own_table(plan: &Plan<'_>) -> Result<Sources, Errno> {
+pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
     let mut sources = Sources { fds: [-1; MAX_SOURCES] };
     let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
         return Err(Errno::EINVAL);
     };
-    match plan.table {
+    match table {
         Table::Passed { socket, identity, tag } => {
             call::close_range(socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
@@ -42,18 +42,19 @@ pub(crate) fn own_table(plan: &Plan<'_>) -> Result<Sources, Errno> {
             call::close_range(door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 is_still(door, identity)?;
-                fetch(door, plan.sources, fds)?;
+                fetch(door, &plan.sources, fds)?;
             }
         }
         Table::Fetched { door: None, thread } => {
             call::close_range(3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 let door = call::pidfd_open_thread(thread)?;
-                fetch(door, plan.sources, fds)?;
+                fetch(door, &plan.sources, fds)?;
                 call::close(door)?;
             }
         }
-        Table::Copied => fds.iter_mut().zip(plan.sources).for_each(|(fd, &source)| *fd = source),
+        Table::Received { first } => fds.iter_mut().zip(first..).for_each(|(fd, number)| *fd = number),
+        Table::Copied => fds.iter_mut().zip(&plan.sources).for_each(|(fd, &source)| *fd = source),
     }
     for fd in fds {
         if *fd < plan.above {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parent's half: give birth, sleep, read what became of the child.
+//! The parent's half: give birth, and learn what became of the child; asleep meanwhile, or not.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use alloc::sync::Arc;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Cloned, Errno, SharedWords, Stack, clone_child};
 
-use crate::child::{Start, enter};
+use crate::child::{Start, enter, enter_and_end, enter_flight};
 use crate::plan::{Handlers, Plan, Table};
-use crate::report::{EXEC, Failure, PENDING};
+use crate::report::{Outcome, PENDING};
 
 /// No set of caught signals: SIGKILL cannot be.
 const NOT_READ: SignalSet = u64::MAX;
@@ -36,8 +38,8 @@ impl Room {
 pub struct Born {
     /// Pid and pidfd. The pidfd belongs to the caller, also after a failure: the child is still to be reaped.
     pub child: Cloned,
-    /// `Ok`: it exec'd. `Err(None)`: it was killed before it came to exec.
-    pub outcome: Result<(), Option<Failure>>,
+    /// What became of it.
+    pub outcome: Outcome,
     /// The signals that had a handler, if the child has gone through all of them.
     pub caught: Option<SignalSet>,
 }
@@ -46,44 +48,191 @@ pub struct Born {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchError(pub Errno);
 
+/// What is known of handlers, where it depends on how the child is born.
+fn settled(birth: Birth, handlers: Handlers) -> Handlers {
+    match (birth.clone3, handlers) {
+        (true, _) => Handlers::Cleared,
+        (false, Handlers::Cleared) => Handlers::Unknown,
+        (false, handlers) => handlers,
+    }
+}
+
+/// Runs `birth` with all signals blocked where handlers may stand in the child; tells it the mask from before.
+fn with_signals_blocked<T>(
+    birth: Birth,
+    give_birth: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
+) -> Result<T, LaunchError> {
+    let blocked = if birth.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
+    let born = give_birth(blocked);
+    if let Some(mask) = blocked {
+        // Cannot fail: the same call has just succeeded.
+        let _ = call::set_signal_mask(mask);
+    }
+    born.map_err(LaunchError)
+}
+
 /// Starts a child that carries out `plan`; returns when it has become the program or has failed.
 ///
-/// `birth.share_descriptors` is set from the plan's table. Where handlers may stand in the child all signals are blocked in the calling
+/// `birth.share_descriptors` is set from the table. Where handlers may stand in the child all signals are blocked in the calling
 /// thread meanwhile; [`Handlers::Cleared`] goes with `birth.clone3`, and with nothing else.
 ///
 /// # Errors
 /// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
-pub fn launch(room: &mut Room, birth: Birth, plan: &Plan<'_>, handlers: Handlers) -> Result<Born, LaunchError> {
+pub fn launch(
+    room: &mut Room,
+    birth: Birth,
+    table: Table,
+    plan: &Plan,
+    handlers: Handlers,
+) -> Result<Born, LaunchError> {
     // A child that shares our memory reports on our stack, which is at hand.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
     let [report, caught] = if birth.share_memory { &near } else { room.words.get() };
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
-    let handlers = match (birth.clone3, handlers) {
-        (true, _) => Handlers::Cleared,
-        (false, Handlers::Cleared) => Handlers::Unknown,
-        (false, handlers) => handlers,
-    };
-    let blocked = if birth.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
-    let start = Start { plan, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
-    let share_descriptors = !matches!(plan.table, Table::Copied);
-    let birth = Birth { share_descriptors, ..birth };
+    let birth = Birth { share_descriptors: !matches!(table, Table::Copied | Table::Received { .. }), ..birth };
+    let child = with_signals_blocked(birth, |blocked| {
+        let handlers = settled(birth, handlers);
+        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes to `stack`, which the
+        // exclusive borrow of `room` makes ours, and to the two words. `start` and all the plan owns outlive the call, which
+        // returns when the child is gone from this memory. Signals are blocked where handlers stand.
+        unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), None) }
+    })?;
+    let outcome = Outcome::of(report.load(Ordering::Acquire));
+    Ok(Born { child, outcome, caught: found(caught) })
+}
 
-    // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes to `stack`, which the
-    // exclusive borrow of `room` makes ours, and to the two words. `start` and all the plan borrows outlive the call, which
-    // returns when the child is gone from this memory. Signals are blocked where handlers stand.
-    let cloned = unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast()) };
-    if let Some(mask) = blocked {
-        // Cannot fail: the same call has just succeeded.
-        let _ = call::set_signal_mask(mask);
+/// Leaves a child behind that has done nothing but end: unreaped, it shows to others the credentials it was born with.
+///
+/// It has no memory and no descriptors any more, and only a wait with `__WALL` finds it.
+///
+/// # Errors
+/// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
+pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError> {
+    let birth = Birth { share_memory: true, share_descriptors: true, namespaces: 0, cgroup: None, clone3 };
+    with_signals_blocked(birth, |_| {
+        // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `room` makes `stack` ours. Signals are blocked
+        // where handlers stand.
+        unsafe { clone_child(&birth, &room.stack, enter_and_end, core::ptr::null(), None) }
+    })
+}
+
+fn found(caught: &AtomicU64) -> Option<SignalSet> {
+    Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ)
+}
+
+/// What a child that nobody waits for reads and writes.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub plan: Arc<Plan>,
+    pub table: Table,
+    pub handlers: Handlers,
+    pub mask: Option<SignalSet>,
+    pub report: AtomicU64,
+    pub caught: AtomicU64,
+    /// Set to 0 by the kernel when the child has left this memory.
+    apart: AtomicU32,
+}
+
+/// A child that was born and not waited for: what it was to do, and, later, what became of it.
+#[derive(Clone, Debug)]
+pub struct Flight(Arc<Shared>);
+
+impl Flight {
+    /// What it was to do.
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
     }
 
-    let child = cloned.map_err(LaunchError)?;
-    let outcome = match report.load(Ordering::Acquire) {
-        EXEC => Ok(()),
-        PENDING => Err(None),
-        word => Err(Some(Failure::unpack(word))),
-    };
-    let caught = Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ);
-    Ok(Born { child, outcome, caught })
+    /// What became of the child; `None` while it is between clone and exec. One that has ended has left.
+    pub fn outcome(&self) -> Option<Outcome> {
+        // The kernel's store comes after all of the child's own.
+        (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
+    }
+
+    /// The signals that had a handler, if the child has gone through all of them.
+    pub fn caught(&self) -> Option<SignalSet> {
+        found(&self.0.caught)
+    }
+}
+
+/// The room a child in flight stands in.
+#[derive(Debug)]
+pub struct Lent {
+    flight: Flight,
+    room: ManuallyDrop<Room>,
+}
+
+impl Lent {
+    /// Gives the room back once the child has left it.
+    ///
+    /// # Errors
+    /// The same again while the child is still there.
+    pub fn back(self) -> Result<Room, Lent> {
+        if self.flight.outcome().is_none() {
+            return Err(self);
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, and neither part of it is used again: each is moved out once.
+        let (room, flight) = unsafe { (ManuallyDrop::take(&mut this.room), core::ptr::read(&raw const this.flight)) };
+        drop(flight);
+        Ok(room)
+    }
+}
+
+impl Drop for Lent {
+    /// A child that still stands there keeps room and plan: they are not freed any more.
+    fn drop(&mut self) {
+        match self.flight.outcome() {
+            // SAFETY: the child has left, and the room is not used again.
+            Some(_) => unsafe { ManuallyDrop::drop(&mut self.room) },
+            None => core::mem::forget(self.flight.clone()),
+        }
+    }
+}
+
+/// Starts a child that carries out `plan`, and does not wait for it.
+///
+/// The child has to share the caller's memory. It must not need the caller's help: [`Table::Fetched`] wants it to sleep. What the
+/// plan's descriptors are is settled when the call returns, if the table is [`Table::Passed`].
+///
+/// # Errors
+/// [`LaunchError`] when there is no child, with the room given back; EINVAL for what has to be waited for.
+pub fn take_off(
+    room: Room,
+    birth: Birth,
+    table: Table,
+    plan: Arc<Plan>,
+    handlers: Handlers,
+) -> Result<(Cloned, Flight, Lent), (LaunchError, Room)> {
+    if !birth.share_memory || !matches!(table, Table::Passed { .. }) {
+        return Err((LaunchError(Errno::EINVAL), room));
+    }
+    let birth = Birth { share_descriptors: true, ..birth };
+    let mut shared = Arc::new(Shared {
+        mask: plan.signal_mask,
+        plan,
+        table,
+        handlers: settled(birth, handlers),
+        report: AtomicU64::new(PENDING),
+        caught: AtomicU64::new(NOT_READ),
+        apart: AtomicU32::new(1),
+    });
+    let born = with_signals_blocked(birth, |blocked| {
+        if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
+            shared.mask = blocked;
+        }
+        // SAFETY: `enter_flight` keeps the contract of this crate's documentation, and writes to `stack` and to words of `shared`
+        // only. Room and `shared` go into a `Lent`, which frees neither before the kernel has cleared `apart`. Signals are
+        // blocked where handlers stand.
+        unsafe { clone_child(&birth, &room.stack, enter_flight, Arc::as_ptr(&shared).cast(), Some(&shared.apart)) }
+    });
+    match born {
+        Ok(child) => {
+            let flight = Flight(shared);
+            Ok((child, flight.clone(), Lent { flight, room: ManuallyDrop::new(room) }))
+        }
+        Err(error) => Err((error, room)),
+    }
 }

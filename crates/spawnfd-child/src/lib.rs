@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both halves of one spawn: the parent that goes to sleep, and the child that runs until exec.
+//! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
-//! [`Plan`] says everything beforehand; [`launch`] gives birth to a child that carries it out in
-//! `become_program` and returns when the child has become the program, or failed.
+//! [`Plan`] says everything beforehand. [`launch`] gives birth to a child that carries it out in `become_program`, and sleeps until the
+//! child has become the program, or failed; [`take_off`] does not wait for that. [`leave_marker`] makes one that is no program at all.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec there is
@@ -10,15 +10,17 @@
 //! stack and to the one word it reports through. What it reads is the plan, which nobody changes meanwhile.
 #![no_std]
 
+extern crate alloc;
+
 mod child;
 mod descriptors;
 mod launch;
 mod plan;
 mod report;
 
-pub use launch::{Born, LaunchError, Room, launch};
-pub use plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, Step, Table, is_candidate};
-pub use report::{Failure, Stage};
+pub use launch::{Born, Flight, LaunchError, Lent, Room, launch, leave_marker, take_off};
+pub use plan::{CapabilitySets, Check, Handlers, Identity, Op, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use report::{Failure, Outcome, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.
 /// Up to [`spawnfd_sys::MAX_PASSED`] of them can be passed; more ask for a copied table.

@@ -1,45 +1,88 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a child is to do, decided and validated before it exists.
 
+use alloc::ffi::CString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Errno, RawFd};
 
-/// All that one spawn does in the child, in the order of the fields.
+/// All that one spawn does in the child, in the order of the fields. It owns what it names, but for descriptors.
 #[derive(Debug)]
-pub struct Plan<'a> {
-    /// Where the child's descriptors come from.
-    pub table: Table,
+pub struct Plan {
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
-    pub sources: &'a [RawFd],
+    pub sources: Vec<RawFd>,
     /// One above the highest number a step or `keep` names: the sources wait there, out of the way.
     pub above: RawFd,
     /// One above the highest number they may wait at.
     pub below: RawFd,
     /// The actions.
-    pub steps: &'a [Step<'a>],
+    pub steps: Vec<Step>,
     /// The child's descriptors above 2 that the program gets, ascending. `None`: all that are not close-on-exec.
-    pub keep: Option<&'a [RawFd]>,
+    pub keep: Option<Vec<RawFd>>,
     /// Signals that become default if they are ignored.
     pub default_signals: SignalSet,
     /// The program's signal mask; the calling thread's if `None`.
     pub signal_mask: Option<SignalSet>,
     /// Signal to get when the creating thread ends, and the process it belongs to.
     pub parent_death: Option<(u32, i32)>,
-    /// What must still be true of the file system.
-    pub checks: &'a [Check<'a>],
+    /// What to become.
+    pub program: Program,
     /// The child sees owner and group of files through another user namespace: they are not compared.
     pub owners_mapped: bool,
     /// A seccomp filter, laid over the child last: it has to allow execve, and exit_group for a failed one.
-    pub filter: Option<&'a [FilterInstruction]>,
-    /// What to become.
-    pub program: Program<'a>,
+    pub filter: Option<Arc<[FilterInstruction]>>,
     /// Its arguments, the program's name first.
-    pub argv: &'a ArgBlock,
+    pub argv: ArgBlock,
     /// Its environment.
-    pub envp: &'a ArgBlock,
+    pub envp: Arc<ArgBlock>,
+}
+
+/// What to become.
+#[derive(Debug)]
+pub struct Program {
+    /// The executable as it was found.
+    pub pinned: Arc<Pinned>,
+    /// Execute this source, by execveat, instead of the path.
+    pub source: Option<usize>,
+    /// The caller wants whatever stands there now: where a check finds another file, the search is made again, and that is executed.
+    pub renew: bool,
+}
+
+/// An executable as it was found, with what must still be true of the file system right before exec.
+#[derive(Debug)]
+pub struct Pinned {
+    /// The file to execute; empty where there is nothing but a descriptor.
+    pub path: CString,
+    /// What must hold.
+    pub checks: Vec<Check>,
+    /// All places where it may stand, the first that has one counts. The path alone, if it was not searched.
+    pub places: Vec<CString>,
+}
+
+/// What must hold right before exec.
+#[derive(Debug)]
+pub enum Check {
+    /// The path names the file that was recorded, unchanged.
+    Same {
+        /// Where.
+        path: CString,
+        /// What.
+        identity: Identity,
+    },
+    /// The source to execute is that file, unchanged.
+    SameSource {
+        /// What.
+        identity: Identity,
+    },
+    /// The path names nothing a PATH search would take.
+    Absent {
+        /// Where.
+        path: CString,
+    },
 }
 
 /// Where the child's descriptor table comes from.
@@ -56,7 +99,7 @@ pub enum Table {
         tag: u64,
     },
     /// The child begins in the caller's own table, leaves it for one that holds what lies below the door only, and fetches the
-    /// sources from the calling thread (pidfd_getfd). Costs the same however many descriptors the caller has.
+    /// sources from the calling thread (pidfd_getfd). Costs the same however many descriptors the caller has. The caller has to sleep.
     Fetched {
         /// A low descriptor of the caller's that is a pidfd of the calling thread, and its device and inode.
         /// Without one the child keeps nothing but 0, 1 and 2, and opens a pidfd itself.
@@ -66,6 +109,11 @@ pub enum Table {
     },
     /// The kernel copies the caller's table; the sources are in it under their own numbers.
     Copied,
+    /// The kernel copies the table of a thread that has the sources one after the other, in order.
+    Received {
+        /// The number of the first.
+        first: RawFd,
+    },
 }
 
 /// What is known of the signal handlers a child is born with.
@@ -80,21 +128,21 @@ pub enum Handlers {
 }
 
 /// One step, with the number of the caller's action it carries out.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+#[derive(Clone, Debug)]
+pub struct Step {
     /// What a failure is reported under.
     pub index: u16,
-    /// What is done.
-    pub op: Op<'a>,
+    /// What is done, with indexes into [`Plan::sources`].
+    pub op: Op<usize>,
 }
 
-/// What a step does. `source` is an index into [`Plan::sources`]; other descriptors are numbers in the child's table.
-#[derive(Clone, Copy, Debug)]
+/// What a step does. `S` is a descriptor of the caller; others are numbers in the child's table.
+#[derive(Clone, Debug)]
 #[allow(missing_docs)]
-pub enum Op<'a> {
+pub enum Op<S> {
     /// Makes `to` a copy of a descriptor of the caller.
     Place {
-        source: usize,
+        source: S,
         to: RawFd,
     },
     /// Makes `to` a copy of `from`; when they are the same, keeps it open across exec.
@@ -113,19 +161,23 @@ pub enum Op<'a> {
     },
     /// Opens a file as `to`, relative to a source or the working directory.
     Open {
-        dir: Option<usize>,
-        path: &'a CStr,
-        how: &'a abi::open_how,
+        dir: Option<S>,
+        path: Arc<CStr>,
+        how: abi::open_how,
+        to: RawFd,
+    },
+    /// Opens /dev/null as `to`.
+    OpenNull {
         to: RawFd,
     },
     Chdir {
-        path: &'a CStr,
+        path: Arc<CStr>,
     },
     Fchdir {
-        source: usize,
+        dir: S,
     },
     Chroot {
-        path: &'a CStr,
+        path: Arc<CStr>,
     },
     Umask {
         mask: u32,
@@ -138,12 +190,12 @@ pub enum Op<'a> {
     Tcsetpgrp {
         fd: RawFd,
     },
-    SetControllingTerminal {
+    ControllingTerminal {
         fd: RawFd,
     },
     Limit {
         resource: u32,
-        limit: &'a abi::rlimit64,
+        limit: abi::rlimit64,
     },
     Nice {
         nice: i32,
@@ -153,7 +205,7 @@ pub enum Op<'a> {
         priority: i32,
     },
     Affinity {
-        mask: &'a [u64],
+        mask: Arc<[u64]>,
     },
     UserIds {
         real: u32,
@@ -166,32 +218,85 @@ pub enum Op<'a> {
         saved: u32,
     },
     Groups {
-        groups: &'a [u32],
+        groups: Arc<[u32]>,
     },
     Capabilities {
-        sets: &'a CapabilitySets,
+        sets: CapabilitySets,
     },
-    /// A prctl that takes numbers: no_new_privs, keep-capabilities.
-    Prctl {
-        option: u32,
-        value: usize,
-    },
-    /// Writes to a file of the child's own in /proc: oom_score_adj, uid_map.
+    /// What is permitted stays so when the user ids change.
+    KeepCapabilities,
+    NoNewPrivs,
+    /// Writes to a file of the child's own in /proc.
     WriteFile {
-        path: &'a CStr,
-        bytes: &'a [u8],
+        path: &'static CStr,
+        bytes: Arc<[u8]>,
+    },
+    OomScoreAdj {
+        value: i32,
+        text: Arc<[u8]>,
     },
     /// Joins the cgroup whose directory a source is.
-    JoinCgroup {
-        source: usize,
+    Cgroup {
+        dir: S,
     },
     JoinNamespace {
-        source: usize,
+        namespace: S,
         kinds: u32,
     },
     Landlock {
-        source: usize,
+        ruleset: S,
     },
+}
+
+impl<S> Op<S> {
+    /// The descriptor of the caller that it uses.
+    pub fn source(&self) -> Option<&S> {
+        match self {
+            Op::Place { source, .. } => Some(source),
+            Op::Open { dir, .. } => dir.as_ref(),
+            Op::Fchdir { dir } | Op::Cgroup { dir } => Some(dir),
+            Op::JoinNamespace { namespace, .. } => Some(namespace),
+            Op::Landlock { ruleset } => Some(ruleset),
+            _ => None,
+        }
+    }
+
+    /// The same, with the descriptor named otherwise.
+    pub fn with_source<T>(&self, name: impl FnOnce(&S) -> T) -> Op<T> {
+        match *self {
+            Op::Place { ref source, to } => Op::Place { source: name(source), to },
+            Op::Dup2 { from, to } => Op::Dup2 { from, to },
+            Op::Close { fd } => Op::Close { fd },
+            Op::CloseRange { first, last } => Op::CloseRange { first, last },
+            Op::Open { ref dir, ref path, how, to } => {
+                Op::Open { dir: dir.as_ref().map(name), path: path.clone(), how, to }
+            }
+            Op::OpenNull { to } => Op::OpenNull { to },
+            Op::Chdir { ref path } => Op::Chdir { path: path.clone() },
+            Op::Fchdir { ref dir } => Op::Fchdir { dir: name(dir) },
+            Op::Chroot { ref path } => Op::Chroot { path: path.clone() },
+            Op::Umask { mask } => Op::Umask { mask },
+            Op::Setsid => Op::Setsid,
+            Op::Setpgid { group } => Op::Setpgid { group },
+            Op::Tcsetpgrp { fd } => Op::Tcsetpgrp { fd },
+            Op::ControllingTerminal { fd } => Op::ControllingTerminal { fd },
+            Op::Limit { resource, limit } => Op::Limit { resource, limit },
+            Op::Nice { nice } => Op::Nice { nice },
+            Op::Scheduler { policy, priority } => Op::Scheduler { policy, priority },
+            Op::Affinity { ref mask } => Op::Affinity { mask: mask.clone() },
+            Op::UserIds { real, effective, saved } => Op::UserIds { real, effective, saved },
+            Op::GroupIds { real, effective, saved } => Op::GroupIds { real, effective, saved },
+            Op::Groups { ref groups } => Op::Groups { groups: groups.clone() },
+            Op::Capabilities { sets } => Op::Capabilities { sets },
+            Op::KeepCapabilities => Op::KeepCapabilities,
+            Op::NoNewPrivs => Op::NoNewPrivs,
+            Op::WriteFile { path, ref bytes } => Op::WriteFile { path, bytes: bytes.clone() },
+            Op::OomScoreAdj { value, ref text } => Op::OomScoreAdj { value, text: text.clone() },
+            Op::Cgroup { ref dir } => Op::Cgroup { dir: name(dir) },
+            Op::JoinNamespace { ref namespace, kinds } => Op::JoinNamespace { namespace: name(namespace), kinds },
+            Op::Landlock { ref ruleset } => Op::Landlock { ruleset: name(ruleset) },
+        }
+    }
 }
 
 /// Capabilities by set, bit n for capability n.
@@ -203,26 +308,6 @@ pub struct CapabilitySets {
     pub inheritable: u64,
     pub bounding: u64,
     pub ambient: u64,
-}
-
-/// What to become.
-#[derive(Clone, Copy, Debug)]
-pub enum Program<'a> {
-    /// The file a path names now.
-    Path(&'a CStr),
-    /// The file a source is, by execveat.
-    Source(usize),
-}
-
-/// What must hold right before exec.
-#[derive(Clone, Copy, Debug)]
-pub enum Check<'a> {
-    /// The path names the file that was recorded, unchanged.
-    Same { path: &'a CStr, identity: &'a Identity },
-    /// The source is that file, unchanged.
-    SameSource { source: usize, identity: &'a Identity },
-    /// The path names nothing a PATH search would take.
-    Absent { path: &'a CStr },
 }
 
 /// What tells one version of one file from every other.

@@ -33,6 +33,32 @@ pub struct Failure {
 pub(crate) const PENDING: u64 = 1 << 63;
 /// The word while exec is under way, and after it has succeeded.
 pub(crate) const EXEC: u64 = 0;
+/// The same, of another file than was recorded.
+pub(crate) const EXEC_RENEWED: u64 = 1;
+
+/// What became of a child that has left its parent's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It exec'd. `renewed`: what a new search found, as the recorded file was not there any more.
+    Program {
+        /// The record is out of date.
+        renewed: bool,
+    },
+    /// It exited, for this reason.
+    Failed(Failure),
+    /// It was killed before it came to exec.
+    Killed,
+}
+
+impl Outcome {
+    pub(crate) fn of(word: u64) -> Outcome {
+        match word {
+            EXEC | EXEC_RENEWED => Outcome::Program { renewed: word == EXEC_RENEWED },
+            PENDING => Outcome::Killed,
+            word => Outcome::Failed(Failure::unpack(word)),
+        }
+    }
+}
 
 impl Failure {
     pub(crate) fn pack(self) -> u64 {
@@ -47,7 +73,7 @@ impl Failure {
         stage << 48 | u64::from(index) << 32 | self.errno.raw() as u64
     }
 
-    pub(crate) fn unpack(word: u64) -> Failure {
+    fn unpack(word: u64) -> Failure {
         let index = (word >> 32) as u16;
         let stage = match word >> 48 {
             1 => Stage::Descriptors,
@@ -80,8 +106,7 @@ mod tests {
             for errno in [Errno::EPERM, Errno::ESTALE, Errno::from_raw(4095)] {
                 let failure = Failure { stage, errno };
                 let word = failure.pack();
-                assert!(word != EXEC && word != PENDING);
-                assert_eq!(Failure::unpack(word), failure);
+                assert_eq!(Outcome::of(word), Outcome::Failed(failure));
             }
         }
     }

@@ -50,7 +50,7 @@ fn a_run_whose_time_is_over() {
     assert_eq!((called.code, called.stdout.as_str()), (Some(124), "begun\n"));
     assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 30);
     let (code, value) = json(&["--timeout", "0.1", "sleep", "60"]);
-    assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(9)));
+    assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(15)));
 }
 
 #[test]
@@ -117,4 +117,37 @@ fn cgroups() {
     std::fs::remove_dir(&group).unwrap();
     let name = group.file_name().unwrap().to_str().unwrap();
     assert!(called.stdout.lines().any(|line| line.starts_with("0::") && line.ends_with(name)), "{called:?}");
+}
+
+#[test]
+fn one_that_does_not_want_to_end() {
+    let line = "trap '' TERM; echo begun; while :; do sleep 0.05; done";
+    let (code, value) = json(&["--timeout", "0.2", "--grace", "0.2", "sh", "-c", line]);
+    assert_eq!((code, value["signal"].as_i64(), value["stdout"].as_str()), (Some(124), Some(9), Some("begun\n")));
+}
+
+#[test]
+fn one_that_writes_too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let (_, value) = json(&["--output-limit", "1M", "--keep", "5", "--spill", path, "--spill-limit", "10K", "yes"]);
+    assert_eq!((value["stop"].as_str(), value["signal"].as_i64()), (Some("output_limit"), Some(15)));
+    assert!(value["seen_bytes"].as_u64().unwrap() > 1 << 20);
+    let spilled = std::fs::read(value["spill_path"].as_str().unwrap()).unwrap();
+    assert_eq!((spilled.len(), &spilled[..4]), (10 << 10, &b"y\ny\n"[..]));
+    let called = run(["--capture", "--keep", "2", "--spill", path, "echo", "0123456789"]);
+    let said = called.stderr.lines().find(|line| line.contains("all of it is in")).expect("the path");
+    assert_eq!(std::fs::read_to_string(said.rsplit(' ').next().unwrap()).unwrap(), "0123456789\n");
+}
+
+#[test]
+fn what_it_leaves_behind() {
+    let line = "sleep 1000 >/dev/null 2>&1 & echo $!";
+    for tier in ["group", "guard"] {
+        let (_, value) = json(&["--tree", tier, "sh", "-c", line]);
+        assert_eq!(value["tree"].as_str(), Some(tier));
+        assert_eq!(value["leftovers"][0].to_string(), value["stdout"].as_str().unwrap().trim());
+    }
+    let called = run(["--capture", "sh", "-c", line]);
+    assert!(called.stderr.contains("(sleep) outlived it: Kill"), "{}", called.stderr);
 }

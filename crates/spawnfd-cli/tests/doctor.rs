@@ -36,6 +36,7 @@ fn shape() {
         "pidfd_open",
         "pidfd_open PIDFD_THREAD",
         "pidfd_getfd",
+        "kcmp KCMP_FS",
         "pidfd_send_signal",
         "waitid P_PIDFD",
         "openat2",

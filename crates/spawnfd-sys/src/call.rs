@@ -52,6 +52,10 @@ macro_rules! enter {
     }};
 }
 
+mod thread;
+
+pub use thread::*;
+
 /// A signal set as the kernel sees it: bit n-1 for signal n.
 pub type SignalSet = u64;
 
@@ -313,6 +317,10 @@ pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno>
     enter!(__NR_seccomp, 1u32, 0u32, &raw const program)
 }
 
+/// All signals but those by which libc reaches every thread (setuid(3) waits until each has taken its own): what a thread beside the
+/// host's is started with. glibc has 32 and 33 for itself, musl 34 as well.
+pub const SIGNALS_OF_THE_HOST: SignalSet = !(if cfg!(target_env = "musl") { 7 << 31 } else { 3 << 31 });
+
 /// Replaces the calling task's signal mask and returns the one before.
 pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
     let mut old: SignalSet = 0;
@@ -335,16 +343,23 @@ pub fn pending_signals() -> Result<SignalSet, Errno> {
     Ok(pending)
 }
 
-/// Writes bytes, and takes away the SIGPIPE that a pipe without readers answers with: EPIPE says enough, and by default the signal
-/// would end the host. Leaves one alone that was pending before.
+/// Writes bytes, and takes away the signal that some refusals come with: EPIPE (a pipe without readers) and EFBIG (a file beyond
+/// RLIMIT_FSIZE) say enough, and by default SIGPIPE or SIGXFSZ would end the host. Leaves one alone that was pending before.
 pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
+    const SIGXFSZ: SignalSet = 1 << (abi::SIGXFSZ - 1);
     let mask = signal_mask();
-    set_signal_mask(mask | SIGPIPE)?;
-    let pending = pending_signals().unwrap_or(0) & SIGPIPE;
+    set_signal_mask(mask | SIGPIPE | SIGXFSZ)?;
+    let pending = pending_signals().unwrap_or(0);
     let written = write(fd, bytes);
-    if written == Err(Errno::EPIPE) && pending == 0 {
-        let (set, now) = (SIGPIPE, [0u64; 2]);
+    let sent = match written {
+        Err(Errno::EPIPE) => SIGPIPE,
+        Err(Errno::EFBIG) => SIGXFSZ,
+        _ => 0,
+    };
+    let set = sent & !pending;
+    if set != 0 {
+        let now = [0u64; 2];
         let _ =
             enter!(__NR_rt_sigtimedwait, &raw const set, core::ptr::null::<u8>(), now.as_ptr(), size_of::<SignalSet>());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The birth of a child that borrows its parent until exec.
 
+use core::sync::atomic::AtomicU32;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::abi;
@@ -12,7 +13,7 @@ use crate::{RawFd, call};
 /// The function a child begins with. It never returns: it execs or exits.
 pub type Entry = unsafe extern "C" fn(*const ()) -> !;
 
-/// How a child is born. The caller sleeps until it has exec'd or exited (CLONE_VFORK).
+/// How a child is born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
     /// The child borrows the caller's memory (CLONE_VM). Without it the page tables are copied.
@@ -27,7 +28,7 @@ pub struct Birth {
     pub clone3: bool,
 }
 
-/// A child that has exec'd or exited.
+/// A child.
 #[derive(Debug)]
 pub struct Cloned {
     /// Its process id in the caller's pid namespace.
@@ -48,7 +49,10 @@ impl From<FreshFd> for OwnedFd {
     }
 }
 
-/// Starts a child at `entry(data)` and returns when it has exec'd or exited.
+/// Starts a child at `entry(data)`.
+///
+/// Without `apart` it returns when the child has exec'd or exited (CLONE_VFORK). With it, at once: the kernel sets the word to 0 when the
+/// child has left the caller's memory, by exec or exit (CLONE_CHILD_CLEARTID); one with memory of its own leaves the word as it is.
 ///
 /// The child's exit signal is 0 until its exec makes it SIGCHLD: one that fails before sends no signal, and only
 /// a wait with `__WALL` sees it.
@@ -57,15 +61,24 @@ impl From<FreshFd> for OwnedFd {
 /// As clone(2) and clone3(2): EAGAIN, ENOMEM, EMFILE, ENFILE, EPERM, ENOSYS, EINVAL, EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
 ///
 /// # Safety
-/// `entry(data)` must be sound in a child that shares the caller's memory while the caller sleeps and its other
-/// threads run. `stack` must not be in use. Without clone3 the caller must have blocked all signals, as a handler
+/// `entry(data)` must be sound in a child that shares the caller's memory while the caller (without `apart`) sleeps and its other
+/// threads run. `stack` must not be in use; with `apart` it, the word and all the child reads must stay until the word is 0.
+/// Without clone3 the caller must have blocked all signals, as a handler
 /// would run in the child on the parent's memory.
 ///
 /// # References
-/// clone(2), clone3(2); CLONE_PIDFD Linux 5.2, clone3 5.3, CLONE_CLEAR_SIGHAND 5.5, CLONE_INTO_CGROUP 5.7.
+/// clone(2), clone3(2), set_tid_address(2); CLONE_PIDFD Linux 5.2, clone3 5.3, CLONE_CLEAR_SIGHAND 5.5, CLONE_INTO_CGROUP 5.7.
 /// `exit_signal` becomes SIGCHLD in fs/exec.c, de_thread().
-pub unsafe fn clone_child(birth: &Birth, stack: &Stack, entry: Entry, data: *const ()) -> Result<Cloned, Errno> {
-    let mut flags = (abi::CLONE_VFORK | abi::CLONE_PIDFD | birth.namespaces) as u64;
+pub unsafe fn clone_child(
+    birth: &Birth,
+    stack: &Stack,
+    entry: Entry,
+    data: *const (),
+    apart: Option<&AtomicU32>,
+) -> Result<Cloned, Errno> {
+    let returns = if apart.is_some() { abi::CLONE_CHILD_CLEARTID } else { abi::CLONE_VFORK };
+    let mut flags = (returns | abi::CLONE_PIDFD | birth.namespaces) as u64;
+    let apart = apart.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
     if birth.share_memory {
         flags |= abi::CLONE_VM as u64;
     }
@@ -83,7 +96,7 @@ pub unsafe fn clone_child(birth: &Birth, stack: &Stack, entry: Entry, data: *con
         let request = abi::clone_args {
             flags: flags | abi::CLONE_CLEAR_SIGHAND,
             pidfd: pidfd_at as u64,
-            child_tid: 0,
+            child_tid: apart as u64,
             parent_tid: 0,
             exit_signal: 0,
             stack: stack.bottom() as u64,
@@ -99,7 +112,9 @@ pub unsafe fn clone_child(birth: &Birth, stack: &Stack, entry: Entry, data: *con
     } else {
         let top = stack.bottom() as usize + stack.size();
         // SAFETY: clone stores the pidfd where parent_tid points (CLONE_PIDFD); the rest as above.
-        unsafe { arch::clone_call(abi::__NR_clone, [flags as usize, top, pidfd_at as usize, 0, 0], entry, data) }
+        unsafe {
+            arch::clone_call(abi::__NR_clone, [flags as usize, top, pidfd_at as usize, apart as usize, 0], entry, data)
+        }
     };
     let pid = Errno::check(result)? as i32;
     // SAFETY: the kernel has written the descriptor, through a pointer the compiler has seen escape.

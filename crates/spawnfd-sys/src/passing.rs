@@ -2,6 +2,7 @@
 //! Descriptors through a unix socket (SCM_RIGHTS), without allocation.
 
 use core::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use linux_raw_sys::{general as abi, net};
 
@@ -107,4 +108,16 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
         *fd = unsafe { slot.assume_init() };
     }
     Ok(tag)
+}
+
+/// Receives one descriptor, close-on-exec, and the tag it was sent with, never waiting.
+///
+/// # Errors
+/// As [`receive_descriptors`].
+#[doc(alias = "recvmsg")]
+pub fn receive_descriptor(socket: RawFd) -> Result<(u64, OwnedFd), Errno> {
+    let mut fds = [-1];
+    let tag = receive_descriptors(socket, &mut fds)?;
+    // SAFETY: the kernel has just made it for this message, and nobody else knows of it.
+    Ok((tag, unsafe { OwnedFd::from_raw_fd(fds[0]) }))
 }

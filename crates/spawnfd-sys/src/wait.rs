@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for a child by its pidfd, with what it used.
+//! Waiting for a child by its pidfd, with what it used; and how it ended, where somebody else has waited for it.
 
 use core::mem::MaybeUninit;
 
@@ -8,11 +8,18 @@ use linux_raw_sys::general as abi;
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
-/// How a child ended, and what it used.
+/// How a child ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The status word of wait(2).
     pub status: i32,
+    /// What it used; `None` if somebody else has waited for it.
+    pub used: Option<Used>,
+}
+
+/// What a child used.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
     /// User and system time of the child and the descendants it has waited for, in microseconds.
     pub cpu_micros: u64,
     /// The largest resident set among them, in KiB.
@@ -21,13 +28,14 @@ pub struct Ended {
 
 /// Reaps the child behind a pidfd if it has ended: `None` when it has not and `block` is false.
 ///
-/// `block` waits through signals (EINTR is not reported).
+/// `block` waits through signals (EINTR is not reported). A child that somebody else has waited for, or that went unnoticed as SIGCHLD
+/// is ignored, has a status from Linux 6.15 on, if its pidfd was open before.
 ///
 /// # Errors
-/// ECHILD: no child of this process, or its status is already taken. EBADF: no pidfd.
+/// ECHILD: no child of this process, or its status is already taken and not to be had again. EBADF: no pidfd.
 ///
 /// # References
-/// waitid(2) with P_PIDFD, Linux 5.4; the fifth argument is the kernel's, not libc's.
+/// waitid(2) with P_PIDFD, Linux 5.4; the fifth argument is the kernel's, not libc's. PIDFD_GET_INFO, Linux 6.13; PIDFD_INFO_EXIT, 6.15.
 #[doc(alias = "waitid")]
 pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;
@@ -40,6 +48,10 @@ pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
         // SAFETY: `info` has the 128 bytes of a siginfo_t, `usage` is a struct rusage.
         match Errno::check(unsafe { arch::syscall(abi::__NR_waitid, args) }) {
             Err(Errno::EINTR) => continue,
+            Err(Errno::ECHILD) => {
+                let status = status_of_reaped(pidfd).ok_or(Errno::ECHILD)?;
+                return Ok(Some(Ended { status, used: None }));
+            }
             Err(errno) => return Err(errno),
             Ok(_) => break,
         }
@@ -56,9 +68,90 @@ pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
     // SAFETY: zeroed is a valid value, and the kernel has filled it in.
     let usage = unsafe { usage.assume_init() };
     let micros = |time: abi::__kernel_old_timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    Ok(Some(Ended {
-        status,
-        cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
-        max_rss_kib: usage.ru_maxrss as u64,
-    }))
+    let used =
+        Used { cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime), max_rss_kib: usage.ru_maxrss as u64 };
+    Ok(Some(Ended { status, used: Some(used) }))
+}
+
+/// The first version of struct pidfd_info.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroupid: u64,
+    pid: u32,
+    tgid: u32,
+    ppid: u32,
+    ids: [u32; 8],
+    exit_code: i32,
+}
+
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+
+/// _IOWR(0xFF, 11, struct pidfd_info).
+const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
+
+/// How long it may take from the moment a child is somebody else's to reap until it is reaped.
+const REAPING: abi::__kernel_timespec = abi::__kernel_timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How a child ended that has been reaped, or is just being reaped.
+///
+/// The group leader's own code is what the kernel keeps: one that ended before its other threads hides theirs.
+fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
+    let first = info(pidfd);
+    if let Ok(PidfdInfo { mask, exit_code, .. }) = first
+        && mask & PIDFD_INFO_EXIT != 0
+    {
+        return Some(exit_code);
+    }
+    match first {
+        // Between its end and its reaping, in another thread's wait or its own exit.
+        Ok(PidfdInfo { ppid, .. }) if ppid == own_pid() => wait_until_reaped(pidfd),
+        Err(Errno::ESRCH) => wait_until_reaped(pidfd),
+        // Another process's child, or a kernel that knows nothing of this.
+        _ => return None,
+    }
+    info(pidfd).ok().filter(|info| info.mask & PIDFD_INFO_EXIT != 0).map(|info| info.exit_code)
+}
+
+fn info(pidfd: RawFd) -> Result<PidfdInfo, Errno> {
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
+    let args = [pidfd as usize, PIDFD_GET_INFO as usize, &raw mut info as usize, 0, 0, 0];
+    // SAFETY: the request says how long `info` is.
+    Errno::check(unsafe { arch::syscall(abi::__NR_ioctl, args) })?;
+    Ok(info)
+}
+
+fn own_pid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { arch::syscall(abi::__NR_getpid, [0; 6]) as u32 }
+}
+
+/// A pidfd hangs up when its process has been reaped.
+fn wait_until_reaped(pidfd: RawFd) {
+    let mut watched = abi::pollfd { fd: pidfd, events: 0, revents: 0 };
+    let (mut timeout, mask) = (REAPING, u64::MAX);
+    // Signals are blocked meanwhile, as the wait is short.
+    let args = [&raw mut watched as usize, 1, &raw mut timeout as usize, &raw const mask as usize, size_of::<u64>(), 0];
+    // SAFETY: one pollfd, a timespec that is the call's to change, a signal set of the kernel's size.
+    let _ = Errno::check(unsafe { arch::syscall(abi::__NR_ppoll, args) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    /// include/uapi/linux/pidfd.h: PIDFD_INFO_SIZE_VER0, and the order of its fields.
+    #[test]
+    fn the_layout_is_the_kernel_s() {
+        assert_eq!((size_of::<PidfdInfo>(), align_of::<PidfdInfo>()), (64, 8));
+        assert_eq!((offset_of!(PidfdInfo, mask), offset_of!(PidfdInfo, cgroupid)), (0, 8));
+        assert_eq!(
+            (offset_of!(PidfdInfo, pid), offset_of!(PidfdInfo, tgid), offset_of!(PidfdInfo, ppid)),
+            (16, 20, 24)
+        );
+        assert_eq!((offset_of!(PidfdInfo, ids), offset_of!(PidfdInfo, exit_code)), (28, 60));
+        assert_eq!(PIDFD_GET_INFO, 0xc040_ff0b);
+    }
 }

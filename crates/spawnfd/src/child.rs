@@ -8,9 +8,11 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use spawnfd_sys::{Ended, Errno, call, wait_pidfd};
+use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::launch::InFlight;
+use crate::numbers::above_standard;
 use crate::reaper;
 
 /// A child process that has become its program.
@@ -23,6 +25,8 @@ pub struct Child {
     /// Taken when the child is dropped while it runs.
     pidfd: Option<OwnedFd>,
     ended: Option<Ended>,
+    /// Whether it has become the program is to be asked when it has ended.
+    flight: Option<InFlight>,
     /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
     /// The reading end of standard output, where piped.
@@ -42,14 +46,20 @@ pub struct Usage {
 }
 
 impl Child {
-    pub(crate) fn new(pid: i32, pidfd: OwnedFd, [stdin, stdout, stderr]: [Option<OwnedFd>; 3]) -> Child {
+    pub(crate) fn new(
+        pid: i32,
+        pidfd: OwnedFd,
+        [stdin, stdout, stderr]: [Option<OwnedFd>; 3],
+        flight: Option<InFlight>,
+    ) -> Child {
         Child {
             pid,
-            pidfd: Some(pidfd),
+            pidfd: Some(above_standard(pidfd)),
             ended: None,
-            stdin: stdin.map(PipeWriter::from),
-            stdout: stdout.map(PipeReader::from),
-            stderr: stderr.map(PipeReader::from),
+            flight,
+            stdin: stdin.map(above_standard).map(PipeWriter::from),
+            stdout: stdout.map(above_standard).map(PipeReader::from),
+            stderr: stderr.map(above_standard).map(PipeReader::from),
         }
     }
 
@@ -66,10 +76,13 @@ impl Child {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
-    /// Reaps the child if it has ended.
+    /// Reaps the child if it has ended. One that never became the program is an error, once.
     fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
+            if let (Some(_), Some(flight)) = (&self.ended, self.flight.take_if(|_| self.ended.is_some())) {
+                flight.landed()?;
+            }
         }
         Ok(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))
     }
@@ -77,7 +90,8 @@ impl Child {
     /// Waits for the program to end, and reaps it. Closes standard input first, if piped and still held.
     ///
     /// # Errors
-    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored).
+    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored), on Linux before 6.15. If it was not
+    /// [waited for](crate::Command::wait_for_exec) when it was spawned: whatever kept it from becoming the program.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         drop(self.stdin.take());
         match self.reap(true)? {
@@ -127,10 +141,32 @@ impl Child {
         }
     }
 
-    /// What the child used; `None` before it has been reaped.
+    /// Gives the pidfd away, and the waiting with it: the library does not reap this child any more. Pipes that are still here
+    /// are closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use rustix::process::{WaitId, WaitIdOptions, waitid};
+    /// use std::os::fd::AsFd;
+    /// let pidfd = spawnfd::Command::new("false").spawn()?.into_pidfd();
+    /// let status = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).unwrap();
+    /// assert_eq!(status.unwrap().exit_status(), Some(1));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn into_pidfd(mut self) -> OwnedFd {
+        // Without it there is nothing for Drop to do.
+        self.pidfd.take().expect("a child has its pidfd until it is dropped")
+    }
+
+    /// Whether somebody may be left in the session or process group that the child led. Asked when it has been reaped; cheap.
+    pub(crate) fn may_have_left_somebody(&self) -> bool {
+        spawnfd_guard::sys::is_in_use(self.pidfd_number(), self.pid)
+    }
+
+    /// What the child used; `None` before it has been reaped, or when somebody else has done that.
     pub fn usage(&self) -> Option<Usage> {
-        self.ended
-            .map(|ended| Usage { cpu: Duration::from_micros(ended.cpu_micros), max_rss: ended.max_rss_kib * 1024 })
+        let Used { cpu_micros, max_rss_kib } = self.ended?.used?;
+        Some(Usage { cpu: Duration::from_micros(cpu_micros), max_rss: max_rss_kib * 1024 })
     }
 
     /// Sends SIGKILL.
@@ -169,7 +205,7 @@ impl AsFd for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.pidfd.is_none() {
             return;
         }
         // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.

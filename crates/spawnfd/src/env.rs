@@ -47,6 +47,28 @@ impl Env {
         Env::default()
     }
 
+    /// Exactly these `name=value` strings, in this order, whatever they are: repeated names and ones that [`Env::set`] would
+    /// refuse stay. A changed copy holds what can be told apart by name, and sorted.
+    ///
+    /// # Errors
+    /// EINVAL: a string with a NUL.
+    pub fn verbatim<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<Env> {
+        let mut block = ArgBlock::builder();
+        let mut by_name = BTreeMap::new();
+        for string in strings {
+            let string = string.as_ref();
+            if !block.push(&[string]) {
+                return Err(Error::invalid(format!("env({:?}): NUL byte", OsStr::from_bytes(string))));
+            }
+            if let Some(end) = string.iter().position(|&byte| byte == b'=') {
+                let (name, value) = (OsStr::from_bytes(&string[..end]), OsStr::from_bytes(&string[end + 1..]));
+                // As getenv(3) does it, the first counts.
+                by_name.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+            }
+        }
+        Ok(Env(Arc::new(Variables { by_name, encoded: OnceLock::from(Arc::new(block.finish())) })))
+    }
+
     /// Those of this process's variables that one of `patterns` matches (`*` stands for any characters, `?` for one).
     pub fn only<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
@@ -169,6 +191,8 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
     #[test]
@@ -183,6 +207,16 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn verbatim_strings_stay_as_they_are() {
+        let env = Env::verbatim(["B=2", "A=1", "B=3", "=x", "word"]).unwrap();
+        let strings = |env: &Env| env.encode().unwrap().iter().map(CStr::to_owned).collect::<Vec<_>>();
+        assert_eq!(strings(&env), [c"B=2", c"A=1", c"B=3", c"=x", c"word"].map(CStr::to_owned));
+        assert_eq!(env.get("B"), Some("2".as_ref()));
+        assert_eq!(strings(&env.unset("").set("C", "4")), [c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
+        assert_eq!(Env::verbatim(["A=\0"]).unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub enum Stage {
     Capture,
     /// Copying the executable into a snapshot.
     Snapshot,
+    /// Taking control of a program's process tree.
+    Tree,
 }
 
 impl Stage {
@@ -66,6 +68,7 @@ impl Stage {
             Stage::Wait => "wait",
             Stage::Capture => "capture",
             Stage::Snapshot => "snapshot",
+            Stage::Tree => "tree",
         }
     }
 }

@@ -5,29 +5,41 @@
 //! - [`Template`] pins one executable and checks it again at each spawn; [`TemplateCache`] makes templates on demand.
 //! - [`Command`] says what to run and how, like [`std::process::Command`], and validates all of it before a child exists.
 //! - [`Child`] is a running program, held by its pidfd.
+//! - [`LauncherThread`] starts programs that never hold a foreign descriptor, not even before exec.
 //! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used.
+//! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`, `JobOutput` and `JobInput`
+//!   read and write as tokio does.
 //!
 //! Cost does not grow with the caller's memory, threads or open descriptors. See `docs/ARCHITECTURE.md` for how.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod authority;
 mod child;
 mod command;
 mod env;
 mod error;
+mod job;
 mod launch;
+mod numbers;
 mod per_process;
 mod reaper;
-mod run;
 pub mod snapshot;
 pub mod support;
 mod template;
+pub mod tree;
 
 pub use child::{Child, Usage};
 pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, SignalSet, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
-pub use run::{Drain, ExitError, Output, Run, RunHandle, Started, Stop};
+pub use job::{
+    Chunk, Decoder, Drain, Event, EventOptions, Events, ExitError, Job, Leftover, Leftovers, LineEnd, Output, Run,
+    RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Started, Stop, Stream, TerminalSize, Waker, WhenFull,
+};
+#[cfg(feature = "tokio")]
+pub use job::{JobInput, JobOutput};
+pub use launch::{LauncherStats, LauncherThread};
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;
 pub use template::{CacheStats, Template, TemplateCache};

@@ -7,6 +7,7 @@ use std::sync::MutexGuard;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::{call, wait_pidfd};
 
+use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 
 #[derive(Debug, Default)]
@@ -35,9 +36,9 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
 
 /// Starts the thread, all signals blocked: they are the host's. Where no thread can be had the children wait for the next one.
 fn start(state: &mut State) {
-    let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
+    let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(above_standard) else { return };
     let Ok(ours) = wake.try_clone() else { return };
-    let Ok(mask) = call::set_signal_mask(u64::MAX) else { return };
+    let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
     let thread =
         std::thread::Builder::new().name("spawnfd-reaper".into()).stack_size(128 << 10).spawn(move || run(&ours));
     let _ = call::set_signal_mask(mask);

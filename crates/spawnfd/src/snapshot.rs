@@ -12,6 +12,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::{from_io, identify, is_recent};
 
@@ -85,7 +86,7 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
             None => (copy(file, source.size)?, Kind::Memfd),
         };
         if identify(&file) == Ok(source) {
-            return Ok(Snapshot { fd, kind, source });
+            return Ok(Snapshot { fd: above_standard(fd), kind, source });
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))

@@ -71,7 +71,7 @@ const fn instead(way: &'static str, cost: &'static str) -> Without {
 }
 
 /// In the order in which a spawn meets them.
-static FEATURES: [Feature; 22] = [
+static FEATURES: [Feature; 23] = [
     feature(
         "clone3",
         "5.3",
@@ -119,6 +119,12 @@ static FEATURES: [Feature; 22] = [
         "handing descriptors to the child",
         instead("a socket pair (SCM_RIGHTS)", "two more system calls a spawn that has descriptors to hand over"),
     ),
+    feature(
+        "kcmp KCMP_FS",
+        "3.5",
+        "a launcher thread: whether directories are the caller's",
+        instead("directories are compared by what they are", "a few more system calls for each start by such a thread"),
+    ),
     feature("pidfd_send_signal", "5.1", "signals that cannot hit another process", Without::Refused),
     feature("waitid P_PIDFD", "5.4", "waiting", Without::Nothing),
     feature("openat2", "5.6", "open actions", instead("openat; an action with resolve flags fails", "nothing")),
@@ -145,6 +151,11 @@ static FEATURES: [Feature; 22] = [
         "snapshots that share the file's extents",
         instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
     ),
-    feature("ioctl PIDFD_GET_INFO", "6.13", "", Without::Unused),
+    feature(
+        "ioctl PIDFD_GET_INFO",
+        "6.15",
+        "the status of a child that somebody else has reaped",
+        instead("it is reported as lost (ECHILD)", "nothing"),
+    ),
     feature("io_uring", "5.1", "", Without::Unused),
 ];

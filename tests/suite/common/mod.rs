@@ -2,88 +2,23 @@
 //! What the suites share: the ways a child can be started, the oracle through each of them, and small tools.
 #![allow(dead_code, unused_macros, unused_imports)]
 
+pub mod tree;
+
 use std::ffi::CString;
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use spawnfd::{Child, Command, Stdio, Template};
+use spawnfd::{Child, Command, Stdio};
+use spawnfd_tests::State;
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{State, confine, program};
 
-/// A way to start a child. All must come to the same for the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// clone3, descriptors fetched from the caller where the kernel has that.
-    Clone3,
-    /// clone3, descriptors passed over the low socket.
-    Passed,
-    /// clone, descriptors passed: Docker's profile.
-    Clone,
-    /// clone3, the table copied: close_range is refused.
-    Copied,
-    /// clone, the table copied.
-    CopiedClone,
-    /// clone3, without shared memory: the command changes ids (to what they are).
-    OwnMemory,
-    /// clone, without shared memory.
-    OwnMemoryClone,
-    /// execveat.
-    ByDescriptor,
-}
+mod launcher;
+pub mod thread;
 
-impl Launcher {
-    pub const ALL: [Launcher; 8] = [
-        Launcher::Clone3,
-        Launcher::Passed,
-        Launcher::Clone,
-        Launcher::Copied,
-        Launcher::CopiedClone,
-        Launcher::OwnMemory,
-        Launcher::OwnMemoryClone,
-        Launcher::ByDescriptor,
-    ];
-
-    /// Forces this way, for the calling thread and before its first spawn.
-    pub fn enter(self) {
-        let refused: &[(&str, i32)] = match self {
-            Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
-            Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
-            Launcher::Copied => &[("close_range", libc::ENOSYS)],
-            Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
-            _ => &[],
-        };
-        if !refused.is_empty() {
-            confine::deny(refused).expect("confined");
-        }
-    }
-
-    pub fn template(self, path: impl AsRef<Path>) -> Template {
-        let template = Template::open(path).expect("a template");
-        if self == Launcher::ByDescriptor { template.by_descriptor().expect("no script") } else { template }
-    }
-
-    pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
-        let mut command = self.template(path).command();
-        self.prepare(&mut command);
-        command
-    }
-
-    /// What makes a command go this way. May add an action.
-    pub fn prepare(self, command: &mut Command<'_>) {
-        if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
-            command.group_ids(u32::MAX, u32::MAX, u32::MAX);
-        }
-    }
-
-    /// The oracle, with nothing to read.
-    pub fn oracle<'fd>(self) -> Command<'fd> {
-        let mut command = self.command(program("spawnfd-oracle"));
-        command.stdin(Stdio::Null);
-        command
-    }
-}
+pub use launcher::Launcher;
 
 /// One test body as a test for each launcher, each alone in a process.
 macro_rules! every_launcher {
@@ -92,7 +27,8 @@ macro_rules! every_launcher {
             #[allow(unused_imports)]
             use super::*;
             every_launcher!(@ $name $body, clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone,
-                own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor);
+                own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
+                flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone);
         }
     )*};
     (@ $name:ident $body:expr, $($test:ident $launcher:ident),*) => {$(
@@ -131,6 +67,22 @@ pub fn output(command: &mut Command<'_>) -> String {
     text
 }
 
+/// A command that must fail.
+pub trait Refused {
+    /// The error, from spawn; or from wait, where spawn does not wait for exec.
+    #[track_caller]
+    fn refused(&mut self, why: &str) -> spawnfd::Error;
+}
+
+impl Refused for Command<'_> {
+    fn refused(&mut self, why: &str) -> spawnfd::Error {
+        match self.spawn() {
+            Err(error) => error,
+            Ok(mut child) => child.wait().expect_err(why),
+        }
+    }
+}
+
 /// Starts `true` and waits: afterwards everything the library keeps is there.
 pub fn warm_up(launcher: Launcher) {
     // The process-wide cache keeps a template.
@@ -149,6 +101,21 @@ pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
     let answer = body();
     leaks::assert_unchanged(&before);
     answer
+}
+
+/// Runs `body` in a copy of this process, which has but one thread to begin with (in an isolated test there are two).
+pub fn alone(body: impl FnOnce()) {
+    // SAFETY: the copy has this thread only, and leaves by _exit.
+    let copy = unsafe { libc::fork() };
+    if copy == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the copy without running what belongs to the original.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: stores an int; own child.
+    assert_eq!(unsafe { libc::waitpid(copy, &raw mut status, 0) }, copy);
+    assert_eq!(status, 0, "the copy");
 }
 
 /// A FIFO in a directory. A child whose action opens it for reading stops there, until somebody opens it for writing.
@@ -179,9 +146,11 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     }
 }
 
-/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included.
+/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included; but for what is beside the
+/// launcher thread.
 pub fn children() -> Vec<i32> {
-    Snapshot::take().children.iter().map(|child| child.pid).collect()
+    let marker = launcher::marker();
+    Snapshot::take().children.iter().map(|child| child.pid).filter(|pid| !marker.contains(pid)).collect()
 }
 
 /// Waits, without a clock, until this process has a child; answers its pid.
@@ -197,6 +166,15 @@ pub fn next_child() -> i32 {
 /// A pipe whose reader says when the last writer is gone.
 pub fn pipe() -> (PipeReader, std::io::PipeWriter) {
     std::io::pipe().expect("a pipe")
+}
+
+/// Waits until something has come true.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Whether the rounds of stress tests are cut short.
@@ -302,4 +280,11 @@ pub fn assert_unchanged_but_for_sockets(before: &Snapshot) {
         after = without(Snapshot::take());
     }
     leaks::assert_same(&before, &after);
+}
+
+/// Whether the kernel keeps how a process ended after somebody has waited for it: Linux 6.15.
+pub fn keeps_statuses() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }

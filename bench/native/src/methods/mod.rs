@@ -34,6 +34,18 @@ pub enum Output {
 ///
 /// The child gets this process's environment, its stdin and stderr, and the given stdout.
 pub trait Method: Send {
+    /// Gets ready for some calls in a row, which are timed without this.
+    ///
+    /// # Errors
+    ///
+    /// What it needs cannot be had.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Gives back what it needs between calls only.
+    fn rest(&mut self) {}
+
     /// Starts the program.
     ///
     /// # Errors
@@ -67,7 +79,8 @@ pub fn open(name: &str, target: &Target) -> io::Result<Box<dyn Method>> {
         "fork_exec" => Raw::open(raw::Call::Fork, target),
         "posix_spawn" => Raw::open(raw::Call::PosixSpawn, target),
         "std" => Ok(Box::new(Standard::open(target))),
-        "ours" => ours::open(target),
+        "ours" => ours::open(target, false),
+        "ours_thread" => ours::open(target, true),
         _ => Err(io::Error::other(format!("no method is called {name}"))),
     }
 }

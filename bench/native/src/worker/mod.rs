@@ -74,7 +74,9 @@ impl Worker {
     fn prepare(&mut self) -> Result<()> {
         if self.role.parent.library_first {
             for name in self.role.methods.clone() {
-                measure::first_instruction(self.bind(&name, FIRST_INSTRUCTION, false)?)?;
+                let method = self.bind(&name, FIRST_INSTRUCTION, false)?;
+                measure::first_instruction(method)?;
+                method.rest();
             }
         }
         self.state = State::reach(&self.role.parent)?;
@@ -132,7 +134,9 @@ impl Worker {
         let (apart, together): (Vec<_>, Vec<_>) = turns.iter().partition(|t| t.apart);
         for group in [together, apart] {
             for turn in &group {
-                sample(self.bind(&turn.method, program, search)?)?;
+                let method = self.bind(&turn.method, program, search)?;
+                sample(method)?;
+                method.rest();
             }
             let before = measure::descriptors()?;
             let most = group.iter().map(|t| t.samples).max().unwrap_or(0);
@@ -142,9 +146,11 @@ impl Worker {
                 for turn in order {
                     let method = self.bind(&turn.method, program, search)?;
                     let taken = taken.entry(turn.method.clone()).or_default();
+                    method.begin()?;
                     for _ in begun..turn.samples.min(begun + STREAK) {
                         taken.push(sample(method)?);
                     }
+                    method.rest();
                 }
             }
             measure::nothing_left(before)?;

@@ -5,33 +5,54 @@
 
     result = sf.run(["rg", "-n", "TODO"], cwd=repo, timeout=30)
     result = await sf.run_async(["git", "status"], cwd=repo)
+    async with sf.start(["npm", "test"], cwd=repo) as job:
+        async for event in job.events(lines=True): ...
 
 Exit codes, timeouts and cut output are results. Only a program that could not be started
 (SpawnError, an OSError) or a wrong argument (TypeError, ValueError) is an exception,
 unless `Result.check()` makes one.
 """
 
-from spawnfd import actions
+from spawnfd import actions, asyncio, subprocess
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
+from spawnfd._install import install, uninstall
+from spawnfd._job import Job, SyncJob
+from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
-from spawnfd._spawnfd import Env, Result
+from spawnfd._spawnfd import Chunk, Env, Event, Result
+from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import sh
+from spawnfd._types import Leftover, Spill, Spilled, sh
 
 __all__ = [
     "CacheStats",
     "Child",
+    "Chunk",
     "Env",
+    "Event",
     "ExitError",
+    "Job",
+    "Leftover",
     "Result",
     "SpawnError",
+    "Spill",
+    "Spilled",
     "StaleTemplate",
+    "Stats",
+    "SyncJob",
     "Template",
     "TemplateCache",
     "actions",
+    "asyncio",
+    "install",
     "run",
     "run_async",
     "sh",
     "spawn",
+    "start",
+    "start_sync",
+    "stats",
+    "subprocess",
+    "uninstall",
 ]

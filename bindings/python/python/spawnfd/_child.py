@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING
 from spawnfd import _spawnfd
 
 if TYPE_CHECKING:
-    from spawnfd._types import (
-        Actions,
-        Arg,
-        Args,
-        Cwd,
-        Environment,
-        Spawning,
-        SpawnStderr,
-        SpawnStdio,
-    )
+    from typing_extensions import Unpack
+
+    from spawnfd._types import Args, Program, SpawnOptions
 
 
 class Child:
@@ -50,9 +43,9 @@ class Child:
         raise TypeError("spawnfd.spawn() makes these")
 
     @classmethod
-    def _spawn(cls, spawning: Spawning) -> Child:
+    def _spawn(cls, program: Program, args: Args, options: SpawnOptions) -> Child:
         child = object.__new__(cls)
-        child._core = core = _spawnfd.Child(spawning)
+        child._core = core = _spawnfd.Child(program, args, options)
         child.pid = core.pid
         stdin, stdout, stderr = core.take_pipes()
         child.stdin = None if stdin is None else FileIO(stdin, "w")
@@ -181,17 +174,7 @@ class Child:
         return f"<spawnfd.Child {self.pid} {'running' if code is None else f'ended: {code}'}>"
 
 
-def spawn(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    stdin: SpawnStdio | None = None,
-    stdout: SpawnStdio | None = None,
-    stderr: SpawnStderr | None = None,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-) -> Child:
+def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
     """Starts a program, and returns as soon as it has become the program.
 
     It gets the standard descriptors and no other, unless an action says so.
@@ -211,4 +194,4 @@ def spawn(
         SpawnError: As run().
         TypeError, ValueError: An argument cannot be what it is; the message names it.
     """
-    return Child._spawn((None, argv, arg0, cwd, env, stdin, stdout, stderr, actions))
+    return Child._spawn(None, argv, options)

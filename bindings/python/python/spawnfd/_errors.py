@@ -60,9 +60,11 @@ class ExitError(Exception):
         result = self.result
         program = result.args[0] if result.args else "program"
         if result.stop == "timeout":
-            text = f"{program} was killed after {result.wall:.3f} s"
+            text = f"{program} was ended after {result.wall:.3f} s"
         elif result.stop == "cancelled":
             text = f"{program} was cancelled"
+        elif result.stop == "output_limit":
+            text = f"{program} was ended as it had written too much"
         elif result.code is not None:
             text = f"{program} exited with code {result.code}"
         else:

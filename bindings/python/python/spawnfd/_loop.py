@@ -1,27 +1,74 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How a run that the native engine finishes wakes the event loop that awaits it."""
+"""How what happens in the native engine wakes the event loop that awaits it."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spawnfd import _spawnfd
 
 if TYPE_CHECKING:
     from spawnfd._spawnfd import Result
-    from spawnfd._types import Capture, Spawning
+    from spawnfd._types import Args, Program, RunOptions
 
-# How long, in seconds, a cancelled run waits for the killed program to be gone. Beyond (it hangs in
-# the kernel, say) the engine goes on waiting for it.
-_PATIENCE = 5.0
+# How long, in seconds and beyond its grace, a cancelled run waits for the killed program to be
+# gone. Beyond that (it hangs in the kernel, say) the engine goes on waiting for it.
+PATIENCE = 5.0
 
 
-class _Completions:
-    """The pending runs of one event loop, which one descriptor wakes for all that have ended.
+class Port(Protocol):
+    """Where one event loop waits for what the engine tells: one descriptor wakes it for all."""
+
+    queue: _spawnfd.Queue
+
+    def expect(self) -> tuple[int, Any]:
+        """A new key for the queue, and a future of what comes under it."""
+        ...
+
+    async def wait(self, future: Any, timeout: float | None = None) -> Any:
+        """What the future gets; None when the time is over."""
+        ...
+
+    async def finish(self, key: int, timeout: float) -> None:
+        """Waits for what comes under a key, cancelled or not; goes on being cancelled then."""
+        ...
+
+    def forget(self, key: int) -> None:
+        """Nobody waits for that any more."""
+        ...
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Calls something when the running task has given way."""
+        ...
+
+    async def give_way(self) -> None:
+        """Lets others run, and cancellation come through."""
+        ...
+
+
+def here() -> Port:
+    """The port of the event loop that runs in this thread."""
+    trio: Any = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        from spawnfd._trio import port
+
+        return port()
+    loop = asyncio.get_running_loop()
+    ours = _here.port()
+    if ours is None or ours.loop is not loop or not ours.watched:
+        ours = _AsyncioPort(loop)
+        _here.port = weakref.ref(ours)
+    return ours
+
+
+class _AsyncioPort:
+    """The port of a loop of asyncio, or one like it.
 
     It is held by those who wait and, as long as it is watched, by the loop's selector. So when the
     loop is closed under them it goes with the coroutines, and its descriptor with it.
@@ -30,19 +77,19 @@ class _Completions:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.queue = _spawnfd.Queue()
-        self.pending: dict[int, asyncio.Future[Result]] = {}
+        self.pending: dict[int, asyncio.Future[Any]] = {}
         self.last_key = 0
         self.watched = True
         loop.add_reader(self.queue.fileno(), self._drain)
 
     def _drain(self) -> None:
         self.queue.drain(self.pending)
-        self.settle()
+        self._settle()
 
-    def settle(self) -> None:
-        """Lets go of the descriptor soon, unless there is another run by then."""
-        if not self.pending:
-            # Those who waited run before _rest: one who starts the next run finds everything ready.
+    def _settle(self) -> None:
+        """Lets go of the descriptor soon, unless somebody waits by then."""
+        if not self.pending and not self.loop.is_closed():
+            # Those who waited run before _rest: one who waits again finds everything ready.
             self.loop.call_soon(self._rest)
 
     def _rest(self) -> None:
@@ -50,54 +97,91 @@ class _Completions:
             self.watched = False
             self.loop.remove_reader(self.queue.fileno())
 
+    def expect(self) -> tuple[int, asyncio.Future[Any]]:
+        self.last_key += 1
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self.pending[self.last_key] = future
+        return self.last_key, future
+
+    async def wait(self, future: asyncio.Future[Any], timeout: float | None = None) -> Any:
+        if timeout is None:
+            return await future
+        timer = self.loop.call_later(timeout, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def finish(self, key: int, timeout: float) -> None:
+        deadline = self.loop.time() + timeout
+        cancelled: asyncio.CancelledError | None = None
+        with _shield():
+            while key in self.pending and (left := deadline - self.loop.time()) > 0:
+                future: asyncio.Future[Any] = self.loop.create_future()
+                self.pending[key] = future
+                try:
+                    await self.wait(future, left)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                except OSError:
+                    pass
+        self.forget(key)
+        if cancelled is not None:
+            raise cancelled
+
+    def forget(self, key: int) -> None:
+        if self.pending.pop(key, None) is not None:
+            self._settle()
+
+    def soon(self, call: Callable[[], object]) -> None:
+        self.loop.call_soon(call)
+
+    async def give_way(self) -> None:
+        await asyncio.sleep(0)
+
+
+def _give_up(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _shield() -> AbstractContextManager[object]:
+    """Keeps anyio, which cancels a task of asyncio again and again, from doing so for a while."""
+    anyio: Any = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+
 
 def _nothing() -> None:
     return None
 
 
 class _Here(threading.local):
-    """What the loop that last ran in this thread has."""
+    """What the loop of asyncio that last ran in this thread has."""
 
     def __init__(self) -> None:
-        self.completions: Callable[[], _Completions | None] = _nothing
+        self.port: Callable[[], _AsyncioPort | None] = _nothing
 
 
 _here = _Here()
 
 
-def _of(loop: asyncio.AbstractEventLoop) -> _Completions:
-    completions = _here.completions()
-    if completions is None or completions.loop is not loop or not completions.watched:
-        completions = _Completions(loop)
-        _here.completions = weakref.ref(completions)
-    return completions
-
-
-async def complete(spawning: Spawning, capture: Capture) -> Result:
+async def complete(program: Program, args: Args, options: RunOptions) -> Result:
     """Starts a program in this thread and awaits its end; cancelled, it ends the program first."""
-    loop = asyncio.get_running_loop()
-    completions = _of(loop)
-    completions.last_key = key = completions.last_key + 1
-    future: asyncio.Future[Result] = loop.create_future()
-    completions.pending[key] = future
+    port = here()
+    key, future = port.expect()
     try:
-        running = _spawnfd.begin(completions.queue, key, spawning, capture)
+        running = _spawnfd.begin(port.queue, key, program, args, options)
     except BaseException:
-        del completions.pending[key]
-        completions.settle()
+        port.forget(key)
         raise
     try:
-        return await future
-    except asyncio.CancelledError:
-        running.cancel()
-        if key in completions.pending:
-            ended: asyncio.Future[Result] = loop.create_future()
-            completions.pending[key] = ended
-            await asyncio.wait([ended], timeout=_PATIENCE)
-            if ended.done():
-                ended.exception()
-        raise
-    except BaseException:
+        result: Result = await port.wait(future)
+    except GeneratorExit:
         # The coroutine is closed, and cannot await any more.
         running.cancel()
         raise
+    except BaseException:
+        running.cancel()
+        await port.finish(key, running.grace + PATIENCE)
+        raise
+    return result

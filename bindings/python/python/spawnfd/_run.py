@@ -7,42 +7,21 @@ from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
 from spawnfd._loop import complete
-from spawnfd._types import KEEP
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from spawnfd._spawnfd import Result
-    from spawnfd._types import (
-        Actions,
-        Arg,
-        Args,
-        Cwd,
-        Environment,
-        Input,
-        RunStderr,
-        RunStdin,
-        RunStdout,
-    )
+    from spawnfd._types import Args, RunOptions
 
 
-def run(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    input: Input | None = None,
-    stdin: RunStdin | None = None,
-    stdout: RunStdout | None = None,
-    stderr: RunStderr = "separate",
-    keep: tuple[int, int] = KEEP,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-) -> Result:
+def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     """Runs a program to its end and captures what it writes.
 
-    `run` blocks, `run_async` awaits (on asyncio); arguments and Result are the same. The program
-    gets a session of its own, nothing to read unless told otherwise, and no descriptor but the
-    standard ones. An exit code, a timeout and cut output are results, see Result.check().
+    `run` blocks, `run_async` awaits (on asyncio, uvloop, trio, anyio); arguments and Result are the
+    same. The program gets a session of its own, nothing to read unless told otherwise, and no
+    descriptor but the standard ones. An exit code, a timeout and cut output are results, see
+    Result.check().
 
     Args:
         argv: The program and its arguments: str, bytes or paths. The program is an absolute path,
@@ -50,50 +29,47 @@ def run(
             line see sh().
         cwd: The directory it starts in: a path, or the descriptor of an open directory.
         env: Its environment: an Env, a mapping, or None for this process's as it is now.
-        timeout: Seconds after which the program and its process group are killed;
-            `stop` is "timeout" then. None: never.
+        timeout: Seconds after which the program's process tree is told to end (SIGTERM); `stop` is
+            "timeout" then, and what has come out so far is in the Result. None: never.
+        grace: Seconds it has for that before it is killed; 2.0 by default, 0: none.
         input: What it reads: bytes-like, or a str, as UTF-8.
         stdin: Instead of input: "null" (default), "inherit", a descriptor or a file.
         stdout: "capture" (default), "null", "inherit", a descriptor or a file.
         stderr: "separate" (default: captured), "merge" (into stdout), "null", "inherit", a
             descriptor or a file.
         keep: How many bytes of each stream's beginning and end are kept. The rest is read and
-            dropped; `omitted_bytes` says how much.
+            dropped; `omitted_bytes` says how much. (64_000, 64_000) by default.
+        spill: A Spill: all output goes to a file, too, once a stream has more than is kept;
+            `spill_path` and `spilled` of the Result tell of it.
+        output_limit: Bytes of both streams together after which the program is ended as by a
+            timeout; `stop` is "output_limit" then.
+        drain: Seconds to go on reading after the program's end while another process still holds
+            its pipes, 0.1 by default; `drain` of the Result names who did.
+        tree: How the program's process tree is controlled: "group" (default: its session, process
+            group and known descendants), "guard" (the same, and it ends with this process, however
+            that ends), "cgroup" (all of it, whatever it does; an error where no cgroup can be made)
+            or "auto" (the most that can be had). `tree` of the Result says what it was.
+        leftovers: What becomes of processes the program leaves behind: "kill" (default), "adopt"
+            (they go on, still read, and end with the job) or "detach" (they are left alone).
         actions: What else the child does before it becomes the program, in this order: see
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
 
-    Cancelling run_async, or a signal handler that raises during run (Ctrl-C), kills the program and
-    its process group, and waits for its end before the exception goes on.
+    Cancelling run_async, or a signal handler that raises during run (Ctrl-C), ends the program's
+    process tree as a timeout does, and waits for its end before the exception goes on (run_async:
+    at most 5 s longer than `grace`). What came out is lost then: start() keeps it.
 
     Raises:
         SpawnError: The program could not be started; `stage`, `errno` and `action` say why. Also
             FileNotFoundError if there is none, PermissionError if it may not be run or entered.
         TypeError, ValueError: An argument cannot be what it is; the message names it.
     """
-    return _spawnfd.run(
-        (None, argv, arg0, cwd, env, stdin, stdout, stderr, actions), (timeout, input, keep)
-    )
+    return _spawnfd.run(None, argv, options)
 
 
-async def run_async(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    input: Input | None = None,
-    stdin: RunStdin | None = None,
-    stdout: RunStdout | None = None,
-    stderr: RunStderr = "separate",
-    keep: tuple[int, int] = KEEP,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-) -> Result:
+async def run_async(argv: Args, **options: Unpack[RunOptions]) -> Result:
     """The awaitable run()."""
-    return await complete(
-        (None, argv, arg0, cwd, env, stdin, stdout, stderr, actions), (timeout, input, keep)
-    )
+    return await complete(None, argv, options)
 
 
 run_async.__doc__ = run.__doc__

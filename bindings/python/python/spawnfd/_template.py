@@ -7,25 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spawnfd import _spawnfd
 from spawnfd._child import Child
+from spawnfd._job import SyncJob
 from spawnfd._loop import complete
-from spawnfd._types import KEEP
+from spawnfd._start import Starting
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from spawnfd._spawnfd import Result
-    from spawnfd._types import (
-        Actions,
-        Arg,
-        Args,
-        Cwd,
-        Environment,
-        Fd,
-        Input,
-        RunStderr,
-        RunStdin,
-        RunStdout,
-        SpawnStderr,
-        SpawnStdio,
-    )
+    from spawnfd._types import Arg, Args, Fd, RunOptions, SpawnOptions, StartOptions
 
 
 class Template:
@@ -110,72 +100,41 @@ class Template:
         where = "" if self.path in (None, self.name) else f", found as {self.path!r}"
         return f"<spawnfd.Template({self.name!r}{where})>"
 
-    def run(
-        self,
-        args: Args = (),
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        timeout: float | None = None,
-        input: Input | None = None,
-        stdin: RunStdin | None = None,
-        stdout: RunStdout | None = None,
-        stderr: RunStderr = "separate",
-        keep: tuple[int, int] = KEEP,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Result:
+    def run(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
         """Runs the program to its end; `args` without argv[0], all else as spawnfd.run().
 
         Raises:
             StaleTemplate: The executable is not the recorded one any more.
         """
-        return _spawnfd.run(
-            (self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions),
-            (timeout, input, keep),
-        )
+        return _spawnfd.run(self._core, args, options)
 
-    async def run_async(
-        self,
-        args: Args = (),
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        timeout: float | None = None,
-        input: Input | None = None,
-        stdin: RunStdin | None = None,
-        stdout: RunStdout | None = None,
-        stderr: RunStderr = "separate",
-        keep: tuple[int, int] = KEEP,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Result:
+    async def run_async(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
         """The awaitable run()."""
-        return await complete(
-            (self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions),
-            (timeout, input, keep),
-        )
+        return await complete(self._core, args, options)
 
     run_async.__doc__ = run.__doc__
 
-    def spawn(
-        self,
-        args: Args = (),
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        stdin: SpawnStdio | None = None,
-        stdout: SpawnStdio | None = None,
-        stderr: SpawnStderr | None = None,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Child:
+    def start(self, args: Args = (), **options: Unpack[StartOptions]) -> Starting:
+        """Starts the program as a job; `args` without argv[0], all else as spawnfd.start().
+
+        Raises:
+            StaleTemplate: The executable is not the recorded one any more.
+        """
+        return Starting(self._core, args, options)
+
+    def start_sync(self, args: Args = (), **options: Unpack[StartOptions]) -> SyncJob:
+        """The blocking start()."""
+        return SyncJob._start(self._core, args, options)
+
+    start_sync.__doc__ = start.__doc__
+
+    def spawn(self, args: Args = (), **options: Unpack[SpawnOptions]) -> Child:
         """Starts the program; `args` without argv[0], all else as spawnfd.spawn().
 
         Raises:
             StaleTemplate: The executable is not the recorded one any more.
         """
-        return Child._spawn((self._core, args, arg0, cwd, env, stdin, stdout, stderr, actions))
+        return Child._spawn(self._core, args, options)
 
 
 class CacheStats(NamedTuple):
@@ -236,61 +195,26 @@ class TemplateCache:
     def __repr__(self) -> str:
         return f"<spawnfd.TemplateCache {self.stats()}>"
 
-    def run(
-        self,
-        argv: Args,
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        timeout: float | None = None,
-        input: Input | None = None,
-        stdin: RunStdin | None = None,
-        stdout: RunStdout | None = None,
-        stderr: RunStderr = "separate",
-        keep: tuple[int, int] = KEEP,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Result:
+    def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
         """As spawnfd.run(), by a template of this cache."""
-        return _spawnfd.run(
-            (self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions),
-            (timeout, input, keep),
-        )
+        return _spawnfd.run(self._core, argv, options)
 
-    async def run_async(
-        self,
-        argv: Args,
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        timeout: float | None = None,
-        input: Input | None = None,
-        stdin: RunStdin | None = None,
-        stdout: RunStdout | None = None,
-        stderr: RunStderr = "separate",
-        keep: tuple[int, int] = KEEP,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Result:
+    async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
         """The awaitable run()."""
-        return await complete(
-            (self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions),
-            (timeout, input, keep),
-        )
+        return await complete(self._core, argv, options)
 
     run_async.__doc__ = run.__doc__
 
-    def spawn(
-        self,
-        argv: Args,
-        *,
-        cwd: Cwd | None = None,
-        env: Environment | None = None,
-        stdin: SpawnStdio | None = None,
-        stdout: SpawnStdio | None = None,
-        stderr: SpawnStderr | None = None,
-        actions: Actions | None = None,
-        arg0: Arg | None = None,
-    ) -> Child:
+    def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
+        """As spawnfd.start(), by a template of this cache."""
+        return Starting(self._core, argv, options)
+
+    def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
+        """The blocking start()."""
+        return SyncJob._start(self._core, argv, options)
+
+    start_sync.__doc__ = start.__doc__
+
+    def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
         """As spawnfd.spawn(), by a template of this cache."""
-        return Child._spawn((self._core, argv, arg0, cwd, env, stdin, stdout, stderr, actions))
+        return Child._spawn(self._core, argv, options)

@@ -72,6 +72,7 @@ fn try_out(name: &str) -> Answer {
             .map(|_| String::new())
             .map_err(|e| why(&e.into())),
         "pidfd_getfd" => getfd(),
+        "kcmp KCMP_FS" => ask(Question::Kcmp),
         "pidfd_send_signal" => child(|_| {}).map(|_| String::new()),
         "waitid P_PIDFD" => child(|_| {}).map(|_| String::new()),
         "openat2" => openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())

@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Args;
-use spawnfd::{Command, Error, Output, Stop};
+use spawnfd::tree::Want;
+use spawnfd::{Command, Error, Leftovers, Output, Spill, Stop};
 
 use super::report;
 use super::signals::{Signals, Woken};
@@ -22,9 +23,27 @@ pub struct Capture {
     /// Run the program in a session of its own, collect what it writes, and print that when it has ended
     #[arg(long, help_heading = HEADING)]
     capture: bool,
-    /// Kill the program and its process group after so long: seconds, or with ms, s, m, h
+    /// Tell the program's process tree to end (TERM) after so long: seconds, or with ms, s, m, h
     #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = HEADING)]
     timeout: Option<Duration>,
+    /// How long it has for that before it is killed; 0: it is killed at once [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = HEADING)]
+    grace: Option<Duration>,
+    /// End the program when it has written so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "capture", help_heading = HEADING)]
+    output_limit: Option<u64>,
+    /// How its process tree is controlled; all but 'group' end it with this command, too [default: group]
+    #[arg(long, value_name = "TIER", requires = "capture", help_heading = HEADING)]
+    tree: Option<Control>,
+    /// What becomes of processes it leaves behind [default: kill]
+    #[arg(long, value_name = "FATE", requires = "capture", help_heading = HEADING)]
+    leftovers: Option<Fate>,
+    /// Directory for a file with all the output, when that is more than is kept; its path is printed, and it stays
+    #[arg(long, value_name = "DIR", requires = "capture", help_heading = HEADING)]
+    spill: Option<PathBuf>,
+    /// Length of that file at most [default: 100M]
+    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "spill", help_heading = HEADING)]
+    spill_limit: Option<u64>,
     /// Bytes kept of each stream's beginning and end [default: 64000:64000]
     #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, requires = "capture", help_heading = HEADING)]
     keep: Option<(usize, usize)>,
@@ -34,6 +53,26 @@ pub struct Capture {
     /// What the program reads; nothing by default
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
+}
+
+/// How far control of the process tree is to reach.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Control {
+    /// Session, process group and known descendants
+    Group,
+    /// The same, watched by a helper
+    Guard,
+    /// A cgroup of its own
+    Cgroup,
+    /// The most that can be had
+    Auto,
+}
+
+/// What becomes of processes that outlive the program.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Fate {
+    Kill,
+    Detach,
 }
 
 /// A captured run that is over.
@@ -55,6 +94,29 @@ impl Capture {
         }
         if let Some((head, tail)) = self.keep {
             run = run.keep(head, tail);
+        }
+        if let Some(grace) = self.grace {
+            run = run.grace(grace);
+        }
+        if let Some(bytes) = self.output_limit {
+            run = run.output_limit(bytes);
+        }
+        if let Some(control) = self.tree {
+            run = run.tree(match control {
+                Control::Group => Want::Group,
+                Control::Guard => Want::Guard,
+                Control::Cgroup => Want::Cgroup,
+                Control::Auto => Want::Auto,
+            });
+        }
+        if let Some(fate) = self.leftovers {
+            run = run.leftovers(match fate {
+                Fate::Kill => Leftovers::Kill,
+                Fate::Detach => Leftovers::Detach,
+            });
+        }
+        if let Some(dir) = &self.spill {
+            run = run.spill(Spill::new(self.spill_limit.unwrap_or(100 << 20)).dir(dir).persist());
         }
         if let Some(drain) = self.drain {
             run = run.drain(drain);

@@ -109,7 +109,7 @@ relative to this command's directory.
 
 Signals: HUP, TERM, USR1 and USR2 sent to this command are passed on to the program; so are INT and QUIT, unless it is in \
 the same process group and gets them from the terminal itself. With --capture the first HUP, INT, QUIT, TERM, USR1 or USR2 \
-kills the program and its process group.
+ends the program and its process tree.
 
 Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed; \
 126 if the program cannot be executed; 127 if there is none.

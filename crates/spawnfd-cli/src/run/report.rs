@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is said about a run that is over: a small table, or JSON.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use spawnfd::{Child, Drain, Output, Started, Stop, Usage};
+use spawnfd::{Child, Drain, Output, SpillEnd, Started, Stop, Usage};
 
 use super::names::signal_name;
 use crate::failure::{Failure, print};
@@ -62,7 +63,15 @@ struct Streams<'a> {
     stdout: &'a str,
     stderr: &'a str,
     omitted_bytes: u64,
+    seen_bytes: u64,
+    spill_path: Option<Cow<'a, str>>,
+    tree: String,
+    leftovers: Vec<u32>,
     drain: String,
+}
+
+fn spill_path(output: &Output) -> Option<Cow<'_, str>> {
+    Some(output.spill.as_ref()?.file.as_ref()?.path().to_string_lossy())
 }
 
 #[derive(Serialize)]
@@ -121,6 +130,7 @@ impl Report {
                 Stop::Exited => "exited",
                 Stop::Timeout => "timeout",
                 Stop::Cancelled => "cancelled",
+                Stop::OutputLimit => "output_limit",
                 _ => "other",
             };
             let started = match output.started {
@@ -142,8 +152,12 @@ impl Report {
                 pid: None,
                 streams: Some(Streams {
                     stdout: &output.text(),
-                    stderr: &String::from_utf8_lossy(&output.stderr),
+                    stderr: &output.error_text(),
                     omitted_bytes: output.omitted_bytes,
+                    seen_bytes: output.seen_bytes,
+                    spill_path: spill_path(output),
+                    tree: output.tree.to_string(),
+                    leftovers: output.leftovers.iter().map(|left| left.pid).collect(),
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
                 }),
             })?;
@@ -154,16 +168,31 @@ impl Report {
             if output.omitted_bytes > 0 {
                 let _ = writeln!(err, "spawnfd: {} bytes in the middle were not kept (--keep)", output.omitted_bytes);
             }
+            if let Some(spill) = &output.spill {
+                let _ = match (spill_path(output), spill.end) {
+                    (Some(path), SpillEnd::Whole) => writeln!(err, "spawnfd: all of it is in {path}"),
+                    (Some(path), end) => {
+                        writeln!(err, "spawnfd: the first {} bytes are in {path} ({end:?})", spill.bytes)
+                    }
+                    (None, end) => writeln!(err, "spawnfd: no file could be made for it ({end:?})"),
+                };
+            }
+            for left in &output.leftovers {
+                let _ = writeln!(err, "spawnfd: process {} ({}) outlived it: {:?}", left.pid, left.name, left.fate);
+            }
             if let Some(pids) = cut {
                 let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };
                 let _ = writeln!(err, "spawnfd: {who} still had the output open; it was cut (--drain)");
             }
             match output.stop {
                 Stop::Timeout => {
-                    let _ = writeln!(err, "spawnfd: killed when its time was over");
+                    let _ = writeln!(err, "spawnfd: ended when its time was over");
                 }
                 Stop::Cancelled => {
-                    let _ = writeln!(err, "spawnfd: killed as this command was told to end");
+                    let _ = writeln!(err, "spawnfd: ended as this command was told to end");
+                }
+                Stop::OutputLimit => {
+                    let _ = writeln!(err, "spawnfd: ended when it had written too much (--output-limit)");
                 }
                 _ => {}
             }
@@ -203,7 +232,7 @@ impl Report {
 
 fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing: Timing) {
     let ended = match (status.code(), status.signal()) {
-        _ if stop == Stop::Timeout => "killed, time over".to_owned(),
+        _ if stop == Stop::Timeout => "time over".to_owned(),
         (Some(code), _) => format!("exit {code}"),
         (None, signal) => format!("signal {}", signal_name(signal.unwrap_or(0))),
     };

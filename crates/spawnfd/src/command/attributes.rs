@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The builder's actions and attributes.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ops::BitOr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use spawnfd_child::CapabilitySets;
+use spawnfd_child::{CapabilitySets, Op};
 use spawnfd_sys::abi;
 use spawnfd_sys::call::FilterInstruction;
 
 use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
+use crate::launch::{LauncherThread, Wait};
 
 /// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,17 +73,18 @@ impl BitOr for Namespaces {
 /// Actions, performed by the child in the order they are added. At most [`MAX_ACTIONS`](crate::MAX_ACTIONS).
 impl<'fd> Command<'fd> {
     fn action(&mut self, action: Action<'fd>) -> &mut Self {
-        self.actions.push(action);
+        self.actions.push(Ok(action));
         self
     }
 
     /// Adds an action with a path, or what will be reported if the path has a NUL.
-    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(CString) -> Action<'fd>) -> &mut Self {
+    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(Arc<CStr>) -> Action<'fd>) -> &mut Self {
         let action = match CString::new(path.as_os_str().as_bytes()) {
-            Ok(path) => action(path),
-            Err(_) => Action::Unusable { call: format!("{name}({path:?}): NUL byte") },
+            Ok(path) => Ok(action(path.into())),
+            Err(_) => Err(format!("{name}({path:?}): NUL byte")),
         };
-        self.action(action)
+        self.actions.push(action);
+        self
     }
 
     /// How many actions there are so far: the index the next one will be reported under.
@@ -89,31 +92,36 @@ impl<'fd> Command<'fd> {
         self.actions.len()
     }
 
+    /// Takes back the actions from that one on.
+    pub(crate) fn forget_actions_from(&mut self, index: usize) {
+        self.actions.truncate(index);
+    }
+
     /// Gives the program `source` as its descriptor `to`.
     #[doc(alias = "dup2")]
     pub fn descriptor(&mut self, source: impl Into<Descriptor<'fd>>, to: impl Into<ChildFd>) -> &mut Self {
-        self.action(Action::Place { source: source.into(), to: to.into() })
+        self.action(Op::Place { source: source.into(), to: to.into().0 })
     }
 
     /// Makes the program's descriptor `to` a copy of its `from`, which an earlier action or the standard streams provide.
     pub fn dup2(&mut self, from: impl Into<ChildFd>, to: impl Into<ChildFd>) -> &mut Self {
-        self.action(Action::Dup2 { from: from.into(), to: to.into() })
+        self.action(Op::Dup2 { from: from.into().0, to: to.into().0 })
     }
 
     /// Closes a descriptor of the program; it need not be open.
     pub fn close(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
-        self.action(Action::Close { fd: fd.into() })
+        self.action(Op::Close { fd: fd.into().0 })
     }
 
     /// Closes the program's descriptors from `first` to `last`.
     pub fn close_range(&mut self, first: u32, last: u32) -> &mut Self {
-        self.action(Action::CloseRange { first, last })
+        self.action(Op::CloseRange { first, last })
     }
 
     /// Opens a file as the program's descriptor `to`, in the child.
     pub fn open(&mut self, path: impl AsRef<Path>, how: OpenHow, to: impl Into<ChildFd>) -> &mut Self {
-        let to = to.into();
-        self.action_path("open", path.as_ref(), |path| Action::Open { dir: None, path, how: how.into(), to })
+        let to = to.into().0;
+        self.action_path("open", path.as_ref(), |path| Op::Open { dir: None, path, how: how.into(), to })
     }
 
     /// Opens a file below an open directory.
@@ -124,70 +132,70 @@ impl<'fd> Command<'fd> {
         how: OpenHow,
         to: impl Into<ChildFd>,
     ) -> &mut Self {
-        let (dir, to) = (Some(dir.into()), to.into());
-        self.action_path("openat", path.as_ref(), |path| Action::Open { dir, path, how: how.into(), to })
+        let (dir, to) = (Some(dir.into()), to.into().0);
+        self.action_path("openat", path.as_ref(), |path| Op::Open { dir, path, how: how.into(), to })
     }
 
     /// Changes the working directory.
     pub fn chdir(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        self.action_path("chdir", path.as_ref(), |path| Action::Chdir { path })
+        self.action_path("chdir", path.as_ref(), |path| Op::Chdir { path })
     }
 
     /// Changes the working directory to an open one.
     pub fn fchdir(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Action::Fchdir { dir: dir.into() })
+        self.action(Op::Fchdir { dir: dir.into() })
     }
 
     /// Changes the root directory. The template's path must name the same file there; CAP_SYS_CHROOT.
     pub fn chroot(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        self.action_path("chroot", path.as_ref(), |path| Action::Chroot { path })
+        self.action_path("chroot", path.as_ref(), |path| Op::Chroot { path })
     }
 
     /// Sets the file mode creation mask, up to 0o777.
     pub fn umask(&mut self, mask: u32) -> &mut Self {
-        self.action(Action::Umask { mask })
+        self.action(Op::Umask { mask })
     }
 
     /// Makes the program the leader of a new session.
     pub fn setsid(&mut self) -> &mut Self {
-        self.action(Action::Setsid)
+        self.action(Op::Setsid)
     }
 
     /// Puts the program into a process group of this session; 0 makes it one of its own.
     #[doc(alias = "setpgid")]
     pub fn process_group(&mut self, group: i32) -> &mut Self {
-        self.action(Action::Setpgid { group })
+        self.action(Op::Setpgid { group })
     }
 
     /// Makes the program's process group the foreground one of the terminal on its descriptor `fd`.
     #[doc(alias = "tcsetpgrp")]
     pub fn foreground(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
-        self.action(Action::Tcsetpgrp { fd: fd.into() })
+        self.action(Op::Tcsetpgrp { fd: fd.into().0 })
     }
 
     /// Makes the terminal on the program's descriptor `fd` the controlling one; the program must lead a session.
     #[doc(alias = "TIOCSCTTY")]
     pub fn controlling_terminal(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
-        self.action(Action::ControllingTerminal { fd: fd.into() })
+        self.action(Op::ControllingTerminal { fd: fd.into().0 })
     }
 
     /// Sets a resource limit, by its `RLIMIT_*` number; `None` is unlimited.
     #[doc(alias = "setrlimit")]
     pub fn limit(&mut self, resource: u32, soft: Option<u64>, hard: Option<u64>) -> &mut Self {
         let limit = abi::rlimit64 { rlim_cur: soft.unwrap_or(u64::MAX), rlim_max: hard.unwrap_or(u64::MAX) };
-        self.action(Action::Limit { resource, limit })
+        self.action(Op::Limit { resource, limit })
     }
 
     /// Sets the nice value, -20 to 19.
     #[doc(alias = "setpriority")]
     pub fn nice(&mut self, nice: i32) -> &mut Self {
-        self.action(Action::Nice { nice })
+        self.action(Op::Nice { nice })
     }
 
     /// Sets policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and static priority (1 to 99 for FIFO and RR, else 0).
     #[doc(alias = "sched_setscheduler")]
     pub fn scheduler(&mut self, policy: u32, priority: i32) -> &mut Self {
-        self.action(Action::Scheduler { policy, priority })
+        self.action(Op::Scheduler { policy, priority })
     }
 
     /// Restricts the program to these processors.
@@ -197,12 +205,13 @@ impl<'fd> Command<'fd> {
         for cpu in cpus {
             // 2^16 is beyond what any kernel is built for; such a number makes the whole mask invalid.
             if cpu >= 1 << 16 {
-                return self.action(Action::Unusable { call: format!("sched_setaffinity: no CPU {cpu}") });
+                self.actions.push(Err(format!("sched_setaffinity: no CPU {cpu}")));
+                return self;
             }
             mask.resize(mask.len().max(cpu / 64 + 1), 0);
             mask[cpu / 64] |= 1 << (cpu % 64);
         }
-        self.action(Action::Affinity { mask })
+        self.action(Op::Affinity { mask: mask.into() })
     }
 
     /// Sets real, effective and saved user id to one. Supplementary groups are cleared first when the caller is root and
@@ -219,55 +228,55 @@ impl<'fd> Command<'fd> {
     /// Sets user ids one by one; `u32::MAX` leaves one as it is. See [`uid`](Command::uid).
     #[doc(alias = "setresuid")]
     pub fn user_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
-        self.action(Action::UserIds { real, effective, saved })
+        self.action(Op::UserIds { real, effective, saved })
     }
 
     /// Sets group ids one by one; `u32::MAX` leaves one as it is.
     #[doc(alias = "setresgid")]
     pub fn group_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
-        self.action(Action::GroupIds { real, effective, saved })
+        self.action(Op::GroupIds { real, effective, saved })
     }
 
     /// Sets the supplementary groups.
     #[doc(alias = "setgroups")]
     pub fn groups(&mut self, groups: impl Into<Vec<u32>>) -> &mut Self {
-        self.action(Action::Groups { groups: groups.into() })
+        self.action(Op::Groups { groups: groups.into().into() })
     }
 
     /// Sets the capability sets, the bounding and ambient ones included. After a change of user ids in the same command they
     /// can still name what the caller had.
     #[doc(alias = "capset")]
     pub fn capabilities(&mut self, sets: CapabilitySets) -> &mut Self {
-        self.action(Action::Capabilities { sets })
+        self.action(Op::Capabilities { sets })
     }
 
     /// Keeps exec from ever giving more privileges (setuid and file capabilities have no effect).
     #[doc(alias = "PR_SET_NO_NEW_PRIVS")]
     pub fn no_new_privs(&mut self) -> &mut Self {
-        self.action(Action::NoNewPrivs)
+        self.action(Op::NoNewPrivs)
     }
 
     /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions.
     #[doc(alias = "CLONE_INTO_CGROUP")]
     pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Action::Cgroup { dir: dir.into() })
+        self.action(Op::Cgroup { dir: dir.into() })
     }
 
     /// Enters an existing namespace, or with a pidfd several (Linux 5.8), by `CLONE_NEW*` flags (0: whatever it is).
     #[doc(alias = "setns")]
     pub fn join_namespace(&mut self, namespace: impl Into<Descriptor<'fd>>, kinds: u32) -> &mut Self {
-        self.action(Action::JoinNamespace { namespace: namespace.into(), kinds })
+        self.action(Op::JoinNamespace { namespace: namespace.into(), kinds })
     }
 
     /// Sets the preference of the out-of-memory killer, -1000 to 1000.
     pub fn oom_score_adj(&mut self, value: i32) -> &mut Self {
-        self.action(Action::OomScoreAdj { text: value.to_string().into_bytes(), value })
+        self.action(Op::OomScoreAdj { value, text: value.to_string().into_bytes().into() })
     }
 
     /// Confines the program by a Landlock ruleset; asks for no_new_privs or CAP_SYS_ADMIN. Linux 5.13.
     #[doc(alias = "landlock_restrict_self")]
     pub fn landlock(&mut self, ruleset: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Action::Landlock { ruleset: ruleset.into() })
+        self.action(Op::Landlock { ruleset: ruleset.into() })
     }
 }
 
@@ -277,6 +286,24 @@ impl Command<'_> {
     /// the caller's table.
     pub fn inherit_descriptors(&mut self, inherit: bool) -> &mut Self {
         self.inherit_descriptors = inherit;
+        self
+    }
+
+    /// Whether [`spawn`](Command::spawn) sleeps until the child has become the program, as it does by default.
+    ///
+    /// If not, it returns as soon as there is a child: some 40 us of the caller's time less. What goes wrong in the child (an action, the
+    /// template's check, exec) is then told by the [`Child`](crate::Child)'s waits. Where the kernel or the command leaves no choice, it
+    /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal.
+    pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
+        self.wait = if wait { Wait::Exec } else { Wait::No };
+        self
+    }
+
+    /// Starts the program from this thread where that gives it what it would have from the calling one; see [`LauncherThread`].
+    ///
+    /// A parent-death signal, which is the calling thread's, and inherited descriptors keep it with the calling thread.
+    pub fn launcher(&mut self, launcher: &LauncherThread) -> &mut Self {
+        self.launcher = Some(launcher.clone());
         self
     }
 
@@ -323,8 +350,8 @@ impl Command<'_> {
         let [_, outer_uid, _, _, outer_gid, _] = spawnfd_sys::call::ids();
         self.namespaces = self.namespaces | Namespaces::USER;
         self.user_map = Some(UserMap {
-            users: format!("{uid} {outer_uid} 1").into_bytes(),
-            groups: format!("{gid} {outer_gid} 1").into_bytes(),
+            users: format!("{uid} {outer_uid} 1").into_bytes().into(),
+            groups: format!("{gid} {outer_gid} 1").into_bytes().into(),
         });
         self
     }
@@ -334,7 +361,7 @@ impl Command<'_> {
     pub fn seccomp(&mut self, filter: impl Into<Vec<FilterInstruction>>) -> &mut Self {
         let filter = filter.into();
         match filter.len() {
-            1..=4096 => self.filter = Some(filter),
+            1..=4096 => self.filter = Some(filter.into()),
             length => self.refuse(format!("seccomp: {length} instructions")),
         }
         self
@@ -347,9 +374,7 @@ impl Command<'_> {
     pub fn validate(&self) -> crate::Result<()> {
         // In the order of a spawn, so that the same of several errors is reported.
         let (template, _) = self.template()?;
-        super::Lowered::new(self, &template)?;
-        self.encode_args()?;
-        self.encode_env().map(drop)
+        super::Lowered::new(self, &template, false, None).map(drop)
     }
 }
 

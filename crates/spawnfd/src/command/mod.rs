@@ -7,7 +7,8 @@ mod descriptor;
 mod lower;
 mod signals;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use spawnfd_sys::call::FilterInstruction;
 pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
-pub(crate) use lower::{Lowered, step_failed};
+pub(crate) use lower::{Lowered, stage_of, step_failed};
 pub use signals::SignalSet;
 
 use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
-use crate::launch;
+use crate::launch::{self, LauncherThread, Wait};
 use crate::template::{Named, Template, TemplateCache};
 use action::Action;
 
@@ -52,17 +53,22 @@ pub struct Command<'fd> {
     arg0: Option<OsString>,
     args: Vec<OsString>,
     env: Option<Env>,
-    current_dir: Option<CString>,
+    current_dir: Option<Arc<CStr>>,
     pub(crate) stdio: [Stdio<'fd>; 3],
-    actions: Vec<Action<'fd>>,
+    /// What could not be taken stands in its place, for the error.
+    actions: Vec<std::result::Result<Action<'fd>, String>>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
+    /// The cgroup of the program's tree, which it is to be born in.
+    pub(crate) birth_cgroup: Option<OwnedFd>,
+    pub(crate) wait: Wait,
+    pub(crate) launcher: Option<LauncherThread>,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
     parent_death_signal: Option<i32>,
     namespaces: Namespaces,
     user_map: Option<UserMap>,
-    filter: Option<Vec<FilterInstruction>>,
+    filter: Option<Arc<[FilterInstruction]>>,
     /// The first argument that could not be taken, for [`Command::spawn`] to report.
     refused: Option<Error>,
 }
@@ -77,8 +83,8 @@ enum Program {
 /// The one user and group a new user namespace has, as /proc wants them.
 #[derive(Debug)]
 struct UserMap {
-    users: Vec<u8>,
-    groups: Vec<u8>,
+    users: Arc<[u8]>,
+    groups: Arc<[u8]>,
 }
 
 /// What Rust's runtime ignores, and its programs' children should not.
@@ -110,6 +116,9 @@ impl<'fd> Command<'fd> {
             actions: Vec::new(),
             inherit_descriptors: false,
             new_session: false,
+            birth_cgroup: None,
+            wait: Wait::Exec,
+            launcher: None,
             signal_mask: None,
             default_signals: SIGPIPE,
             parent_death_signal: None,
@@ -118,6 +127,26 @@ impl<'fd> Command<'fd> {
             filter: None,
             refused: None,
         }
+    }
+
+    /// Runs another program with all the rest as it is: an absolute path or a name, as for [`Command::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, ErrorKind};
+    /// let mut command = Command::new("/nonexistent/echo");
+    /// command.arg("words");
+    /// assert_eq!(command.spawn().unwrap_err().kind(), ErrorKind::NotFound);
+    /// assert_eq!(command.program("echo").run()?.stdout, b"words\n");
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn program(&mut self, program: impl AsRef<OsStr>) -> &mut Self {
+        let cache = match &self.program {
+            Program::Named(_, cache) => cache.clone(),
+            Program::Template(_) => TemplateCache::global().clone(),
+        };
+        self.program = Program::Named(program.as_ref().to_owned(), cache);
+        self
     }
 
     /// Adds one argument.
@@ -169,7 +198,7 @@ impl<'fd> Command<'fd> {
     /// Starts the program in this directory. A failure is reported as [`Stage::CurrentDir`](crate::Stage::CurrentDir).
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Self {
         match CString::new(dir.as_ref().as_os_str().as_bytes()) {
-            Ok(dir) => self.current_dir = Some(dir),
+            Ok(dir) => self.current_dir = Some(dir.into()),
             Err(_) => self.refuse(format!("chdir({:?}): NUL byte", dir.as_ref())),
         }
         self
@@ -193,14 +222,14 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Starts the program, and returns as soon as it has become the program.
+    /// Starts the program, and returns as soon as it has become the program (but see [`wait_for_exec`](Command::wait_for_exec)).
     ///
     /// # Errors
     /// Whatever failed, with its [`Stage`](crate::Stage), errno, and the index of the action; nothing of the child is left.
     /// A command made from a [`Template`] fails as stale when the executable has changed; one made from a name gets a
     /// new template instead.
     pub fn spawn(&mut self) -> Result<Child> {
-        launch::spawn(self).map(|(child, _)| child)
+        launch::spawn(self, self.wait)
     }
 
     fn refuse(&mut self, call: String) {
@@ -241,32 +270,28 @@ impl<'fd> Command<'fd> {
         env::encode(std::env::vars_os()).map(Arc::new)
     }
 
-    pub(crate) fn inherits_descriptors(&self) -> bool {
-        self.inherit_descriptors
-    }
-
-    pub(crate) fn signals_to_default(&self) -> SignalSet {
-        self.default_signals
-    }
-
-    pub(crate) fn blocked_signals(&self) -> Option<SignalSet> {
-        self.signal_mask
-    }
-
-    pub(crate) fn death_signal(&self) -> Option<u32> {
-        self.parent_death_signal.map(|signal| signal as u32)
-    }
-
     pub(crate) fn namespace_flags(&self) -> u32 {
         self.namespaces.0
     }
 
     /// Whether the child execs in another user namespace than the caller's.
     pub(crate) fn changes_user_namespace(&self) -> bool {
-        self.user_map.is_some() || self.actions.iter().any(|action| matches!(action, Action::JoinNamespace { .. }))
+        self.user_map.is_some() || self.all_actions().any(|action| matches!(action, Action::JoinNamespace { .. }))
     }
 
-    pub(crate) fn filter(&self) -> Option<&[FilterInstruction]> {
-        self.filter.as_deref()
+    /// Whether the standard stream of that number is the caller's own.
+    pub(crate) fn inherits_stream(&self, number: i32) -> bool {
+        usize::try_from(number).is_ok_and(|number| matches!(self.stdio.get(number), Some(Stdio::Inherit)))
+    }
+
+    /// What it asks for that only a child of the calling thread has.
+    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
+        self.parent_death_signal
+            .map(|_| "parent-death signal")
+            .or(self.inherit_descriptors.then_some("inherited descriptors"))
+    }
+
+    fn all_actions(&self) -> impl Iterator<Item = &Action<'fd>> {
+        self.actions.iter().flatten()
     }
 }

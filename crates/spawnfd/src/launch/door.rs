@@ -12,6 +12,7 @@ use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
 use super::{LOW, features, forget};
+use crate::numbers::above_standard;
 
 /// The calling thread, as its children may know it.
 struct Here {
@@ -70,11 +71,10 @@ impl Here {
 
 impl Door {
     fn new(pidfd: OwnedFd) -> Option<Door> {
-        // Below 3 it would be taken for the program's own stream, or cut those above it off.
-        let pidfd = if pidfd.as_raw_fd() > 2 { pidfd } else { rustix::io::fcntl_dupfd_cloexec(&pidfd, 3).ok()? };
+        let pidfd = above_standard(pidfd);
         let number: RawFd = pidfd.as_raw_fd();
         let identity = call::identify(number).ok()?;
-        (number <= LOW).then_some(Door { pidfd, identity })
+        (3..=LOW).contains(&number).then_some(Door { pidfd, identity })
     }
 }
 

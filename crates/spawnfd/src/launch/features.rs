@@ -30,6 +30,7 @@ impl Known {
 static CLONE3: Known = Known::new();
 static CLOSE_RANGE: Known = Known::new();
 static FETCH: Known = Known::new();
+static PASSING: Known = Known::new();
 
 /// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
 pub(crate) fn clone3() -> bool {
@@ -49,6 +50,20 @@ pub(crate) fn close_range() -> bool {
 /// A filter laid over the process since has taken close_range away.
 pub(crate) fn forget_close_range() {
     CLOSE_RANGE.0.store(NO, Ordering::Relaxed);
+}
+
+/// Whether a child has come to its descriptors by way of a socket; `None` before one has tried. Only then may one try that
+/// nobody waits for: it could not be started again.
+pub(crate) fn passing() -> Option<bool> {
+    match PASSING.0.load(Ordering::Relaxed) {
+        UNKNOWN => None,
+        known => Some(known == YES),
+    }
+}
+
+/// One has, or was refused.
+pub(crate) fn learn_passing(works: bool) {
+    PASSING.0.store(if works { YES } else { NO }, Ordering::Relaxed);
 }
 
 /// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads; refused under Docker's default profile, and where Yama

@@ -19,7 +19,8 @@ static CAUGHT: AtomicU64 = AtomicU64::new(0);
 /// When, in microseconds since the first reading, plus one; 0 for never.
 static READ: AtomicU64 = AtomicU64::new(0);
 
-fn now() -> u64 {
+/// Microseconds since the first reading, and one.
+pub(super) fn now() -> u64 {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     BEGIN.get_or_init(Instant::now).elapsed().as_micros() as u64 + 1
 }
@@ -34,9 +35,9 @@ pub(super) fn known() -> Handlers {
     }
 }
 
-/// A child has read them.
-pub(super) fn learn(caught: u64) {
+/// A child that was born at `begun` has read them.
+pub(super) fn learn(caught: u64, begun: u64) {
     // What was caught once may be again: handlers that come and go cost a reset, not a gap.
     CAUGHT.fetch_or(caught, Ordering::AcqRel);
-    READ.store(now(), Ordering::Release);
+    READ.fetch_max(begun, Ordering::Release);
 }

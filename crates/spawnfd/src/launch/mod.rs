@@ -1,116 +1,149 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clone launcher: from a command to a running child, or to the reason why not.
+//! From a command to a running child, or to the reason why not: the clone launcher, and the way to the others.
 
 mod door;
 pub(crate) mod features;
+mod flight;
 mod handlers;
 mod slots;
+mod thread;
 
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
-use spawnfd_child::{Born, Failure, Handlers, Plan, Program, Stage as ChildStage, Table, launch};
+use spawnfd_child::{Born, Failure, Handlers, Outcome, Plan, Stage as ChildStage, Table, launch};
 use spawnfd_sys::{Birth, Errno, call, wait_pidfd};
 
+use crate::authority;
 use crate::child::Child;
-use crate::command::{Command, Lowered, SignalSet, step_failed};
+use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
-use crate::template::Template;
+use crate::template::{Named, Template, TemplateCache};
+pub(crate) use flight::InFlight;
 use slots::Slot;
+use thread::Compared;
+pub use thread::{LauncherStats, LauncherThread};
 
-/// How often a stale template of a cache is made again. Against a file that is replaced without a pause each try wins or loses
-/// a race of microseconds.
-const RENEWALS: usize = 64;
+/// How often a template of a cache is made again, when nothing stands where it stood, or the caller's credentials have changed. (A file
+/// that was replaced costs nothing: the child takes the new one.)
+const RENEWALS: usize = 8;
 
 /// The highest number of a descriptor that a child keeps for coming to the others: it copies what lies below.
 const LOW: RawFd = 256;
 
-/// Starts a command: finds its template, and renews it if a cache gave it and it is stale. Says with the child whether it
-/// was made the leader of a process group, to be killed with it.
-pub(crate) fn spawn(command: &Command<'_>) -> Result<(Child, bool)> {
-    let (mut template, origin) = command.template()?;
-    let Some((named, cache)) = origin else {
-        return spawn_template(command, &template);
+/// Whether to sleep until the child has become the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Yes, and what fails is an error of this call.
+    Exec,
+    /// Not where that can be helped.
+    No,
+}
+
+/// Starts a command: finds its template, and renews it if a cache gave it and it is stale.
+pub(crate) fn spawn(command: &Command<'_>, wait: Wait) -> Result<Child> {
+    authority::remember_if_alone();
+    let (mut template, cached) = command.template()?;
+    let Some((named, cache)) = &cached else {
+        return spawn_template(command, &template, None, wait);
     };
     for _ in 0..RENEWALS {
-        match spawn_template(command, &template) {
+        match spawn_template(command, &template, Some((named, cache)), wait) {
             Err(error) if error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials => {
-                template = cache.renew(&named)?;
+                template = cache.renew(named)?;
             }
             outcome => return outcome,
         }
     }
-    spawn_template(command, &template)
+    spawn_template(command, &template, Some((named, cache)), wait)
 }
 
 /// Starts a command from one template.
-fn spawn_template(command: &Command<'_>, template: &Template) -> Result<(Child, bool)> {
-    let lowered = Lowered::new(command, template)?;
-    let argv = command.encode_args()?;
-    let envp = command.encode_env()?;
+fn spawn_template(
+    command: &Command<'_>,
+    template: &Template,
+    cached: Option<(&Named, &TemplateCache)>,
+    wait: Wait,
+) -> Result<Child> {
+    // In another user namespace the child sees other owners.
+    let elsewhere = command.changes_user_namespace();
+    let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command));
+    let streams = thread.as_ref().and_then(Compared::streams);
+    let lowered = Lowered::new(command, template, cached.is_some() && !elsewhere, streams)?;
     template.settle()?;
-    if command.changes_user_namespace() {
-        // There the child sees other owners.
+    if elsewhere {
         template.revalidate()?;
     }
-
-    let failed = |stage, errno| Error::new(stage, errno, format!("spawn({:?})", command.program_name()));
-    let mut claim = slots::claim().map_err(|errno| failed(Stage::Clone, errno))?;
-    let checks = template.checks(lowered.executable.unwrap_or(0));
-    let mut plan = Plan {
-        table: Table::Copied,
-        sources: &lowered.sources,
-        above: lowered.waiting.0,
-        below: lowered.waiting.1,
-        steps: &lowered.steps,
-        keep: (!command.inherits_descriptors()).then_some(&lowered.keep),
-        default_signals: command.signals_to_default().bits(),
-        signal_mask: command.blocked_signals().map(SignalSet::bits),
-        parent_death: command.death_signal().and_then(|signal| Some((signal, call::getpid().ok()?))),
-        checks: &checks,
-        owners_mapped: command.changes_user_namespace(),
-        filter: command.filter(),
-        program: match lowered.executable {
-            Some(source) => Program::Source(source),
-            None => Program::Path(template.path_c()),
-        },
-        argv: &argv,
-        envp: &envp,
-    };
+    let Lowered { plan, own_memory, must_wait, cgroup, child_ends, pipes } = lowered;
+    let plan = Arc::new(plan);
     let birth = Birth {
-        share_memory: !lowered.own_memory,
+        share_memory: !own_memory,
         share_descriptors: false,
         namespaces: command.namespace_flags(),
-        cgroup: lowered.cgroup.map(|(_, dir)| dir),
-        clone3: lowered.cgroup.is_some() || features::clone3(),
+        cgroup: cgroup.map(|(_, dir)| dir),
+        clone3: cgroup.is_some() || features::clone3(),
     };
+    let name = || command.program_name().to_owned();
+    let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
+    let can_fly = wait == Wait::No && by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
+    if can_fly && let Some((born, flight)) = flight::take_off(birth, &plan) {
+        drop(child_ends);
+        let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
+        let flight = InFlight { flight, template: template.clone(), cached, name: name() };
+        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, Some(flight)));
+    }
 
-    let Some(slot) = claim.slot() else { return Err(failed(Stage::Clone, Errno::ENOMEM)) };
-    let outcome = give_birth(slot, birth, &mut plan);
-    drop(claim);
-    let born = outcome.map_err(|refusal| match (refusal, lowered.cgroup) {
-        (Refusal::Source, _) => closed_source(command, &lowered),
-        (Refusal::Clone(errno), Some((index, _))) if concerns_cgroup(errno) => step_failed(command, index, errno),
-        (Refusal::Clone(errno), _) => failed(Stage::Clone, errno),
-    });
-    let born = match born {
+    let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));
+    let outcome = match by_thread {
+        Some(outcome) => outcome,
+        None => {
+            let mut slot = slots::take().map_err(failed)?;
+            let born = give_birth(&mut slot, birth, &plan, can_fly);
+            slots::put(slot);
+            born.map(Arrived::from)
+        }
+    };
+    let Arrived { pid, pidfd, outcome } = match outcome {
+        Ok(arrived) => arrived,
         // Without clone3 joining the cgroup is a step of the child's.
-        Err(error)
-            if matches!(error.errno(), Errno::ENOSYS | Errno::EPERM)
-                && birth.cgroup.is_some()
-                && !features::clone3() =>
-        {
-            return spawn_template(command, template);
+        Err(Refusal::Clone(Errno::ENOSYS | Errno::EPERM)) if birth.cgroup.is_some() && !features::clone3() => {
+            return spawn_template(command, template, cached, wait);
         }
-        born => born?,
+        Err(Refusal::Source) => return Err(closed_source(&plan, command)),
+        Err(Refusal::Clone(errno)) => {
+            return Err(match cgroup {
+                Some((index, dir)) if concerns_cgroup(errno) => {
+                    Error::new(stage_of(index), errno, format!("cgroup({dir})"))
+                }
+                _ => failed(errno),
+            });
+        }
     };
-
-    let pidfd = OwnedFd::from(born.child.pidfd);
-    match born.outcome {
-        Ok(()) => Ok((Child::new(born.child.pid, pidfd, lowered.pipes), lowered.leads_group)),
-        Err(failure) => {
-            reap(&pidfd);
-            Err(explain(command, template, failure))
+    let failure = match outcome {
+        Outcome::Program { renewed } => {
+            if let (true, Some((named, cache))) = (renewed, cached) {
+                cache.drop_stale(named);
+            }
+            return Ok(Child::new(pid, pidfd, pipes, None));
         }
+        Outcome::Failed(failure) => Some(failure),
+        Outcome::Killed => None,
+    };
+    reap(&pidfd);
+    Err(explain(&plan, template, &name(), failure))
+}
+
+/// A child that was waited for: the program, or failed and to be reaped.
+struct Arrived {
+    pid: i32,
+    pidfd: OwnedFd,
+    outcome: Outcome,
+}
+
+impl From<Born> for Arrived {
+    fn from(born: Born) -> Arrived {
+        Arrived { pid: born.child.pid, pidfd: OwnedFd::from(born.child.pidfd), outcome: born.outcome }
     }
 }
 
@@ -137,9 +170,11 @@ enum Way {
     Copy,
 }
 
-/// Launches, and again in a plainer way where the kernel refuses the better one.
-fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::result::Result<Born, Refusal> {
-    let mut way = match (plan.keep.is_some() && features::close_range(), features::fetch()) {
+/// Launches, and again in a plainer way where the kernel refuses the better one. `try_passing`: by way of the socket first, to learn
+/// whether that works.
+fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool) -> std::result::Result<Born, Refusal> {
+    let try_passing = try_passing && features::passing().is_none();
+    let mut way = match (plan.keep.is_some() && features::close_range(), features::fetch() && !try_passing) {
         (true, true) => Way::Fetch,
         (true, false) => Way::Pass,
         (false, _) => Way::Copy,
@@ -147,9 +182,11 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::re
     // A door that was not ours any more is opened again once.
     let mut renewed = false;
     loop {
-        (plan.table, way) = lay_table(slot, plan.sources, way)?;
+        let table;
+        (table, way) = lay_table(slot, &plan.sources, way)?;
         let handlers = if birth.clone3 { Handlers::Cleared } else { handlers::known() };
-        let born = match launch(&mut slot.room, birth, plan, handlers) {
+        let begun = handlers::now();
+        let born = match launch(&mut slot.room, birth, table, plan, handlers) {
             Ok(born) => born,
             Err(refused) => {
                 slot.discard_channel();
@@ -165,15 +202,20 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::re
             }
         };
         if let Some(caught) = born.caught {
-            handlers::learn(caught);
+            handlers::learn(caught, begun);
         }
         let failure = match born.outcome {
-            Err(Some(Failure { stage: ChildStage::Descriptors, errno })) if way != Way::Copy => errno,
-            Err(None) => {
+            Outcome::Failed(Failure { stage: ChildStage::Descriptors, errno }) if way != Way::Copy => errno,
+            Outcome::Killed => {
                 slot.discard_channel();
                 return Ok(born);
             }
-            _ => return Ok(born),
+            _ => {
+                if way == Way::Pass {
+                    features::learn_passing(true);
+                }
+                return Ok(born);
+            }
         };
         slot.discard_channel();
         reap(&OwnedFd::from(born.child.pidfd));
@@ -192,6 +234,7 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &mut Plan<'_>) -> std::re
             }
             (Way::Pass, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
                 features::forget_close_range();
+                features::learn_passing(false);
                 Way::Copy
             }
             _ => Way::Copy,
@@ -221,7 +264,8 @@ fn reap(pidfd: &OwnedFd) {
     let _ = wait_pidfd(pidfd.as_raw_fd(), true);
 }
 
-fn explain(command: &Command<'_>, template: &Template, failure: Option<Failure>) -> Error {
+/// Why a child did not become the program; `None`: it was killed.
+fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failure>) -> Error {
     let program = || match template.path() {
         Some(path) => format!("execve({path:?})"),
         None => "execveat(fd)".to_owned(),
@@ -230,11 +274,9 @@ fn explain(command: &Command<'_>, template: &Template, failure: Option<Failure>)
         return Error::new(Stage::Killed, Errno::EINTR, program());
     };
     match stage {
-        ChildStage::Action(index) => step_failed(command, index, errno),
+        ChildStage::Action(index) => step_failed(plan, index, errno),
         ChildStage::Check(place) => template.check_failed(usize::from(place), errno),
-        ChildStage::Descriptors => {
-            Error::new(Stage::Descriptors, errno, format!("spawn({:?})", command.program_name()))
-        }
+        ChildStage::Descriptors => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")),
         ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
         ChildStage::Exec => Error::new(Stage::Exec, errno, program()),
@@ -242,22 +284,12 @@ fn explain(command: &Command<'_>, template: &Template, failure: Option<Failure>)
 }
 
 /// Finds which of the caller's descriptors is not open.
-fn closed_source(command: &Command<'_>, lowered: &Lowered<'_>) -> Error {
-    for step in &lowered.steps {
-        let source = match step.op {
-            spawnfd_child::Op::Place { source, .. }
-            | spawnfd_child::Op::Fchdir { source }
-            | spawnfd_child::Op::JoinCgroup { source }
-            | spawnfd_child::Op::JoinNamespace { source, .. }
-            | spawnfd_child::Op::Landlock { source } => source,
-            spawnfd_child::Op::Open { dir: Some(source), .. } => source,
-            _ => continue,
-        };
-        if call::identify(lowered.sources[source]) == Err(Errno::EBADF) {
-            return step_failed(command, step.index, Errno::EBADF);
-        }
+fn closed_source(plan: &Plan, command: &Command<'_>) -> Error {
+    let is_closed = |&&source: &&usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
+    match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
+        Some(step) => step_failed(plan, step.index, Errno::EBADF),
+        None => Error::new(Stage::Descriptors, Errno::EBADF, format!("spawn({:?})", command.program_name())),
     }
-    Error::new(Stage::Descriptors, Errno::EBADF, format!("spawn({:?})", command.program_name()))
 }
 
 /// Gives a descriptor up without closing its number.

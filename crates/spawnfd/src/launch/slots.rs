@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one spawn at a time needs and the next can use again: a stack, and a low socket for the child's descriptors.
 //!
-//! Slots are taken with `try_lock` and never waited for, so threads do not queue, and a slot that was taken when the
-//! host forked merely stays out of use in the copy.
+//! Slots are taken out of the pool and put back with `try_lock`, never waited for, so threads do not queue, and a place that was locked
+//! when the host forked merely stays out of use in the copy.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{Room, Table};
@@ -13,28 +13,23 @@ use spawnfd_sys::{Errno, call, fork_generation, pass_descriptors};
 
 use super::{LOW, forget};
 use crate::error::errno;
+use crate::numbers::above_standard;
 
 /// How many spawns at once find everything ready; beyond, each brings its own.
 const SLOTS: usize = 64;
 
 static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
 
-/// A slot for one spawn.
-pub(crate) enum Claim {
-    Pooled(MutexGuard<'static, Option<Slot>>),
-    Own(Option<Slot>),
-}
-
 #[derive(Debug)]
-pub(crate) struct Slot {
-    generation: u64,
-    pub(crate) room: Room,
-    channel: Option<Channel>,
+pub(super) struct Slot {
+    pub(super) generation: u64,
+    pub(super) room: Room,
+    pub(super) channel: Option<Channel>,
 }
 
 /// A socket pair. Each end is checked before use, as applications dup2 over anything.
 #[derive(Debug)]
-struct Channel {
+pub(super) struct Channel {
     receive: OwnedFd,
     receive_identity: (u64, u64),
     send: OwnedFd,
@@ -43,29 +38,18 @@ struct Channel {
 }
 
 /// Takes a slot. The stack is there; the socket only if it can be had.
-pub(crate) fn claim() -> Result<Claim, Errno> {
+pub(super) fn take() -> Result<Slot, Errno> {
     let generation = fork_generation()?;
-    for slot in &POOL {
-        let Ok(mut guard) = slot.try_lock() else { continue };
-        if guard.as_ref().is_some_and(|slot| slot.generation != generation) {
-            // Forked from the process this slot belongs to: its sockets are shared with that one.
-            guard.take();
-        }
-        if guard.is_none() {
-            *guard = Some(Slot::new(generation)?);
-        }
-        return Ok(Claim::Pooled(guard));
-    }
-    Ok(Claim::Own(Some(Slot::new(generation)?)))
+    // One of another generation belongs to the process this was forked from: its sockets are shared with that one.
+    let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
+    pooled.filter(|slot| slot.generation == generation).map_or_else(|| Slot::new(generation), Ok)
 }
 
-impl Claim {
-    /// The slot, which [`claim`] has filled.
-    pub(crate) fn slot(&mut self) -> Option<&mut Slot> {
-        match self {
-            Claim::Pooled(guard) => guard.as_mut(),
-            Claim::Own(slot) => slot.as_mut(),
-        }
+/// Puts a slot back.
+pub(super) fn put(slot: Slot) {
+    let free = POOL.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
+    if let Some(mut place) = free {
+        *place = Some(slot);
     }
 }
 
@@ -79,7 +63,7 @@ impl Slot {
     ///
     /// # Errors
     /// EBADF: a source is not open.
-    pub(crate) fn pass(&mut self, sources: &[RawFd]) -> Result<Table, Errno> {
+    pub(super) fn pass(&mut self, sources: &[RawFd]) -> Result<Table, Errno> {
         if sources.len() > spawnfd_sys::MAX_PASSED {
             return Ok(Table::Copied);
         }
@@ -103,7 +87,7 @@ impl Slot {
     }
 
     /// Gives the socket up, with what may be left in it.
-    pub(crate) fn discard_channel(&mut self) {
+    pub(super) fn discard_channel(&mut self) {
         self.channel = None;
     }
 }
@@ -112,8 +96,8 @@ impl Channel {
     fn new() -> Result<Channel, Errno> {
         let (receive, send) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)?;
-        let (receive, send) = (above_standard(receive)?, above_standard(send)?);
-        if receive.as_raw_fd() > LOW {
+        let (receive, send) = (above_standard(receive), above_standard(send));
+        if !(3..=LOW).contains(&receive.as_raw_fd()) || send.as_raw_fd() < 3 {
             return Err(Errno::EMFILE);
         }
         Ok(Channel {
@@ -140,10 +124,4 @@ impl Drop for Channel {
             }
         }
     }
-}
-
-/// Moves a socket away from 0, 1 and 2 where the application has those closed: a child would take it for its own stream, or lose
-/// the streams above it.
-fn above_standard(socket: OwnedFd) -> Result<OwnedFd, Errno> {
-    if socket.as_raw_fd() > 2 { Ok(socket) } else { rustix::io::fcntl_dupfd_cloexec(&socket, 3).map_err(errno) }
 }

@@ -144,6 +144,14 @@ impl TemplateCache {
         self.put(named, named.template()?)
     }
 
+    /// Drops a template that a child found out of date; whoever asks next makes it again.
+    pub(crate) fn drop_stale(&self, named: &Named) {
+        let mut state = self.lock();
+        if state.entries.remove(named).is_some() {
+            state.stats.renewed += 1;
+        }
+    }
+
     fn put(&self, named: &Named, template: Template) -> Result<Template> {
         let mut state = self.lock();
         let used = state.clock;

@@ -7,13 +7,13 @@ mod recorded;
 mod script;
 mod search;
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use spawnfd_child::{Check, Identity};
+use spawnfd_child::{Check, Identity, Pinned, Program};
 use spawnfd_sys::{Errno, call};
 
 pub(crate) use cache::Named;
@@ -23,7 +23,7 @@ pub(crate) use search::search_path;
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage};
-use credentials::Credentials;
+pub(crate) use credentials::Credentials;
 use recorded::Recorded;
 
 /// One executable, pinned: each spawn from it runs that file, unchanged, or fails as [`Stale`](crate::ErrorKind::Stale).
@@ -47,10 +47,10 @@ pub struct Template {
 struct Inner {
     /// What argv[0] is by default: the name as the caller gave it.
     name: OsString,
-    /// Earlier places of a PATH search, which must stay empty.
-    absent: Vec<CString>,
     /// The executable, then the interpreters if it is a script.
     files: Vec<Recorded>,
+    /// What a child is told of all this.
+    pinned: Arc<Pinned>,
     /// Made from a descriptor: there is no path to execute.
     anonymous: bool,
     creator: Credentials,
@@ -77,7 +77,7 @@ impl Template {
             return Err(Error::invalid(format!("{printed}: path must be absolute")));
         }
         let path_c = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::invalid(printed))?;
-        Template::record(path.as_os_str().to_owned(), Vec::new(), path_c)
+        Template::record(path.as_os_str().to_owned(), vec![path_c], 0)
     }
 
     /// Searches `name` in the directories of `path` (as in `PATH`), and records what it finds.
@@ -94,7 +94,7 @@ impl Template {
             return Template::open(name);
         }
         let found = search::search(name, path.as_ref())?;
-        Template::record(name.to_owned(), found.earlier, found.path)
+        Template::record(name.to_owned(), found.places, found.place)
     }
 
     /// Records the executable an open descriptor refers to (O_PATH is enough); a duplicate is kept.
@@ -111,17 +111,20 @@ impl Template {
         if read_script(&recorded)?.is_some() {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
         }
-        let name = OsString::from("");
+        let checks = vec![Check::SameSource { identity: recorded.identity }];
+        let pinned = Pinned { path: CString::default(), checks, places: Vec::new() };
         Ok(Template::of(Inner {
-            name,
-            absent: Vec::new(),
+            name: OsString::new(),
             files: vec![recorded],
+            pinned: Arc::new(pinned),
             anonymous: true,
             creator: Credentials::current(),
         }))
     }
 
-    fn record(name: OsString, absent: Vec<CString>, path: CString) -> Result<Template> {
+    /// Records what stands at one of `places`.
+    fn record(name: OsString, places: Vec<CString>, place: usize) -> Result<Template> {
+        let path = places[place].clone();
         let mut files = vec![Recorded::open(&path)?];
         loop {
             let last = &files[files.len() - 1];
@@ -139,10 +142,14 @@ impl Template {
             }
             files.push(Recorded::open(&line.interpreter)?);
         }
-        Ok(Template::of(Inner { name, absent, files, anonymous: false, creator: Credentials::current() }))
+        let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone() });
+        let same = files.iter().map(|file| Check::Same { path: file.path.clone(), identity: file.identity });
+        let pinned = Arc::new(Pinned { path, checks: absent.chain(same).collect(), places });
+        Ok(Template::of(Inner { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
     fn of(inner: Inner) -> Template {
+        crate::authority::remember_if_alone();
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
@@ -170,12 +177,12 @@ impl Template {
     /// ESTALE: another file, or a changed one. EACCES: the calling thread's credentials differ from the creator's.
     pub fn revalidate(&self) -> Result<()> {
         self.settle()?;
-        for (place, check) in self.checks(0).iter().enumerate() {
-            let outcome = match *check {
+        for (place, check) in self.inner.pinned.checks.iter().enumerate() {
+            let outcome = match check {
                 Check::Absent { path } if spawnfd_child::is_candidate(path) => Err(Errno::ESTALE),
                 Check::Absent { .. } => Ok(()),
                 Check::Same { path, identity } => same(Identity::of(spawnfd_sys::abi::AT_FDCWD, path), identity),
-                Check::SameSource { identity, .. } => same(identify(&self.inner.files[0].file), identity),
+                Check::SameSource { identity } => same(identify(&self.inner.files[0].file), identity),
             };
             outcome.map_err(|errno| self.check_failed(place, errno))?;
         }
@@ -217,10 +224,6 @@ impl Template {
         self.by_descriptor
     }
 
-    pub(crate) fn path_c(&self) -> &CStr {
-        &self.inner.files[0].path
-    }
-
     /// What must be checked in the caller: credentials, and contents while timestamps cannot tell.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
@@ -230,28 +233,17 @@ impl Template {
         self.inner.files.iter().try_for_each(Recorded::settle)
     }
 
-    /// What must be checked in the child; `source` is the descriptor's place among the plan's sources.
-    pub(crate) fn checks(&self, source: usize) -> Vec<Check<'_>> {
-        let absent = self.inner.absent.iter().map(|path| Check::Absent { path });
-        let files = self.inner.files.iter().map(|file| {
-            if self.inner.anonymous {
-                Check::SameSource { source, identity: &file.identity }
-            } else {
-                Check::Same { path: &file.path, identity: &file.identity }
-            }
-        });
-        absent.chain(files).collect()
+    /// What a child is to become; by the descriptor at that place of the plan's sources, where there is one.
+    pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program {
+        Program { pinned: self.inner.pinned.clone(), source, renew }
     }
 
-    /// The error for a check that failed, named by its place among [`checks`](Self::checks).
+    /// The error for a check that failed, by its place.
     pub(crate) fn check_failed(&self, place: usize, errno: Errno) -> Error {
-        let absent = &self.inner.absent;
-        let call = match absent.get(place) {
-            Some(path) => format!("search({:?}): {path:?} now comes first", self.inner.name),
-            None => match self.inner.files.get(place - absent.len()) {
-                Some(file) => format!("revalidate({:?})", file.path),
-                None => format!("revalidate({:?})", self.inner.name),
-            },
+        let call = match self.inner.pinned.checks.get(place) {
+            Some(Check::Absent { path }) => format!("search({:?}): {path:?} now comes first", self.inner.name),
+            Some(Check::Same { path, .. }) => format!("revalidate({path:?})"),
+            _ => format!("revalidate({:?})", self.inner.name),
         };
         Error::new(Stage::Revalidate, errno, call)
     }

@@ -14,6 +14,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::numbers::above_standard;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Recorded {
     pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let recorded = Recorded { path, identity, file, doubt: Doubt::default() };
+        let recorded = Recorded { path, identity, file: above_standard(file), doubt: Doubt::default() };
         if recorded.is_recent() {
             match recorded.digest() {
                 Ok(digest) => {

@@ -8,11 +8,11 @@ use spawnfd_sys::{Errno, call};
 
 use crate::error::{Error, Result, Stage};
 
-/// Where a name was found, and the places before it that do not have it.
-#[derive(Debug)]
+/// All places a search looks at, in order, each once.
 pub(crate) struct Found {
-    pub(crate) path: CString,
-    pub(crate) earlier: Vec<CString>,
+    pub(crate) places: Vec<CString>,
+    /// The first that has it.
+    pub(crate) place: usize,
 }
 
 /// The PATH of this process, or what the C library takes for none.
@@ -25,21 +25,16 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Result<Found> {
     if name.is_empty() || name.as_bytes().contains(&0) || path.as_bytes().contains(&0) {
         return Err(Error::invalid(format!("search({name:?})")));
     }
-    let mut earlier = Vec::new();
-    let mut answer = Errno::ENOENT;
+    let mut places: Vec<CString> = Vec::new();
     for directory in path.as_bytes().split(|&byte| byte == b':').filter(|directory| directory.first() == Some(&b'/')) {
-        let bytes = [directory, b"/", name.as_bytes()].concat();
-        let Ok(candidate) = CString::new(bytes) else { continue };
-        if earlier.contains(&candidate) {
-            continue;
+        match CString::new([directory, b"/", name.as_bytes()].concat()) {
+            Ok(place) if !places.contains(&place) => places.push(place),
+            _ => {}
         }
-        if spawnfd_child::is_candidate(&candidate) {
-            return Ok(Found { path: candidate, earlier });
-        }
-        if call::may_execute(&candidate) == Err(Errno::EACCES) {
-            answer = Errno::EACCES;
-        }
-        earlier.push(candidate);
     }
-    Err(failed(answer))
+    match places.iter().position(|place| spawnfd_child::is_candidate(place)) {
+        Some(place) => Ok(Found { places, place }),
+        None if places.iter().any(|place| call::may_execute(place) == Err(Errno::EACCES)) => Err(failed(Errno::EACCES)),
+        None => Err(failed(Errno::ENOENT)),
+    }
 }

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Holds ratios against the bars of bench/bars.toml."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import BenchError
+
+BARS_FILE = Path(__file__).resolve().parents[1] / "bars.toml"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and what was measured for it."""
+
+    id: str
+    op: str
+    bar: float
+    text: str
+    ratio: Row | None
+
+    @property
+    def status(self) -> str:
+        """met, met narrowly (the interval reaches over), missed, or not measured."""
+        if self.ratio is None:
+            return "not measured"
+        if not _holds(self.ratio["value"], self.op, self.bar):
+            return "missed"
+        weak = self.ratio["low"] if self.op == ">=" else self.ratio["high"]
+        return "met" if _holds(weak, self.op, self.bar) else "met narrowly"
+
+
+def _holds(value: float, op: str, bar: float) -> bool:
+    return value >= bar if op == ">=" else value <= bar
+
+
+def load(path: Path = BARS_FILE) -> list[Row]:
+    """The bars, in the file's order."""
+    bars: list[Row] = tomllib.loads(path.read_text(encoding="utf-8"))["bar"]
+    for bar in bars:
+        if bar["op"] not in ("<=", ">="):
+            raise BenchError(f"{path.name}: {bar['id']}: op = {bar['op']!r}")
+    return bars
+
+
+def judge(bars: Iterable[Row], ratios: Iterable[Row]) -> list[Verdict]:
+    """A verdict for each bar."""
+    found = {ratio["id"]: ratio for ratio in ratios}
+    return [Verdict(ratio=found.get(bar["id"]), **bar) for bar in bars]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Builds floor.c with the system's C compiler, and tells it what to call."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from .errors import BenchError
+from .reference import Reference
+
+SOURCE = Path(__file__).resolve().parent / "floor.c"
+FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
+
+
+def build(into: Path) -> Path:
+    """Compiles the floor into a directory and returns the program."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise BenchError("no C compiler for the floor; install one or say --without floor")
+    program = into / "floor"
+    done = subprocess.run(
+        [*compiler.split(), *FLAGS, "-o", str(program), str(SOURCE)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise BenchError(f"{SOURCE.name} does not compile: {done.stderr.strip()}")
+    return program
+
+
+def call_list(references: Iterable[Reference], env: Mapping[str, str], cwd: Path) -> bytes:
+    """The call list for floor.c: counted strings, one a line, so that any byte may occur."""
+    references = list(references)
+    lines: list[bytes] = [b"spawnfd-floor 1"]
+
+    def string(data: bytes) -> None:
+        lines.append(b"%d %s" % (len(data), data))
+
+    string(os.fsencode(cwd))
+    lines.append(b"%d" % len(env))
+    for name, value in env.items():
+        string(os.fsencode(f"{name}={value}"))
+    lines.append(b"%d" % len(references))
+    for reference in references:
+        string(reference.name.encode())
+        lines.append(b"%d" % reference.code)
+        string(reference.stdout)
+        string(reference.stderr)
+        lines.append(b"%d" % len(reference.argv))
+        for word in reference.argv:
+            string(os.fsencode(word))
+    return b"\n".join(lines) + b"\n"

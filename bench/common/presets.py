@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Reads presets.toml and turns tool names into absolute paths of real executables."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import BenchError
+
+PRESETS_FILE = Path(__file__).resolve().parent / "presets.toml"
+ELF_MAGIC = b"\x7fELF"
+PIN_KINDS = ("pinned", "sorted", "local")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One call: what is run, and what is known of its answer."""
+
+    name: str
+    argv: tuple[str, ...]
+    reads: tuple[str, ...]
+    pin: str
+    code: int
+    size: int | None
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class WorkspacePins:
+    """What the generated workspace must come out as."""
+
+    seed: int
+    epoch: int
+    files: int
+    bytes: int
+    sha256: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """presets.toml, as read."""
+
+    workspace: WorkspacePins
+    environment: Mapping[str, str]
+    tools: Mapping[str, tuple[str, ...]]
+    sets: Mapping[str, tuple[str, ...]]
+    presets: Mapping[str, Preset]
+
+    def members(self, set_name: str) -> tuple[str, ...]:
+        """The presets of a set; a preset's own name is a set of one."""
+        if set_name in self.sets:
+            return self.sets[set_name]
+        if set_name in self.presets:
+            return (set_name,)
+        raise BenchError(f"no set and no preset is called {set_name!r}")
+
+
+def load(path: Path = PRESETS_FILE) -> Definitions:
+    """Reads the definitions; argv still has tool names."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    presets: dict[str, Preset] = {}
+    for entry in data["preset"]:
+        if entry["stdout"] not in PIN_KINDS:
+            raise BenchError(f"{path.name}: preset {entry['name']}: stdout = {entry['stdout']!r}")
+        presets[entry["name"]] = Preset(
+            name=entry["name"],
+            argv=tuple(entry["argv"]),
+            reads=tuple(entry["reads"]),
+            pin=entry["stdout"],
+            code=entry.get("code", 0),
+            size=entry.get("size"),
+            sha256=entry.get("sha256"),
+        )
+    definitions = Definitions(
+        workspace=WorkspacePins(**data["workspace"]),
+        environment=dict(data["environment"]),
+        tools={name: tuple(names) for name, names in data["tools"].items()},
+        sets={name: tuple(members) for name, members in data["sets"].items()},
+        presets=presets,
+    )
+    for set_name, members in definitions.sets.items():
+        unknown = [member for member in members if member not in presets]
+        if unknown:
+            raise BenchError(f"{path.name}: set {set_name} names unknown presets {unknown}")
+    return definitions
+
+
+def is_elf(path: Path) -> bool:
+    """Whether the file is a program of its own, not a script that looks for one."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == ELF_MAGIC
+    except OSError:
+        return False
+
+
+def find_tool(names: Iterable[str], search: Iterable[str]) -> Path | None:
+    """The first executable ELF file with one of these names; shims of version managers are not."""
+    directories = [entry for path in search for entry in path.split(os.pathsep) if entry]
+    for name in names:
+        for directory in directories:
+            candidate = Path(directory) / name
+            if candidate.is_absolute() and os.access(candidate, os.X_OK) and is_elf(candidate):
+                return candidate
+    return None
+
+
+def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dict[str, str]:
+    """A path for each tool: as overridden, or in the calls' own PATH, or in the caller's."""
+    search = [definitions.environment["PATH"], os.environ.get("PATH", "")]
+    paths: dict[str, str] = {}
+    for tool, names in definitions.tools.items():
+        if tool in overrides:
+            chosen: Path | None = Path(overrides[tool])
+            if not (chosen and chosen.is_absolute() and is_elf(chosen)):
+                raise BenchError(
+                    f"--tool {tool}={overrides[tool]}: not an absolute path of a program"
+                )
+        else:
+            chosen = find_tool(names, search)
+        if chosen is None:
+            raise BenchError(
+                f"no program {' or '.join(names)} found (scripts and shims do not count); "
+                f"install it or name it: --tool {tool}=/path"
+            )
+        paths[tool] = str(chosen)
+    return paths
+
+
+def resolve_argv(preset: Preset, tools: Mapping[str, str]) -> tuple[str, ...]:
+    """argv with every tool name replaced by its path."""
+    words = [tools[preset.argv[0]]]
+    for word in preset.argv[1:]:
+        for tool, path in tools.items():
+            word = word.replace("{" + tool + "}", path)
+        words.append(word)
+    return tuple(words)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What each call must answer: a reference run by plain subprocess, held against the pins."""
+
+import hashlib
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import BenchError
+from .presets import Definitions, Preset, resolve_argv
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One call with its right answer."""
+
+    name: str
+    argv: tuple[str, ...]
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    def difference(self, code: int, stdout: bytes, stderr: bytes) -> str | None:
+        """None if the answer is right, else what is wrong with it."""
+        if code != self.code:
+            return f"exit code {code}, expected {self.code}; stderr {_excerpt(stderr)}"
+        for stream, got, expected in (
+            ("stdout", stdout, self.stdout),
+            ("stderr", stderr, self.stderr),
+        ):
+            if got != expected:
+                return f"{stream} differs: {_first_difference(got, expected)}"
+        return None
+
+    def plain(self) -> dict[str, Any]:
+        """What JSON can carry to a worker."""
+        return {
+            "name": self.name,
+            "argv": list(self.argv),
+            "code": self.code,
+            "stdout": self.stdout.decode("latin-1"),
+            "stderr": self.stderr.decode("latin-1"),
+        }
+
+    @classmethod
+    def from_plain(cls, entry: Mapping[str, Any]) -> "Reference":
+        """The inverse of plain()."""
+        return cls(
+            name=entry["name"],
+            argv=tuple(entry["argv"]),
+            code=entry["code"],
+            stdout=entry["stdout"].encode("latin-1"),
+            stderr=entry["stderr"].encode("latin-1"),
+        )
+
+
+def _excerpt(data: bytes) -> str:
+    return repr(data[:120]) + ("..." if len(data) > 120 else "")
+
+
+def _first_difference(got: bytes, expected: bytes) -> str:
+    place = next(
+        (index for index, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b),
+        min(len(got), len(expected)),
+    )
+    return (
+        f"{len(got)} bytes, expected {len(expected)}, first difference at byte {place}: "
+        f"got {_excerpt(got[place:])}, expected {_excerpt(expected[place:])}"
+    )
+
+
+def pinned_form(preset: Preset, stdout: bytes) -> bytes:
+    """stdout as the pin is taken of it."""
+    if preset.pin == "sorted":
+        return b"".join(sorted(stdout.splitlines(keepends=True)))
+    return stdout
+
+
+def pins_of(preset: Preset, stdout: bytes) -> tuple[int, str]:
+    """Size and sha256 for presets.toml."""
+    form = pinned_form(preset, stdout)
+    return len(form), hashlib.sha256(form).hexdigest()
+
+
+def _run(argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+    done = subprocess.run(
+        argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def make_references(
+    definitions: Definitions,
+    tools: Mapping[str, str],
+    cwd: Path,
+    env: Mapping[str, str],
+    *,
+    check_pins: bool = True,
+) -> dict[str, Reference]:
+    """Runs every preset twice: the answers must agree with each other and with the pins."""
+    references: dict[str, Reference] = {}
+    for preset in definitions.presets.values():
+        argv = resolve_argv(preset, tools)
+        reference = Reference(preset.name, argv, *_run(argv, cwd, env))
+        again = reference.difference(*_run(argv, cwd, env))
+        if again:
+            raise BenchError(f"preset {preset.name} does not repeat itself: {again}")
+        if check_pins:
+            _check_pin(preset, reference)
+        references[preset.name] = reference
+    return references
+
+
+def _check_pin(preset: Preset, reference: Reference) -> None:
+    if reference.code != preset.code or reference.stderr:
+        raise BenchError(
+            f"preset {preset.name}: exit code {reference.code} (pinned {preset.code}), "
+            f"stderr {_excerpt(reference.stderr)}"
+        )
+    if preset.pin == "local":
+        if not reference.stdout:
+            raise BenchError(f"preset {preset.name} printed nothing")
+        return
+    found = pins_of(preset, reference.stdout)
+    if found != (preset.size, preset.sha256):
+        raise BenchError(
+            f"preset {preset.name}: stdout is {found[0]} bytes, sha256 {found[1]}; pinned are "
+            f"{preset.size} bytes, {preset.sha256}; it printed {_excerpt(reference.stdout)}"
+        )

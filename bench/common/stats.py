@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Medians of interleaved rounds, and how sure they are."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+RESAMPLES = 4_000
+CONFIDENCE = 0.95
+INTERVAL = "95 % bootstrap interval of the median over rounds"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """The median of the samples and a percentile-bootstrap interval of it; repeatable."""
+    if not samples:
+        raise ValueError("no samples")
+    chooser = random.Random(len(samples))
+    medians = sorted(median(chooser.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
+    tail = int(RESAMPLES * (1 - CONFIDENCE) / 2)
+    return Estimate(median(samples), medians[tail], medians[-1 - tail])
+
+
+def round_ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Per round: calls per second of ours over theirs, from the seconds of the same slice."""
+    if len(ours) != len(theirs):
+        raise ValueError(f"{len(ours)} rounds against {len(theirs)}")
+    return [their / our for our, their in zip(ours, theirs, strict=True)]
+
+
+def round_order(names: Sequence[str], number: int) -> list[str]:
+    """The order of round `number`: rotated each round, and turned round every other one."""
+    shift = (number // 2) % len(names)
+    order = [*names[shift:], *names[:shift]]
+    return order[::-1] if number % 2 else order
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """The smallest sample that at least `share` of the samples do not exceed."""
+    if not samples:
+        raise ValueError("no samples")
+    return sorted(samples)[max(math.ceil(len(samples) * share) - 1, 0)]
+
+
+def tail_ratio(
+    over: Sequence[Sequence[float]], under: Sequence[Sequence[float]], share: float
+) -> Estimate:
+    """The ratio of a quantile of all samples of all blocks; the bootstrap is over whole blocks.
+
+    Blocks of the same number were measured beside each other, and are drawn together.
+    """
+    if len(over) != len(under):
+        raise ValueError(f"{len(over)} blocks against {len(under)}")
+    chooser = random.Random(len(over))
+    sides = _Tails(over, share), _Tails(under, share)
+    ratios = sorted(
+        sides[0].quantile(drawn) / sides[1].quantile(drawn)
+        for drawn in (chooser.choices(range(len(over)), k=len(over)) for _ in range(RESAMPLES))
+    )
+    everything = range(len(over))
+    tail = int(RESAMPLES * (1 - CONFIDENCE) / 2)
+    value = sides[0].quantile(everything) / sides[1].quantile(everything)
+    return Estimate(value, ratios[tail], ratios[-1 - tail])
+
+
+class _Tails:
+    """Blocks of samples of which only those that can be the quantile are sorted again and again."""
+
+    def __init__(self, blocks: Sequence[Sequence[float]], share: float) -> None:
+        self._share = share
+        self._sizes = [len(block) for block in blocks]
+        most = len(blocks) * max(self._sizes)
+        self._tails = [sorted(block)[-self._above(most) :] for block in blocks]
+
+    def _above(self, size: int) -> int:
+        """How many of so many samples are the quantile or follow it."""
+        return size - max(math.ceil(size * self._share) - 1, 0)
+
+    def quantile(self, drawn: Sequence[int]) -> float:
+        """The quantile of all samples of these blocks."""
+        above = self._above(sum(self._sizes[block] for block in drawn))
+        return sorted(sample for block in drawn for sample in self._tails[block])[-above]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How late an event loop sees events that happen at known times."""
+
+import asyncio
+import ctypes
+import os
+import time
+
+NS = 1_000_000_000
+TFD_CLOEXEC_NONBLOCK = os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("s", ctypes.c_long), ("ns", ctypes.c_long))
+
+
+class _Timer(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+# os.timerfd_create came with Python 3.13.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Heartbeat:
+    """A timerfd that the loop watches like any descriptor.
+
+    The kernel makes it readable at each tick's time, whatever the loop does meanwhile; a timer of
+    the loop's own would be rounded to milliseconds and would wait for the tick before it. A tick
+    that the loop slept through counts as late as it was, one by one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tick_us: int) -> None:
+        self.late_us: list[int] = []
+        self._loop = loop
+        self._tick_ns = tick_us * 1_000
+        self._due_ns = 0
+        self._fd = _libc.timerfd_create(time.CLOCK_MONOTONIC, TFD_CLOEXEC_NONBLOCK)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def _set(self, interval_ns: int) -> None:
+        interval = _Timespec(interval_ns // NS, interval_ns % NS)
+        timer = _Timer(interval, interval)
+        if _libc.timerfd_settime(self._fd, 0, ctypes.byref(timer), None):
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+
+    def start(self) -> None:
+        """Ticks from now on."""
+        self.late_us = []
+        self._loop.add_reader(self._fd, self._tick)
+        self._due_ns = time.monotonic_ns() + self._tick_ns
+        self._set(self._tick_ns)
+
+    def _tick(self) -> None:
+        now = time.monotonic_ns()
+        for _ in range(int.from_bytes(os.read(self._fd, 8), "little")):
+            self.late_us.append((now - self._due_ns) // 1_000)
+            self._due_ns += self._tick_ns
+
+    def stop(self) -> None:
+        """No more ticks."""
+        self._set(0)
+        self._loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        os.close(self._fd)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The ways to make a captured call from Python; each runs a list of calls to its end.
+
+All give the child the same: argv, working directory and environment as told, /dev/null as stdin,
+stdout and stderr captured whole and apart, no timeout.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from common.errors import BenchError
+
+from .definitions import Method
+from .heartbeat import Heartbeat
+
+Answer = tuple[int, bytes, bytes]
+Call = Callable[[list[str]], Answer]
+AsyncCall = Callable[[list[str]], Awaitable[Answer]]
+
+
+def subprocess_run(cwd: str, env: dict[str, str]) -> Call:
+    """subprocess.run."""
+
+    def call(argv: list[str]) -> Answer:
+        done = subprocess.run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+        return done.returncode, done.stdout, done.stderr
+
+    return call
+
+
+def create_subprocess_exec(cwd: str, env: dict[str, str]) -> AsyncCall:
+    """asyncio.create_subprocess_exec and communicate."""
+
+    async def call(argv: list[str]) -> Answer:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=cwd,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdout, stderr = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, stdout, stderr
+
+    return call
+
+
+def _spawnfd(env: dict[str, str]) -> tuple[Any, Any]:
+    """The package and its form of the environment, which a caller makes once."""
+    import spawnfd
+
+    prepared = spawnfd.Env.empty()
+    for name, value in env.items():
+        prepared = prepared.set(name, value)
+    return spawnfd, prepared
+
+
+def spawnfd_run(cwd: str, env: dict[str, str]) -> Call:
+    """spawnfd.run."""
+    spawnfd, prepared = _spawnfd(env)
+
+    def call(argv: list[str]) -> Answer:
+        result = spawnfd.run(argv, cwd=cwd, env=prepared)
+        return result.code, result.stdout, result.stderr
+
+    return call
+
+
+def spawnfd_run_async(cwd: str, env: dict[str, str]) -> AsyncCall:
+    """spawnfd.run_async."""
+    spawnfd, prepared = _spawnfd(env)
+
+    async def call(argv: list[str]) -> Answer:
+        result = await spawnfd.run_async(argv, cwd=cwd, env=prepared)
+        return result.code, result.stdout, result.stderr
+
+    return call
+
+
+BLOCKING = {"subprocess.run": subprocess_run, "spawnfd.run": spawnfd_run}
+AWAITED = {
+    "create_subprocess_exec": create_subprocess_exec,
+    "spawnfd.run_async": spawnfd_run_async,
+}
+FLOOR = "floor"
+
+
+class Blocking:
+    """Calls in this thread, or in as many threads as are in flight."""
+
+    def __init__(self, call: Call, in_flight: int) -> None:
+        self._call = call
+        self._pool = ThreadPoolExecutor(in_flight) if in_flight > 1 else None
+
+    def run(self, calls: Sequence[list[str]]) -> list[Answer]:
+        """Makes the calls; answers come in their order."""
+        return list((self._pool.map if self._pool else map)(self._call, calls))
+
+    def late_us(self) -> list[int]:
+        """Nothing: there is no event loop."""
+        return []
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool:
+            self._pool.shutdown()
+
+
+class Awaited:
+    """Calls of as many coroutines as are in flight, on one event loop."""
+
+    def __init__(self, call: AsyncCall, in_flight: int, method: Method, tick_us: int) -> None:
+        self._call = call
+        self._in_flight = in_flight
+        self._runner = asyncio.Runner(loop_factory=_loop_factory(method.loop))
+        if method.watcher and sys.version_info < (3, 12):
+            watcher = (
+                asyncio.PidfdChildWatcher()
+                if method.watcher == "pidfd"
+                else asyncio.ThreadedChildWatcher()
+            )
+            watcher.attach_loop(self._runner.get_loop())
+            asyncio.set_child_watcher(watcher)
+        self._heartbeat = Heartbeat(self._runner.get_loop(), tick_us) if tick_us else None
+
+    def run(self, calls: Sequence[list[str]]) -> list[Answer]:
+        """Makes the calls; answers come in their order."""
+        return self._runner.run(self._lanes(calls))
+
+    async def _lanes(self, calls: Sequence[list[str]]) -> list[Answer]:
+        answers: dict[int, Answer] = {}
+        jobs = iter(enumerate(calls))
+
+        async def lane() -> None:
+            for index, argv in jobs:
+                answers[index] = await self._call(argv)
+
+        if self._heartbeat:
+            self._heartbeat.start()
+        await asyncio.gather(*(lane() for _ in range(self._in_flight)))
+        if self._heartbeat:
+            self._heartbeat.stop()
+        return [answers[index] for index in range(len(calls))]
+
+    def late_us(self) -> list[int]:
+        """How late the loop saw each tick of the last run."""
+        return self._heartbeat.late_us if self._heartbeat else []
+
+    def close(self) -> None:
+        """Closes the loop."""
+        if self._heartbeat:
+            self._heartbeat.close()
+        self._runner.close()
+
+
+def _loop_factory(loop: str | None) -> Callable[[], asyncio.AbstractEventLoop]:
+    if loop == "uvloop":
+        import uvloop
+
+        return uvloop.new_event_loop
+    return asyncio.new_event_loop
+
+
+def make(
+    method: Method, cwd: str, env: dict[str, str], in_flight: int, tick_us: int
+) -> Blocking | Awaited:
+    """A method, ready to run."""
+    if method.way in BLOCKING:
+        return Blocking(BLOCKING[method.way](cwd, env), in_flight)
+    if method.way in AWAITED:
+        return Awaited(AWAITED[method.way](cwd, env), in_flight, method, tick_us)
+    raise BenchError(f"no way to make a call is called {method.way!r}")

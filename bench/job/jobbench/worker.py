@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A worker process: one method, told what to do line by line on stdin.
+
+    driver                                worker
+                                          {"hello": true}
+    {"do": "prepare", "calls": [names]}   {"ready": true}
+    {"do": "go"}                          {"begin_ns": _, "end_ns": _, "cpu_s": _, "calls": _,
+                                           "late_us": [_]}
+    {"do": "finish"}                      {"finished": true}, and it exits
+
+Between the two times nothing but the method runs; answers are checked after the clock was read.
+Any failure is one line {"error": "..."} and exit status 1.
+"""
+
+import gc
+import json
+import mmap
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from common import probes
+from common.errors import BenchError
+from common.reference import Reference
+
+from . import methods
+from .definitions import PLAIN, Method, Parent
+
+SPARE_DESCRIPTORS = 256
+
+
+class Burden:
+    """What a parent carries, held as long as this lives."""
+
+    def __init__(self, parent: Parent) -> None:
+        if parent.touch_mib:
+            self._memory = mmap.mmap(-1, parent.touch_mib << 20, flags=mmap.MAP_PRIVATE)
+            self._memory.madvise(mmap.MADV_NOHUGEPAGE)
+            self._memory[:: mmap.PAGESIZE] = b"1" * (len(self._memory) // mmap.PAGESIZE)
+        if parent.descriptors:
+            _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            wanted = parent.descriptors + SPARE_DESCRIPTORS
+            if most < wanted:
+                raise BenchError(f"parent {parent.name}: a limit of {most} open files is too low")
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            null = os.open(os.devnull, os.O_RDONLY)
+            self._descriptors = [null, *(os.dup(null) for _ in range(parent.descriptors - 1))]
+
+
+def _tell(out: TextIO, **fields: Any) -> None:
+    out.write(json.dumps(fields) + "\n")
+    out.flush()
+
+
+def _check(method: str, asked: list[Reference], answers: list[methods.Answer]) -> None:
+    for reference, answer in zip(asked, answers, strict=True):
+        wrong = reference.difference(*answer)
+        if wrong:
+            raise BenchError(f"preset {reference.name}, method {method}: {wrong}")
+
+
+def serve(job: dict[str, Any], out: TextIO) -> None:
+    """Follows the driver's lines to "finish" or the end of stdin."""
+    references = {entry["name"]: Reference.from_plain(entry) for entry in job["references"]}
+    method, parent = Method(**job["method"]), Parent(**job["parent"])
+    runner = methods.make(method, job["cwd"], job["env"], job["in_flight"], job["tick_us"])
+    if parent.library_first:
+        first = references[PLAIN]
+        _check(method.name, [first], runner.run([list(first.argv)]))
+    burden = Burden(parent)
+    asked: list[Reference] = []
+    files_after_first: int | None = None
+    _tell(out, hello=True)
+    while line := sys.stdin.readline():
+        order = json.loads(line)
+        if order["do"] == "prepare":
+            asked = [references[name] for name in order["calls"]]
+            gc.collect()
+            _tell(out, ready=True)
+        elif order["do"] == "go":
+            calls = [list(reference.argv) for reference in asked]
+            cpu = probes.cpu_seconds()
+            begin_ns = time.monotonic_ns()
+            answers = runner.run(calls)
+            end_ns = time.monotonic_ns()
+            cpu = probes.cpu_seconds() - cpu
+            _check(method.name, asked, answers)
+            _tell(
+                out,
+                begin_ns=begin_ns,
+                end_ns=end_ns,
+                cpu_s=cpu,
+                calls=len(answers),
+                late_us=runner.late_us(),
+            )
+            files_after_first = files_after_first or probes.open_files()
+        elif order["do"] == "finish":
+            runner.close()
+            few = 2 * job["in_flight"] + 2 * len(references)
+            _check_leftovers(method.name, files_after_first, few)
+            del burden
+            _tell(out, finished=True)
+            return
+
+
+def _check_leftovers(method: str, files_after_first: int | None, few: int) -> None:
+    # A method may keep some fds for each call in flight and for each tool; a leak is one for each
+    # call made.
+    if files_after_first is not None and probes.open_files() > files_after_first + few:
+        raise BenchError(f"{method}: {probes.open_files()} fds open, {files_after_first} before")
+    if left := probes.children():
+        raise BenchError(f"{method}: children left behind: {', '.join(left)}")
+
+
+def main() -> int:
+    """`python -m jobbench.worker JOB`; the driver is the only caller."""
+    # The driver ends its workers itself. A handler, not SIG_IGN: the tools would inherit that.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        serve(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.stdout)
+    except Exception as error:  # the driver must learn of any failure, whatever it is
+        kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
+        _tell(sys.stdout, error=f"{kind}{error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Switching the interpreter's own subprocess and asyncio over, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.subprocess
+import functools
+import subprocess
+import threading
+from asyncio import unix_events
+from typing import Any
+
+from spawnfd import asyncio as ours
+from spawnfd._popen import ORIGINAL, execute
+from spawnfd._transport import Transport, has_watcher, make_transport
+
+_lock = threading.Lock()
+_installed = False
+
+_Loop: Any = unix_events._UnixSelectorEventLoop
+_ORIGINAL_TRANSPORT: Any = _Loop.__dict__["_make_subprocess_transport"]
+_ORIGINAL_EXEC: Any = asyncio.create_subprocess_exec
+_ORIGINAL_SHELL: Any = asyncio.create_subprocess_shell
+
+
+# All of these look whether they are to act: somebody may have wrapped one before uninstall().
+def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
+    if _installed and not kwargs:
+        execute(self, *args)
+    else:
+        ORIGINAL(self, *args, **kwargs)
+
+
+async def _make_subprocess_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if _installed and not has_watcher():
+        return await make_transport(Transport, self, *args, **kwargs)
+    return await _ORIGINAL_TRANSPORT(self, *args, **kwargs)
+
+
+def _has_own_code() -> bool:
+    """Whether the event loop (uvloop) makes processes in a way that has no Popen in it."""
+    return _installed and not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
+
+
+@functools.wraps(_ORIGINAL_EXEC)
+async def _create_subprocess_exec(*args: Any, **kwargs: Any) -> Any:
+    create = ours.create_subprocess_exec if _has_own_code() else _ORIGINAL_EXEC
+    return await create(*args, **kwargs)
+
+
+@functools.wraps(_ORIGINAL_SHELL)
+async def _create_subprocess_shell(*args: Any, **kwargs: Any) -> Any:
+    create = ours.create_subprocess_shell if _has_own_code() else _ORIGINAL_SHELL
+    return await create(*args, **kwargs)
+
+
+_PLACES: list[tuple[Any, str, Any, Any]] = [
+    (subprocess.Popen, "_execute_child", ORIGINAL, _execute_child),
+    (_Loop, "_make_subprocess_transport", _ORIGINAL_TRANSPORT, _make_subprocess_transport),
+    (asyncio, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
+    (asyncio.subprocess, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
+    (asyncio, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
+    (asyncio.subprocess, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
+]
+
+
+def install() -> None:
+    """Has the interpreter's own subprocess and asyncio start programs by spawnfd from here on.
+
+    For programs that are not to be changed: subprocess.Popen and all that is made of it (run,
+    check_output, os.popen, subclasses, names imported before), and asyncio's subprocesses. What
+    CPython's code still does, and why, spawnfd.stats() counts. A child watcher that the program has
+    set itself is respected.
+
+    uvloop has process code of its own: asyncio.create_subprocess_exec and create_subprocess_shell
+    lead past it, its loop.subprocess_exec() and names imported before do not. Nothing changes for
+    os.fork, os.posix_spawn and multiprocessing.
+
+    Calling it again does nothing. Any thread may; a spawn under way is not disturbed.
+    """
+    global _installed
+    with _lock:
+        _installed = True
+        for owner, name, original, ours in _PLACES:
+            if owner.__dict__.get(name) is original:
+                setattr(owner, name, ours)
+
+
+def uninstall() -> None:
+    """Puts back exactly what install() has replaced; without that it does nothing.
+
+    Where somebody else has put a wrapper over it meanwhile that stays, and leads to the original.
+    """
+    global _installed
+    with _lock:
+        _installed = False
+        for owner, name, original, ours in _PLACES:
+            if owner.__dict__.get(name) is ours:
+                setattr(owner, name, original)

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Jobs: supervised runs that are held. What is awaited and what blocks stand side by side."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from spawnfd import _spawnfd
+from spawnfd._loop import PATIENCE, here
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from spawnfd._spawnfd import Chunk, Event, Result
+    from spawnfd._types import Args, Input, Program, StartOptions
+
+    _Bell: TypeAlias = Literal["done", "room", "news"]
+    # False: there will be none any more.
+    _News: TypeAlias = Event | Literal[False] | None
+
+_T = TypeVar("_T")
+
+# The longest line that comes as one event, in bytes.
+_LINE = 65_536
+# How much of what is written is handed on at a time.
+_PIECE = 65_536
+# How many events are given at once before others have their turn.
+_IN_A_ROW = 64
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+class _Held:
+    """What of a job neither waits nor blocks.
+
+    Attributes:
+        pid: For printing. It may be another process's once the program has ended.
+        args: The program's argv.
+    """
+
+    __slots__ = ("__weakref__", "_core", "_hold", "_writes", "args", "pid")
+    _core: _spawnfd.Job
+    _hold: bool
+    _writes: bool
+    pid: int
+    args: list[str]
+
+    def __init__(self) -> None:
+        raise TypeError("spawnfd.start() and spawnfd.start_sync() make these")
+
+    @classmethod
+    def _make(cls, program: Program, args: Args, options: StartOptions, *, watched: bool) -> Self:
+        given = dict(options)
+        hold = bool(given.pop("hold", False))
+        job = object.__new__(cls)
+        job._core = core = _spawnfd.Job(program, args, given, hold or watched)
+        job._hold, job._writes = hold, False
+        job.pid, job.args = core.pid, core.args
+        return job
+
+    def read(self, since: int = 0) -> Chunk:
+        """What both streams have written from a position on, in order of arrival.
+
+        As far as it is still held: `window` bytes, also after the end. Start with 0, then ask for
+        each answer's `next`: every byte comes once, but for those counted in `lost`. Never waits.
+        """
+        return self._core.read(since)
+
+    def close_stdin(self) -> None:
+        """Ends the program's input after what has been written so far."""
+        self._core.close_stdin()
+
+    def signal(self, signal: int, *, tree: bool = False) -> None:
+        """Sends a signal to the program, or to all of its process group; none to one that is gone.
+
+        Raises:
+            ValueError: There is no such signal.
+        """
+        self._core.signal(signal, tree)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Changes the size of the job's terminal; its foreground process group gets SIGWINCH.
+
+        Raises:
+            ValueError: The job was started without a terminal, or a size is out of range.
+        """
+        self._core.resize((rows, columns))
+
+    def detach(self) -> None:
+        """Lets go of the program: neither leaving the block nor dropping the job ends it.
+
+        It runs on, drained and reaped. wait(), read() and stop() are as before.
+        """
+        self._core.detach()
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        if self._writes:
+            raise RuntimeError("write(): another one of this job waits for room")
+        self._writes = True
+        try:
+            yield
+        finally:
+            self._writes = False
+
+    def _watch(self, lines: bool, max_line: int) -> None:
+        self._core.set_lines(max_line if lines else None)
+        self._core.watch()
+        if self._hold:
+            self._hold = False
+            self._core.unwatch()
+
+    def __repr__(self) -> str:
+        try:
+            state = "running" if self._core.result() is None else "ended"
+        except OSError:
+            state = "failed"
+        return f"<spawnfd.{type(self).__name__} {self.pid} {state}: {self.args}>"
+
+
+class Job(_Held):
+    """A supervised run that is held: start() makes these.
+
+    As an async context manager it ends the program's process tree when the block is left, however
+    that happens, and waits for it. Otherwise the tree is ended when the job is dropped, unless it
+    is detached. What came out is there in any case: see result().
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
+        port = here()
+        job = cls._make(program, args, options, watched=True)
+        if not job._hold:
+            port.soon(job._core.unwatch)
+        return job
+
+    async def _until(
+        self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
+    ) -> _T | None:
+        """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
+        got, deadline = attempt(), _deadline(timeout)
+        while got is None and (left := _left(deadline)) != 0:
+            port = here()
+            key, rung = port.expect()
+            self._core.listen(bell, port.queue, key)
+            try:
+                # It may have rung before anybody listened.
+                if (got := attempt()) is None:
+                    await port.wait(rung, left)
+                    got = attempt()
+            finally:
+                self._core.unlisten(bell, port.queue, key)
+                port.forget(key)
+        return got
+
+    async def wait(self, timeout: float | None = None) -> Result | None:
+        """Waits for the Result, at most `timeout` seconds; None if the program still runs then.
+
+        The program is left alone, also when the wait is cancelled or interrupted. The Result is
+        there when the program has ended and its pipes are read (see run(): `drain`).
+
+        Raises:
+            SpawnError: The program could not be started after all; see start().
+        """
+        return await self._until("done", self._core.result, timeout)
+
+    async def result(self) -> Result:
+        """Waits for the Result, any number of times.
+
+        Raises:
+            SpawnError: As wait().
+        """
+        while (result := await self.wait()) is None:
+            pass
+        return result
+
+    async def stop(self, grace: float | None = None) -> Result:
+        """Ends the program and its process tree: SIGTERM, and SIGKILL `grace` seconds later.
+
+        `grace` is by default the job's own. Its Result says "cancelled", unless it had ended by
+        itself; what it had written is in there.
+        """
+        self._core.stop(grace)
+        return await self.result()
+
+    async def write(self, data: Input) -> None:
+        """Gives the program something to read: bytes, or a str as UTF-8.
+
+        Waits for room: 64 KiB wait for the program at most. Cancelled, it may have taken a part.
+
+        Raises:
+            BrokenPipeError: The program reads no more, has ended, or the input was closed.
+            ValueError: The job has no such input; see start(): `stdin`.
+            RuntimeError: Another write of this job is waiting.
+        """
+        left = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+        with self._writing():
+            while left:
+                attempt = functools.partial(self._core.write, left[:_PIECE])
+                left = left[await self._until("room", attempt) or 0 :]
+
+    def events(self, *, lines: bool = False, max_line: int = _LINE) -> Events:
+        """What the program writes, as it comes: both streams, in order of arrival.
+
+        As long as the iterator is there the program waits, with its writing, for who iterates: at
+        most `window` bytes are in between. Without one the oldest of them are dropped; an event
+        with `lost` says so. Called again, it goes on where the last iterator stopped. After a break
+        out of a loop there is none any more, so the program runs on.
+
+        Args:
+            lines: Whether each event is a line, with what ends it ("\\n" or "\\r\\n"), instead of a
+                chunk as it comes. All events' texts together are the output either way.
+            max_line: Bytes after which a line is split in two.
+        """
+        self._watch(lines, max_line)
+        return Events(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._core
+        if core.detached:
+            return
+        core.stop(None)
+        if kind is GeneratorExit:
+            # The coroutine is closed, and cannot await any more.
+            return
+        port = here()
+        key, _ = port.expect()
+        core.listen("done", port.queue, key)
+        try:
+            if core.result() is None:
+                await port.finish(key, core.grace + PATIENCE)
+                core.result()
+        except OSError:
+            if error is None:
+                raise
+        finally:
+            core.unlisten("done", port.queue, key)
+            port.forget(key)
+
+
+class SyncJob(_Held):
+    """Job for threads: what is awaited there blocks here, and is a context manager as well.
+
+    Blocking releases the GIL, and Python's signal handlers run meanwhile; one that raises leaves
+    the program alone.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def _start(cls, program: Program, args: Args, options: StartOptions) -> SyncJob:
+        return cls._make(program, args, options, watched=False)
+
+    def _until(
+        self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
+    ) -> _T | None:
+        """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
+        if (got := attempt()) is not None:
+            return got
+        deadline = _deadline(timeout)
+        queue = _spawnfd.Queue()
+        try:
+            while (left := _left(deadline)) != 0:
+                self._core.listen(bell, queue, 0)
+                # It may have rung before anybody listened.
+                if (got := attempt()) is not None:
+                    return got
+                queue.block(left)
+                queue.drain({})
+                self._core.unlisten(bell, queue, 0)
+        finally:
+            self._core.unlisten(bell, queue, 0)
+        return attempt()
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """The blocking Job.wait()."""
+        return self._until("done", self._core.result, timeout)
+
+    def result(self) -> Result:
+        """The blocking Job.result()."""
+        while (result := self.wait()) is None:
+            pass
+        return result
+
+    def stop(self, grace: float | None = None) -> Result:
+        """The blocking Job.stop()."""
+        self._core.stop(grace)
+        return self.result()
+
+    def write(self, data: Input) -> None:
+        """The blocking Job.write()."""
+        left = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+        with self._writing():
+            while left:
+                attempt = functools.partial(self._core.write, left[:_PIECE])
+                left = left[self._until("room", attempt) or 0 :]
+
+    def events(self, *, lines: bool = False, max_line: int = _LINE) -> SyncEvents:
+        """The blocking Job.events()."""
+        self._watch(lines, max_line)
+        return SyncEvents(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._core.detached:
+            self._core.stop(None)
+            try:
+                self.wait(self._core.grace + PATIENCE)
+            except OSError:
+                if error is None:
+                    raise
+
+    wait.__doc__ = Job.wait.__doc__
+    result.__doc__ = Job.result.__doc__
+    stop.__doc__ = Job.stop.__doc__
+    write.__doc__ = Job.write.__doc__
+    events.__doc__ = Job.events.__doc__
+
+
+class _Watcher:
+    """Makes the program wait for who iterates, for as long as it is there."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _spawnfd.Job) -> None:
+        self._core = core
+
+    def __del__(self) -> None:
+        self._core.unwatch()
+
+
+class Events(AsyncIterator["Event"]):
+    """What Job.events() gives."""
+
+    __slots__ = ("_job", "_row", "_watcher")
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._watcher, self._row = job, _Watcher(job._core), 0
+
+    async def __anext__(self) -> Event:
+        """The next event."""
+        self._row += 1
+        if self._row % _IN_A_ROW == 0:
+            await here().give_way()
+        event: _News = await self._job._until("news", self._job._core.event)
+        if not event:
+            raise StopAsyncIteration
+        return event
+
+
+class SyncEvents(Iterator["Event"]):
+    """What SyncJob.events() gives."""
+
+    __slots__ = ("_job", "_watcher")
+
+    def __init__(self, job: SyncJob) -> None:
+        self._job, self._watcher = job, _Watcher(job._core)
+
+    def __next__(self) -> Event:
+        """The next event."""
+        event: _News = self._job._until("news", self._job._core.event)
+        if not event:
+            raise StopIteration
+        return event

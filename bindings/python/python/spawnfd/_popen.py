@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""How a Popen starts its program by the core, and what it leaves to CPython's own code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from spawnfd import _spawnfd
+
+# CPython's own, as it was when this was imported.
+ORIGINAL: Callable[..., None] = subprocess.Popen.__dict__["_execute_child"]
+
+# Its arguments, which come by position. 3.11 has added process_group.
+_NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_ATTRIBUTES = ("restore_signals", "gid", "gids", "uid", "umask", "start_new_session")
+_SURROUNDINGS = ("close_fds", "pass_fds", "cwd", "env")
+_PROGRAM = ("args", "executable", "shell", "preexec_fn", "startupinfo", "creationflags")
+_NEWER: dict[str, Any] = {"process_group": -1}
+_OLDER = {*_PIPES, *_ATTRIBUTES, *_SURROUNDINGS, *_PROGRAM}
+_UNDERSTOOD = _OLDER <= set(_NAMES) <= _OLDER | _NEWER.keys()
+
+# What CPython's code calls for a new process; a program may have put something else there.
+_FORK_EXEC: Any = getattr(subprocess, "_fork_exec", None)
+
+# Up to 3.12.0 every failure before exec was reported as one of the working directory.
+_CWD_IS_TOLD_APART = any(
+    isinstance(const, str) and const == "noexec:chdir" for const in ORIGINAL.__code__.co_consts
+)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What has become of the programs that a Popen was to start.
+
+    Attributes:
+        made: Started by spawnfd.
+        passed: Started by CPython's own code, by reason; see spawnfd.subprocess for what they mean.
+        failed: Not started: an exception, the same from either.
+    """
+
+    made: int
+    passed: Mapping[str, int]
+    failed: int
+
+
+class _Counters:
+    def __init__(self) -> None:
+        self.renew_lock()
+        self._made = 0
+        self._failed = 0
+        self._passed: Counter[str] = Counter()
+
+    def renew_lock(self) -> None:
+        # A forked child may find it held by a thread that it does not have.
+        self._lock = threading.Lock()
+
+    def made(self) -> None:
+        with self._lock:
+            self._made += 1
+
+    def failed(self) -> None:
+        with self._lock:
+            self._failed += 1
+
+    def passed(self, reason: str) -> None:
+        with self._lock:
+            self._passed[reason] += 1
+
+    def read(self) -> Stats:
+        with self._lock:
+            return Stats(self._made, MappingProxyType(dict(self._passed)), self._failed)
+
+
+counters = _Counters()
+os.register_at_fork(after_in_child=counters.renew_lock)
+
+
+def stats() -> Stats:
+    """How many programs spawnfd has started in the place of subprocess, and what it left to it.
+
+    All since the import: by spawnfd.subprocess, spawnfd.asyncio and what install() routes here.
+    """
+    return counters.read()
+
+
+def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
+    """Popen._execute_child: starts the program by the core, or by CPython's code if it has to be.
+
+    Raises:
+        OSError: As Popen; also SubprocessError, ValueError, TypeError.
+    """
+    call = dict(_NEWER)
+    call.update(zip(_NAMES, values, strict=False))
+    reason = _why_not(call, values)
+    if reason is None:
+        try:
+            _read(call)
+        except Exception:
+            # The original has the words for what is wrong.
+            reason = "arguments"
+    try:
+        if reason is None:
+            reason = _start(popen, call)
+        if reason is not None:
+            ORIGINAL(popen, *(call[name] for name in _NAMES) if _UNDERSTOOD else values)
+    except BaseException:
+        counters.failed()
+        raise
+    if reason is None:
+        counters.made()
+    else:
+        counters.passed(reason)
+
+
+def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
+    if not _UNDERSTOOD or len(values) != len(_NAMES):
+        return "interpreter"
+    if call["preexec_fn"] is not None:
+        return "preexec_fn"
+    if getattr(subprocess, "_fork_exec", None) is not _FORK_EXEC or not getattr(
+        subprocess, "_USE_VFORK", True
+    ):
+        return "patched"
+    return None
+
+
+def _read(call: dict[str, Any]) -> None:
+    """Makes of Popen's arguments what a program gets: argv, candidates, environ."""
+    args = call["args"]
+    single = (str, bytes) if call["shell"] else (str, bytes, os.PathLike)
+    argv: list[Any]
+    if isinstance(args, single):
+        argv = [args]
+    else:
+        # Of an iterator nothing would be left for the original.
+        argv = call["args"] = list(args)
+    if call["shell"]:
+        argv = ["/bin/sh", "-c", *argv]
+        if call["executable"]:
+            argv[0] = call["executable"]
+    call["argv"] = argv
+    call["program"] = argv[0] if call["executable"] is None else call["executable"]
+    program = os.fsencode(call["program"])
+    env = call["env"]
+    if os.path.dirname(program):
+        call["candidates"] = [program]
+    else:
+        directories = os.get_exec_path(env)
+        call["candidates"] = [os.path.join(os.fsencode(each), program) for each in directories]
+    call["environ"] = None if env is None else [_variable(*item) for item in env.items()]
+    call["pass_fds"] = sorted(map(int, set(call["pass_fds"])))
+
+
+def _variable(name: Any, value: Any) -> bytes:
+    encoded = os.fsencode(name)
+    if b"=" in encoded:
+        raise ValueError("illegal environment variable name")
+    return encoded + b"=" + os.fsencode(value)
+
+
+def _start(popen: Any, call: dict[str, Any]) -> str | None:
+    """Starts the program; the reason if it is none for the core."""
+    program, cwd = call["program"], call["cwd"]
+    audit = functools.partial(
+        sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
+    )
+    try:
+        pid, errno, word = _spawnfd.popen(call, audit)
+    except (TypeError, ValueError, OverflowError):
+        return "arguments"
+    if errno:
+        about = () if not word and _CWD_IS_TOLD_APART else (program if word == "program" else cwd,)
+        raise OSError(errno, os.strerror(errno), *about)
+    if not pid:
+        return word
+    popen.pid = pid
+    popen._child_created = True
+    popen._close_pipe_fds(*(call[name] for name in _PIPES))
+    return None

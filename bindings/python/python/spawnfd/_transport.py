@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""asyncio's subprocess transport, the program's end seen through its pidfd."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal as signals
+import warnings
+import weakref
+from asyncio import events, unix_events
+from typing import Any
+
+# Stands for a status that somebody else has taken; asyncio reports 255 then.
+_LOST = -(1 << 30)
+
+
+_Base: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+
+
+class Transport(_Base):  # type: ignore[misc]
+    """A subprocess transport that needs no child watcher: no thread, no SIGCHLD.
+
+    Signals go through the pidfd, and so to no other process. A status that its Popen has read
+    already (transport.close() polls) is not lost.
+    """
+
+    _loop: Any
+    _proc: Any
+    _check_proc: Any
+    _process_exited: Any
+    _pidfd: int | None = None
+
+    def watch(self) -> None:
+        """Has the event loop wait for the program; to be called once, right after the start."""
+        try:
+            self._pidfd = pidfd = os.pidfd_open(self._proc.pid)
+        except ProcessLookupError:
+            # Somebody waits for all children, or SIGCHLD is ignored.
+            self._loop.call_soon(self._look)
+            return
+        # Also for a loop that is closed before the program ends.
+        self._close_pidfd = weakref.finalize(self, os.close, pidfd)
+        self._close_pidfd.atexit = False
+        self._loop.add_reader(pidfd, self._look)
+
+    def _look(self) -> None:
+        proc = self._proc
+        code = proc._internal_poll(_deadstate=_LOST)
+        if code is None:
+            # Another thread is in Popen.wait(), just about to know: the loop asks again.
+            return
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            self._pidfd = None
+            self._close_pidfd()
+        if code == _LOST:
+            proc.returncode = code = 255
+            logging.getLogger("asyncio").warning(
+                "child process pid %d exit status already read: will report returncode 255",
+                proc.pid,
+            )
+        self._process_exited(code)
+
+    def send_signal(self, signal: int) -> None:
+        """Signals the program; nothing happens if it has ended unnoticed so far.
+
+        Raises:
+            ProcessLookupError: It is known to have ended.
+        """
+        self._check_proc()
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signals.pidfd_send_signal(self._pidfd, signal)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self.send_signal(signals.SIGTERM)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self.send_signal(signals.SIGKILL)
+
+
+def has_watcher() -> bool:
+    """Whether the program has chosen how asyncio is to see a child's end, up to Python 3.13."""
+    get: Any = getattr(events, "get_child_watcher", None)
+    if get is None:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        watcher = get()
+    plain: Any = unix_events
+    return type(watcher) not in (plain.ThreadedChildWatcher, plain.PidfdChildWatcher)
+
+
+async def make_transport(
+    cls: Any,
+    loop: Any,
+    protocol: Any,
+    args: Any,
+    shell: bool,
+    stdin: Any,
+    stdout: Any,
+    stderr: Any,
+    bufsize: int,
+    extra: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """An event loop's _make_subprocess_transport."""
+    waiter = loop.create_future()
+    transport = cls(
+        loop,
+        protocol,
+        args,
+        shell,
+        stdin,
+        stdout,
+        stderr,
+        bufsize,
+        waiter=waiter,
+        extra=extra,
+        **kwargs,
+    )
+    try:
+        transport.watch()
+    except BaseException:
+        transport.close()
+        raise
+    try:
+        await waiter
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:
+        transport.close()
+        await transport._wait()
+        raise
+    return transport

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""CPython's subprocess, with programs started by spawnfd.
+
+    from spawnfd import subprocess
+
+Everything the original has is here, and is the original's own but for one step: where it would fork
+(or vfork, or posix_spawn) a child, the core starts the program. Pipes, text, waiting, timeouts and
+exceptions are CPython's code; CompletedProcess, CalledProcessError, PIPE and the like are the very
+same objects, and Popen is a subclass of the original.
+
+With env=None, strings without "=" that C code may have left in the environment are not passed on.
+
+What the core cannot start the original does. `stats()` counts it, by reason:
+
+    preexec_fn: Python code that runs in the child asks for a fork.
+    patched: The program has replaced subprocess._fork_exec, or set _USE_VFORK to False.
+    relative_script: A `#!` script named by a relative path, which it gets to see as its name.
+    relative: A relative path below a working directory that has no path, or one that is closed.
+    template: A `#!` line with a relative path; or no descriptor was left to open the program.
+    closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
+    groups: Another user by a root that may not keep its groups.
+    refused: More than about 250 descriptors in pass_fds.
+    arguments: Flags that are no bool or int, and whatever else CPython takes and spawnfd does not.
+    not_found, stale: The program came into being, or never stopped changing, during the call.
+    interpreter: This version of Python calls Popen's inner parts in another way.
+"""
+
+from __future__ import annotations
+
+import subprocess as _original
+from types import FunctionType
+from typing import Any
+
+from spawnfd._popen import Stats, execute, stats
+
+__all__ = [*_original.__all__, "Stats", "stats"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+class Popen(_original.Popen):  # type: ignore[type-arg]
+    """subprocess.Popen, its program started by spawnfd."""
+
+    def _execute_child(self, *args: Any) -> None:
+        execute(self, *args)
+
+
+def _adopt(space: dict[str, Any]) -> None:
+    """Puts all the original has into this module, its functions made anew to find our Popen."""
+    for name, value in vars(_original).items():
+        if name in space:
+            continue
+        if isinstance(value, FunctionType) and value.__module__ == _original.__name__:
+            function = FunctionType(
+                value.__code__, space, name, value.__defaults__, value.__closure__
+            )
+            function.__kwdefaults__ = value.__kwdefaults__
+            function.__annotations__ = value.__annotations__
+            function.__doc__ = value.__doc__
+            value = function
+        space[name] = value
+
+
+_adopt(globals())

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native half of Job: nothing here waits. Who has to wait listens to a bell, tries once more, and waits for the bell.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFull};
+
+use crate::arguments::{bytes, integer, seconds, wrong_value};
+use crate::options::pair;
+use crate::queue::{Bell, Queue};
+use crate::request::Subjects;
+use crate::result::RunResult;
+use crate::run::prepare;
+use crate::stdio::Use;
+
+/// The least that may wait for who wants to see output as it comes.
+const LEAST: usize = 64 << 10;
+
+/// A supervised run, held.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Job {
+    /// There until this is dropped.
+    job: Option<spawnfd::Job>,
+    args: Vec<OsString>,
+    subjects: Subjects,
+    result: OnceLock<Py<RunResult>>,
+    output: Mutex<Output>,
+    detached: AtomicBool,
+    grace: Duration,
+    has_terminal: bool,
+    /// The result is there.
+    done: Arc<Bell>,
+    /// There is room for input, or nobody reads it any more.
+    room: Arc<Bell>,
+    /// There are events.
+    news: Arc<Bell>,
+}
+
+/// Output on its way to who wants to see it as it comes.
+#[derive(Debug)]
+struct Output {
+    events: Events,
+    decoders: [Decoder; 2],
+    ready: VecDeque<Event>,
+    ended: bool,
+    /// Who makes the program wait when they are behind.
+    watchers: usize,
+}
+
+impl Output {
+    fn next(&mut self) -> Option<Event> {
+        while self.ready.is_empty() && !self.ended {
+            match self.events.try_next()? {
+                spawnfd::Event::Chunk { stream, bytes, .. } => {
+                    let mut text = String::new();
+                    self.decoders[stream.index()].decode(&bytes, &mut text);
+                    self.ready.push_back(Event { stream: Some(stream), bytes, text, lost: 0 });
+                }
+                spawnfd::Event::Line { stream, mut bytes, end, .. } => {
+                    bytes.extend_from_slice(end.as_bytes());
+                    let text = String::from_utf8_lossy(&bytes).into_owned();
+                    self.ready.push_back(Event { stream: Some(stream), bytes, text, lost: 0 });
+                }
+                spawnfd::Event::Lost { bytes: lost } => {
+                    self.finish_text();
+                    self.ready.push_back(Event { stream: None, bytes: Vec::new(), text: String::new(), lost });
+                }
+                spawnfd::Event::End => {
+                    self.finish_text();
+                    self.ended = true;
+                }
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// A character that has begun will not be continued.
+    fn finish_text(&mut self) {
+        for (decoder, stream) in self.decoders.iter_mut().zip(Stream::ALL) {
+            let mut text = String::new();
+            decoder.finish(&mut text);
+            if !text.is_empty() {
+                self.ready.push_back(Event { stream: Some(stream), bytes: Vec::new(), text, lost: 0 });
+            }
+        }
+    }
+
+    fn watch(&mut self, change: isize) {
+        self.watchers = self.watchers.saturating_add_signed(change);
+        self.events.set_when_full(if self.watchers > 0 { WhenFull::Wait } else { WhenFull::DropOldest });
+    }
+}
+
+impl Job {
+    fn job(&self) -> &spawnfd::Job {
+        self.job.as_ref().expect("until it is dropped")
+    }
+
+    fn output(&self, py: Python<'_>) -> MutexGuard<'_, Output> {
+        self.output.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn bell(&self, name: &str) -> PyResult<&Bell> {
+        match name {
+            "done" => Ok(&self.done),
+            "room" => Ok(&self.room),
+            "news" => Ok(&self.news),
+            _ => Err(PyValueError::new_err("no such bell")),
+        }
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// Starts the program. `watched`: there is a watcher from the first moment on.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        program: Option<&Bound<'_, PyAny>>,
+        args: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+        watched: bool,
+    ) -> PyResult<Job> {
+        let (mut request, run) = prepare(program, args, options, Use::Start)?;
+        let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
+        let waiting = EventOptions { max_bytes: run.window.max(LEAST), when_full, lines: None };
+        let (job, mut events) = match py.detach(|| request.command.start_events(&run, waiting)) {
+            Ok(started) => started,
+            Err(error) => return Err(request.subjects.exception(py, &error)),
+        };
+        let [done, room, news] = [(); 3].map(|()| Arc::new(Bell::default()));
+        job.when_done(done.waker());
+        job.when_writable(room.waker());
+        events.set_waker(news.waker());
+        let output = Output {
+            events,
+            decoders: Default::default(),
+            ready: VecDeque::new(),
+            ended: false,
+            watchers: watched.into(),
+        };
+        Ok(Job {
+            job: Some(job),
+            args: request.args,
+            subjects: request.subjects,
+            result: OnceLock::new(),
+            output: Mutex::new(output),
+            detached: false.into(),
+            grace: run.grace,
+            has_terminal: run.terminal.is_some(),
+            done,
+            room,
+            news,
+        })
+    }
+
+    #[getter]
+    fn pid(&self) -> u32 {
+        self.job().id()
+    }
+
+    /// Seconds between SIGTERM and SIGKILL.
+    #[getter]
+    fn grace(&self) -> f64 {
+        self.grace.as_secs_f64()
+    }
+
+    #[getter]
+    fn detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn args(&self) -> Vec<OsString> {
+        self.args.clone()
+    }
+
+    /// The result, once it is there.
+    fn result(&self, py: Python<'_>) -> PyResult<Option<Py<RunResult>>> {
+        if self.result.get().is_none() {
+            match self.job().try_wait() {
+                Ok(None) => return Ok(None),
+                Ok(Some(output)) => _ = self.result.set(Py::new(py, RunResult::new(output, self.args.clone()))?),
+                Err(error) => return Err(self.subjects.exception(py, &error)),
+            }
+        }
+        Ok(self.result.get().map(|result| result.clone_ref(py)))
+    }
+
+    fn read(&self, since: &Bound<'_, PyAny>) -> PyResult<Chunk> {
+        Ok(Chunk(self.job().read(integer(since, &"since")?)))
+    }
+
+    /// How many bytes were taken; None if there is no room for any.
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let data = bytes(data, "data")?;
+        match self.job().write(&data) {
+            Ok(0) if !data.is_empty() => Ok(None),
+            Ok(written) => Ok(Some(written)),
+            Err(error) if error.errno() == Errno::EPIPE => {
+                Err(PyBrokenPipeError::new_err((Errno::EPIPE.raw(), "the program reads no more")))
+            }
+            Err(_) => Err(PyValueError::new_err("write(): the job was not started with stdin=\"stream\"")),
+        }
+    }
+
+    fn close_stdin(&self) {
+        self.job().close_stdin();
+    }
+
+    /// Ends the program and its process tree; `grace` None: the run's own.
+    fn stop(&self, grace: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let grace = match grace {
+            Some(grace) => seconds(Some(grace), "grace")?.unwrap_or(Duration::MAX),
+            None => self.grace,
+        };
+        self.job().stop(grace);
+        Ok(())
+    }
+
+    fn signal(&self, signal: &Bound<'_, PyAny>, tree: bool) -> PyResult<()> {
+        let number = integer(signal, &"signal")?;
+        let sent = self.job().signal(number, tree);
+        sent.map_err(|_| wrong_value(&"signal", format_args!("{number} is no signal")))
+    }
+
+    fn resize(&self, size: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (rows, columns) = pair(size, "size", "a pair of int: rows and columns")?;
+        if !self.has_terminal {
+            return Err(PyValueError::new_err("resize(): the job was not started with a terminal"));
+        }
+        self.job().resize(TerminalSize { rows, columns });
+        Ok(())
+    }
+
+    /// Dropping this does not end the program any more.
+    fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+    }
+
+    /// The next event; None if there is none yet, False if there will be none.
+    fn event<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut output = self.output(py);
+        match output.next() {
+            Some(event) => Ok(Bound::new(py, event)?.into_any()),
+            None if output.ended => Ok(false.into_pyobject(py)?.to_owned().into_any()),
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+
+    /// From here on events are lines of at most so many bytes, or chunks.
+    fn set_lines(&self, py: Python<'_>, max: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let max = max.map(|max| integer(max, &"max_line")).transpose()?;
+        let mut output = self.output(py);
+        if max.is_some() {
+            output.finish_text();
+        }
+        output.events.set_lines(max);
+        Ok(())
+    }
+
+    /// While there are watchers the program waits when nobody takes its events; else the oldest are dropped.
+    fn watch(&self, py: Python<'_>) {
+        self.output(py).watch(1);
+    }
+
+    fn unwatch(&self, py: Python<'_>) {
+        self.output(py).watch(-1);
+    }
+
+    /// Has `queue` know under `key` when a bell ("done", "room" or "news") rings next.
+    fn listen(&self, bell: &str, queue: &Bound<'_, Queue>, key: u64) -> PyResult<()> {
+        self.bell(bell)?.listen(queue.get(), key);
+        Ok(())
+    }
+
+    fn unlisten(&self, bell: &str, queue: &Bound<'_, Queue>, key: u64) -> PyResult<()> {
+        self.bell(bell)?.unlisten(queue.get(), key);
+        Ok(())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let (true, Some(job)) = (*self.detached.get_mut(), self.job.take()) {
+            job.detach();
+        }
+    }
+}
+
+/// Something of a job's output, as it came.
+#[pyclass(frozen, module = "spawnfd")]
+#[derive(Debug)]
+pub struct Event {
+    stream: Option<Stream>,
+    bytes: Vec<u8>,
+    text: String,
+    lost: u64,
+}
+
+#[pymethods]
+impl Event {
+    /// "stdout" or "stderr"; None where output is missing: see `lost`.
+    #[getter]
+    fn stream(&self) -> Option<&'static str> {
+        self.stream.map(|stream| ["stdout", "stderr"][stream.index()])
+    }
+
+    /// The bytes, in lines with what ends the line.
+    #[getter]
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.bytes)
+    }
+
+    /// The same decoded from UTF-8, what is none replaced. A character cut by the end of a chunk is part of the next one's text.
+    #[getter]
+    fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.text)
+    }
+
+    /// How many bytes of both streams were dropped here, as nobody took them; 0 in what is output.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(match self.stream() {
+            None => format!("<Event lost={}>", self.lost),
+            Some(stream) => format!("<Event {stream} {}>", self.text(py).repr()?),
+        })
+    }
+}
+
+/// What both streams of a job wrote from a position on, in order of arrival.
+#[pyclass(frozen, module = "spawnfd")]
+#[derive(Debug)]
+pub struct Chunk(spawnfd::Chunk);
+
+#[pymethods]
+impl Chunk {
+    /// The bytes. While the job runs, a last character that is not whole yet is left for the next read.
+    #[getter]
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.bytes)
+    }
+
+    /// The same decoded from UTF-8, what is none replaced.
+    #[getter]
+    fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.0.text())
+    }
+
+    /// The position to read from next.
+    #[getter]
+    fn next(&self) -> u64 {
+        self.0.next
+    }
+
+    /// How many bytes from the position asked for on are held no more.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.0.lost
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<Chunk {} next={} lost={}>", self.text(py).repr()?, self.0.next, self.0.lost))
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The keyword arguments of `spawn`, `run` and `start`, as Python's half passes them on: what is not given, or None, is not
+//! there.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use spawnfd::tree::Want;
+use spawnfd::{Leftovers, Run, Spill, TerminalSize};
+
+use crate::arguments::{bytes, integer, os_string, seconds, wrong_type, wrong_value};
+use crate::stdio::Use;
+
+/// How much waits for a program that is written to over time.
+const WRITABLE: usize = 64 << 10;
+
+/// How much of the latest output can be read from a cursor.
+const WINDOW: usize = 1 << 20;
+
+macro_rules! options {
+    ($($usage:path: $($name:ident),+;)+) => {
+        /// What is given.
+        #[derive(Default)]
+        pub struct Options<'py> {
+            $($(pub $name: Option<Bound<'py, PyAny>>,)+)+
+        }
+
+        impl<'py> Options<'py> {
+            /// The place of an option that this use has.
+            fn place(&mut self, name: &str, usage: Use) -> Option<&mut Option<Bound<'py, PyAny>>> {
+                match name {
+                    $($(stringify!($name) if usage >= $usage => Some(&mut self.$name),)+)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+options! {
+    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0;
+    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers;
+    Use::Start: window, terminal;
+}
+
+impl<'py> Options<'py> {
+    pub fn new(given: &Bound<'py, PyDict>, usage: Use) -> PyResult<Options<'py>> {
+        let mut options = Options::default();
+        for (name, value) in given {
+            let name = name.cast::<PyString>()?.to_str()?;
+            match options.place(name, usage) {
+                Some(place) => *place = Some(value).filter(|value| !value.is_none()),
+                None => return Err(PyTypeError::new_err(format!("unexpected keyword argument {name:?}"))),
+            }
+        }
+        Ok(options)
+    }
+
+    /// How a job is to go: as a run, and what has come out can be read meanwhile.
+    pub fn job(&self) -> PyResult<Run> {
+        let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
+        Ok(self.run()?.window(window))
+    }
+
+    /// How the run is to go.
+    pub fn run(&self) -> PyResult<Run> {
+        let mut run = Run::new();
+        run.timeout = seconds(self.timeout.as_ref(), "timeout")?;
+        if let Some(grace) = &self.grace {
+            run.grace = seconds(Some(grace), "grace")?.unwrap_or(std::time::Duration::MAX);
+        }
+        if let Some(drain) = &self.drain {
+            run.drain = seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX);
+        }
+        if let Some(keep) = &self.keep {
+            run.keep = pair(keep, "keep", "a pair of int: bytes of head and of tail")?;
+        }
+        run.spill = self.spill.as_ref().map(spill).transpose()?;
+        run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;
+        if let Some(tree) = &self.tree {
+            let words =
+                [("group", Want::Group), ("guard", Want::Guard), ("cgroup", Want::Cgroup), ("auto", Want::Auto)];
+            run.tree = word(tree, "tree", &words)?;
+        }
+        if let Some(leftovers) = &self.leftovers {
+            run.leftovers = word(
+                leftovers,
+                "leftovers",
+                &[("kill", Leftovers::Kill), ("adopt", Leftovers::Adopt), ("detach", Leftovers::Detach)],
+            )?;
+        }
+        if let Some(input) = &self.input {
+            if self.stdin.is_some() {
+                return Err(wrong_value(&"input", "stdin is given too; one of them can be"));
+            }
+            run.input = Some(bytes(input, "input")?.into());
+        }
+        let streams = self.stdin.as_ref().is_some_and(is_stream);
+        if let Some(terminal) = &self.terminal {
+            let (rows, columns) = pair(terminal, "terminal", "a pair of int: rows and columns")?;
+            run.terminal = Some(TerminalSize { rows, columns });
+            let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
+            if let Some((_, name)) =
+                others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !is_stream(given)))
+            {
+                return Err(wrong_value(&"terminal", format_args!("it is all three streams, and {name} is given too")));
+            }
+        }
+        run.writable = (streams || run.terminal.is_some() && run.input.is_none()).then_some(WRITABLE);
+        Ok(run)
+    }
+}
+
+fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
+    stdin.cast::<PyString>().is_ok_and(|word| word.to_str().is_ok_and(|word| word == "stream"))
+}
+
+/// Two integers.
+pub fn pair<'py, T>(value: &Bound<'py, PyAny>, name: &str, expected: &str) -> PyResult<(T, T)>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    let pair = value.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let Some(pair) = pair else { return Err(wrong_type(&name, expected, value)) };
+    let item = |index| integer(&pair.get_item(index)?, &format_args!("{name}[{index}]"));
+    Ok((item(0)?, item(1)?))
+}
+
+/// One of some words.
+fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
+    let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+    let Ok(given) = value.cast::<PyString>() else { return Err(wrong_type(&name, &all(), value)) };
+    let given = given.to_str()?;
+    let found = words.iter().find(|(word, _)| *word == given);
+    found
+        .map(|(_, meaning)| *meaning)
+        .ok_or_else(|| wrong_value(&name, format_args!("{given:?} is not one of {}", all())))
+}
+
+fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
+    static SPILL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if !value.is_instance(SPILL.import(value.py(), "spawnfd._types", "Spill")?)? {
+        return Err(wrong_type(&"spill", "spawnfd.Spill or None", value));
+    }
+    let mut spill = Spill::new(integer(&value.getattr("max_bytes")?, &"spill.max_bytes")?);
+    let dir = value.getattr("dir")?;
+    if !dir.is_none() {
+        spill.dir = Some(os_string(&dir, &"spill.dir")?.into());
+    }
+    spill.persist = value.getattr("persist")?.is_truthy()?;
+    Ok(spill)
+}

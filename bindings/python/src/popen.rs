@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `subprocess.Popen` has its child do and become, in the order and with the errors of CPython's `_posixsubprocess`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use spawnfd::{Command, Env, Errno, ErrorKind, SignalSet, Stage, TemplateCache};
+
+use crate::arguments::{borrow, os_string, os_strings, wrong_type};
+use crate::plugs::{Plugs, is_open};
+
+/// The arguments of `Popen._execute_child` by name, and what Python's half has made of some: `argv`, `candidates` (the
+/// paths to try in turn) and `environ` (`name=value` strings; None: this process's).
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Call<'py> {
+    argv: Bound<'py, PyAny>,
+    candidates: Bound<'py, PyAny>,
+    environ: Option<Bound<'py, PyAny>>,
+    cwd: Option<Bound<'py, PyAny>>,
+    p2cread: i32,
+    c2pwrite: i32,
+    errwrite: i32,
+    close_fds: Bound<'py, PyAny>,
+    pass_fds: Vec<i32>,
+    restore_signals: Bound<'py, PyAny>,
+    start_new_session: Bound<'py, PyAny>,
+    process_group: i32,
+    gids: Option<Vec<u32>>,
+    gid: Option<u32>,
+    uid: Option<u32>,
+    umask: i32,
+}
+
+/// What came of it.
+enum Outcome {
+    /// The pid. The caller waits for it.
+    Started(u32),
+    /// Errno, and whether it is about the "program", the "cwd" or "" something else.
+    Failed(Errno, &'static str),
+    /// Nothing was done that could be seen: this is to be left to CPython's own code, for this reason.
+    Left(&'static str),
+}
+
+/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0, "")`, or `(0, errno, what it is
+/// about)`, or `(0, 0, why this is none for us)`.
+///
+/// # Errors
+/// TypeError, ValueError, OverflowError: an argument is not what it has to be; CPython's own code has the words for it. And
+/// what `audit` raises.
+#[pyfunction]
+pub fn popen(py: Python<'_>, call: Call<'_>, audit: &Bound<'_, PyAny>) -> PyResult<(u32, i32, &'static str)> {
+    let mut spawn = Spawn::new(&call)?;
+    if let Err(reason) = spawn.locate() {
+        return Ok((0, 0, reason));
+    }
+    audit.call0()?;
+    Ok(match py.detach(|| spawn.run()) {
+        Outcome::Started(pid) => (pid, 0, ""),
+        Outcome::Failed(errno, about) => (0, errno.raw(), about),
+        Outcome::Left(reason) => (0, 0, reason),
+    })
+}
+
+/// CPython takes every int for a flag.
+fn flag(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    if value.is_instance_of::<PyInt>() { value.is_truthy() } else { Err(wrong_type(&name, "bool", value)) }
+}
+
+struct Spawn {
+    command: Command<'static>,
+    /// The paths to try, and whether they were relative.
+    programs: Vec<(PathBuf, bool)>,
+    cwd: Option<OsString>,
+    /// The caller's descriptors it uses.
+    sources: Vec<i32>,
+    /// The index of the action that changes the directory.
+    chdir: Option<usize>,
+    /// The index of the action that keeps the groups.
+    keep_groups: Option<usize>,
+    /// There are actions whose failure only a child can find.
+    more: bool,
+}
+
+impl Spawn {
+    fn new(call: &Call<'_>) -> PyResult<Spawn> {
+        let (argv, candidates) = (os_strings(&call.argv, "argv")?, os_strings(&call.candidates, "candidates")?);
+        // Candidates take the place of this.
+        let mut command = Command::new("");
+        if let Some((first, rest)) = argv.split_first() {
+            command.arg0(first).args(rest);
+        }
+        command.environment(&environment(call.environ.as_ref())?);
+
+        let mut sources = Vec::new();
+        for &fd in &call.pass_fds {
+            sources.push((fd, fd));
+        }
+        sources.extend([(call.p2cread, 0), (call.c2pwrite, 1), (call.errwrite, 2)].iter().filter(|(fd, _)| *fd != -1));
+        for &(fd, to) in &sources {
+            if fd < 0 {
+                return Err(pyo3::exceptions::PyValueError::new_err(format!("{fd} is no descriptor")));
+            }
+            command.descriptor(borrow(fd), to);
+        }
+        command.inherit_descriptors(!call.close_fds.is_truthy()?);
+
+        let cwd = call.cwd.as_ref().map(|cwd| os_string(cwd, &"cwd")).transpose()?;
+        let chdir = cwd.as_ref().map(|cwd| {
+            command.chdir(cwd);
+            command.action_count() - 1
+        });
+        if call.umask >= 0 {
+            // The kernel takes no notice of other bits.
+            command.umask(call.umask as u32 & 0o777);
+        }
+        if flag(&call.restore_signals, "restore_signals")? {
+            command.default_signals(restored_signals());
+        } else {
+            command.inherit_signals();
+        }
+
+        let harmless = command.action_count();
+        if flag(&call.start_new_session, "start_new_session")? {
+            command.setsid();
+        }
+        if call.process_group >= 0 {
+            command.process_group(call.process_group);
+        }
+        let keep_groups = identity(&mut command, call);
+        let more = command.action_count() > harmless;
+        let sources = sources.iter().map(|(fd, _)| *fd).collect();
+        let programs =
+            candidates.into_iter().map(PathBuf::from).map(|path| (path.clone(), path.is_relative())).collect();
+        Ok(Spawn { command, programs, cwd, sources, chdir, keep_groups, more })
+    }
+
+    fn run(&mut self) -> Outcome {
+        let Some(_plugs) = Plugs::fill() else { return Outcome::Left("closed_stdio") };
+        // The first errno that says more than "not there", else the last: as _posixsubprocess has it.
+        let (mut first, mut last) = (None, Errno::ENOENT);
+        let mut tried = false;
+        for (program, is_relative) in std::mem::take(&mut self.programs) {
+            let error = match self.command.program(&program).spawn() {
+                Ok(child) => {
+                    let pid = child.id();
+                    drop(child.into_pidfd());
+                    return Outcome::Started(pid);
+                }
+                Err(error) => error,
+            };
+            let errno = error.errno();
+            match error.stage() {
+                _ if error.kind() == ErrorKind::Stale => return Outcome::Left("stale"),
+                Stage::Template if !is_execs(errno) => return Outcome::Left("template"),
+                // Where the long way to a file is closed, the short one may not be.
+                Stage::Template if is_relative && !is_absence(errno) => return Outcome::Left("relative"),
+                Stage::Template => {}
+                Stage::Revalidate | Stage::Exec => tried = true,
+                Stage::Action(index) if Some(index) == self.chdir => return Outcome::Failed(errno, "cwd"),
+                Stage::Action(index) if Some(index) == self.keep_groups => return Outcome::Left("groups"),
+                Stage::Validate | Stage::Credentials => return Outcome::Left("refused"),
+                _ => return Outcome::Failed(errno, ""),
+            }
+            last = errno;
+            if !is_absence(errno) {
+                first.get_or_insert(errno);
+            }
+        }
+        let failed = Outcome::Failed(first.unwrap_or(last), "program");
+        if tried { failed } else { self.earlier_failure().unwrap_or(failed) }
+    }
+
+    /// Makes the candidates absolute, those that are relative to the directory the child will be in.
+    fn locate(&mut self) -> Result<(), &'static str> {
+        for (path, is_relative) in &mut self.programs {
+            if !*is_relative {
+                continue;
+            }
+            let mut base = match &self.cwd {
+                Some(cwd) if Path::new(cwd).is_absolute() => PathBuf::new(),
+                _ => std::env::current_dir().map_err(|_| "relative")?,
+            };
+            base.extend(&self.cwd);
+            *path = base.join(&*path);
+            // The path that was executed is what a script gets to see as its name.
+            if TemplateCache::global().get(&*path, None).is_ok_and(|template| template.is_script()) {
+                return Err("relative_script");
+            }
+        }
+        Ok(())
+    }
+
+    /// No candidate was worth a child: whether one would have failed before it came to them.
+    fn earlier_failure(&self) -> Option<Outcome> {
+        if self.more {
+            return Some(Outcome::Left("not_found"));
+        }
+        if !self.sources.iter().all(|&fd| is_open(fd)) {
+            return Some(Outcome::Failed(Errno::EBADF, ""));
+        }
+        let cwd = self.cwd.as_ref()?;
+        let entered = rustix::fs::open(cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|_| rustix::fs::accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS));
+        match entered {
+            Err(errno) if errno != rustix::io::Errno::NOSYS => {
+                Some(Outcome::Failed(Errno::from_raw(errno.raw_os_error()), "cwd"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Adds the changes of ids. CPython leaves root's supplementary groups to a child of other ids, which the core does not: then
+/// the index of the action that keeps them.
+fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Option<usize> {
+    let mut kept = None;
+    if let Some(groups) = &call.gids {
+        command.groups(groups.as_slice());
+    } else if call.uid.is_some() && rustix::process::geteuid().is_root() {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        kept = Some(command.action_count());
+        command.groups(groups.iter().map(|group| group.as_raw()).collect::<Vec<u32>>());
+    }
+    if let Some(gid) = call.gid {
+        command.gid(gid);
+    }
+    if let Some(uid) = call.uid {
+        command.uid(uid);
+    }
+    kept
+}
+
+/// Read under the GIL: see [`environment`](crate::arguments::environment).
+fn environment(strings: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
+    let strings = match strings {
+        Some(strings) => os_strings(strings, "env")?,
+        None => std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))).collect(),
+    };
+    let encoded = Env::verbatim(strings.iter().map(|string| string.as_bytes()));
+    encoded.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
+}
+
+/// What Python ignores or may ignore: SIGPIPE and SIGXFSZ.
+fn restored_signals() -> SignalSet {
+    [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
+}
+
+/// Whether execve says so of a path, and finding a template says it with the same meaning.
+fn is_execs(errno: Errno) -> bool {
+    is_absence(errno) || matches!(errno, Errno::EACCES | Errno::ELOOP | Errno::ENOEXEC | Errno::ENAMETOOLONG)
+}
+
+fn is_absence(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENOTDIR)
+}

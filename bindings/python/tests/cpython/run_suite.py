@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Runs one of CPython's own test modules, as it is, with spawnfd installed or without.
+
+    python run_suite.py <directory of the package, or "-"> <module or test id> ...
+
+Prints one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import unittest
+from typing import Any
+
+
+class Result(unittest.TextTestResult):
+    """Keeps what failed, by the id of the test (not of a subtest)."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.bad: dict[str, str] = {}
+        self.ids: list[str] = []
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self.ids.append(test.id())
+
+    def _note(self, test: Any, error: Any) -> None:
+        test = getattr(test, "test_case", test)
+        self.bad[test.id()] = "".join(traceback.format_exception(*error)[-6:])
+
+    def addError(self, test: Any, err: Any) -> None:
+        super().addError(test, err)
+        self._note(test, err)
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        super().addFailure(test, err)
+        self._note(test, err)
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self._note(test, err)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        super().addUnexpectedSuccess(test)
+        self.bad[test.id()] = "unexpected success"
+
+
+def main(package: str, *names: str) -> None:
+    """Runs, and prints: ids, bad, skipped (counts), the counters."""
+    stats: Any = None
+    if package != "-":
+        # Not by PYTHONPATH, which the tests' own programs would see; last, to hide nothing.
+        sys.path.append(package)
+        import spawnfd
+
+        spawnfd.install()
+        stats = spawnfd.stats
+    tests = unittest.defaultTestLoader.loadTestsFromNames(names)
+    result: Any = unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
+    now = stats and stats()
+    outcome = {
+        "ids": result.ids,
+        "bad": result.bad,
+        "skipped": len(result.skipped),
+        "counters": now and {"made": now.made, "passed": dict(now.passed), "failed": now.failed},
+    }
+    print("\n" + json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""spawnfd.asyncio: what CPython's own suite does not look at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import threading
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
+
+
+def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        main.close()
+        pytest.skip("no uvloop here")
+    uvloop.run(main)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm_uvloop() -> None:
+    """It keeps a pair of descriptors from its first loop on."""
+    with contextlib.suppress(ImportError):
+        loop: Any = importlib.import_module("uvloop").new_event_loop()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Any], None]:
+    """Runs a coroutine on one kind of event loop after the other."""
+    runner: Callable[[Any], None] = request.param
+    return runner
+
+
+def test_streams(run: Any) -> None:
+    data = os.urandom(1 << 20)
+
+    async def main() -> None:
+        before = sf.stats().made
+        process = await create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert isinstance(process, Process)
+        assert isinstance(process.stdout, StreamReader)
+        assert await process.communicate(data) == (data, b"")
+        assert process.returncode == 0
+        process = await create_subprocess_shell("printf 'a\\nb\\n'; exit 4", stdout=PIPE, limit=10)
+        assert process.stdout is not None
+        assert [line async for line in process.stdout] == [b"a\n", b"b\n"]
+        assert await process.wait() == 4
+        assert sf.stats().made == before + 2
+
+    run(main())
+
+
+def test_signals_and_many_at_once(run: Any) -> None:
+    async def main() -> None:
+        async def one(number: int) -> int:
+            process = await create_subprocess_exec("sleep", "60")
+            assert not any("waitpid" in thread.name for thread in threading.enumerate())
+            process.send_signal(number)
+            code = await process.wait()
+            with pytest.raises(ProcessLookupError):
+                process.kill()
+            return code
+
+        numbers = [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP] * 8
+        assert await asyncio.gather(*map(one, numbers)) == [-number for number in numbers]
+
+    run(main())
+
+
+def test_errors(run: Any) -> None:
+    async def main() -> None:
+        for create, args in [
+            (create_subprocess_exec, ["/nonexistent/program"]),
+            (create_subprocess_exec, ["/"]),
+            (create_subprocess_exec, ["true\0"]),
+        ]:
+            with pytest.raises(Exception) as mine:  # noqa: PT011
+                await create(*args)
+            with pytest.raises(Exception) as theirs:  # noqa: PT011
+                subprocess.Popen(args)
+            assert type(mine.value) is type(theirs.value)
+            assert mine.value.args == theirs.value.args
+        with pytest.raises(ValueError, match="text"):
+            await create_subprocess_exec("true", text=True)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="cmd"):
+            await create_subprocess_shell(1)  # type: ignore[arg-type]
+        with pytest.raises(FileNotFoundError) as caught:
+            await create_subprocess_exec("true", cwd="/nonexistent")
+        assert caught.value.filename == "/nonexistent"
+
+    run(main())
+
+
+def test_left_to_the_original() -> None:
+    async def main() -> None:
+        before = sf.stats().passed.get("preexec_fn", 0)
+        process = await create_subprocess_exec("true", preexec_fn=lambda: None)
+        assert await process.wait() == 0
+        assert sf.stats().passed["preexec_fn"] == before + 1
+
+    asyncio.run(main())
+
+
+def test_a_status_read_by_its_popen() -> None:
+    """asyncio up to 3.13 reports 255 here."""
+
+    async def main() -> None:
+        process = await create_subprocess_shell("exit 5")
+        transport: Any = getattr(process, "_transport")  # noqa: B009 # in no stub
+        popen: Any = transport.get_extra_info("subprocess")
+        assert await asyncio.to_thread(popen.wait) == 5
+        assert await process.wait() == 5
+
+    asyncio.run(main())
+
+
+def test_a_status_read_by_a_stranger(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        process = await create_subprocess_exec("sleep", "60")
+        process.kill()
+        os.waitpid(process.pid, 0)
+        assert await process.wait() == 255
+
+    with caplog.at_level(logging.WARNING, "asyncio"):
+        asyncio.run(main())
+    assert "already read" in caplog.text
+
+
+def test_in_another_thread() -> None:
+    async def main() -> None:
+        process = await create_subprocess_exec("echo", "x", stdout=PIPE)
+        assert await process.communicate() == (b"x\n", None)
+
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_cancelled_while_it_starts() -> None:
+    async def main() -> None:
+        task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_a_loop_closed_under_it() -> None:
+    loop = asyncio.new_event_loop()
+    process = loop.run_until_complete(create_subprocess_exec("sleep", "60"))
+    pid = process.pid
+    loop.close()
+    del process, loop
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_debug_logs(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        process = await create_subprocess_exec("true")
+        await process.wait()
+
+    with caplog.at_level(logging.DEBUG, "asyncio"):
+        asyncio.run(main(), debug=True)
+    assert "execute program 'true'" in caplog.text

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""CPython's own tests of subprocess and asyncio's, unmodified, with spawnfd installed.
+
+Each interpreter runs the tests of its own `test` package. What fails has to stand in
+cpython/differences.txt, and what stands there has to fail.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+HERE = Path(__file__).parent / "cpython"
+PACKAGE = Path(sf.__file__).parent.parent
+SUITES = ["test.test_subprocess", "test.test_asyncio.test_subprocess"]
+VERSIONS = ["3.11", "3.12", "3.13"]
+# Of the programs that could be started by spawnfd; it cannot do without a fork what these ask for.
+SHARE = 0.95
+NEEDS_A_FORK = {"preexec_fn"}
+
+
+def interpreter(version: str) -> str:
+    """A CPython of that version with its test package, pyenv's or one in PATH."""
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
+    for path in filter(None, [*found, shutil.which(f"python{version}")]):
+        check = [path, "-c", f"import test.test_subprocess, {SUITES[1]}"]
+        if subprocess.run(check, capture_output=True).returncode == 0:
+            return path
+    pytest.skip(f"no CPython {version} with its test package here")
+
+
+def listed(text: str, version: str, suite: str) -> dict[str, str]:
+    """The known differences: test id and reason."""
+    lines = [line.split(None, 2) for line in text.splitlines()]
+    rows = [line for line in lines if line and not line[0].startswith("#")]
+    assert all(len(row) == 3 for row in rows), "versions, test id, reason"
+    return {
+        test: reason
+        for versions, test, reason in rows
+        if version in versions.split(",") and test.startswith(f"{suite}.")
+    }
+
+
+def wrongly_listed(known: dict[str, str], outcome: dict[str, Any]) -> list[str]:
+    """What is said to differ and does not, or is not there."""
+    missing = [f"{test}: listed, but not there" for test in known if test not in outcome["ids"]]
+    return missing + [
+        f"{test}: listed, but passed"
+        for test in known
+        if test in outcome["ids"] and test not in outcome["bad"]
+    ]
+
+
+def run(python: str, package: str, cwd: Path, *tests: str) -> dict[str, Any]:
+    """What cpython/run_suite.py finds."""
+    command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, *tests]
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
+    lines = ended.stdout.rstrip().rpartition("\n")
+    assert lines[2].startswith("{"), f"{ended.returncode}: {ended.stdout}{ended.stderr}"
+    outcome: dict[str, Any] = json.loads(lines[2])
+    return outcome
+
+
+def test_the_list_is_checked() -> None:
+    text = "# a b c\n3.11,3.12 test.suite.A.one asserts a private name\n\n3.12 test.suite.B.two why"
+    known = listed(text, "3.12", "test.suite")
+    assert known == {"test.suite.A.one": "asserts a private name", "test.suite.B.two": "why"}
+    assert listed(text, "3.11", "test.suite").keys() == {"test.suite.A.one"}
+    assert listed(text, "3.11", "test.other") == {}
+    with pytest.raises(AssertionError):
+        listed("3.11 test.suite.A.one", "3.11", "test.suite")
+    assert wrongly_listed(known, {"ids": [*known], "bad": dict.fromkeys(known, "")}) == []
+    assert wrongly_listed(known, {"ids": ["test.suite.A.one"], "bad": {}}) == [
+        "test.suite.B.two: listed, but not there",
+        "test.suite.A.one: listed, but passed",
+    ]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_suite(
+    version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = interpreter(version)
+    outcome = run(python, str(PACKAGE), tmp_path, suite)
+    known = listed((HERE / "differences.txt").read_text(), version, suite)
+    assert not wrongly_listed(known, outcome)
+
+    counters = outcome["counters"]
+    made, passed = counters["made"], counters["passed"]
+    could = made + sum(count for reason, count in passed.items() if reason not in NEEDS_A_FORK)
+    share = made / could
+    with capsys.disabled():
+        print(
+            f"\n{suite} of {version}: {len(outcome['ids'])} run, {outcome['skipped']} skipped, "
+            f"{len(known)} known to differ; {made} of {could} programs started by spawnfd "
+            f"({share:.1%}), left to the original: {passed or 'none'}"
+        )
+
+    bad = {test: text for test, text in outcome["bad"].items() if test not in known}
+    if bad:
+        # What fails without us, too, is the machine's (no root, no /proc, ...): it is named.
+        without = run(python, "-", tmp_path, *bad)["bad"]
+        ours = {test: text for test, text in bad.items() if test not in without}
+        assert not ours, "\n".join(f"{test}:\n{text}" for test, text in ours.items())
+        with capsys.disabled():
+            print(f"fails here without spawnfd, too: {sorted(without)}")
+    assert share >= SHARE

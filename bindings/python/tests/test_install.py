@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""install() and uninstall(): programs that are not changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from asyncio import unix_events
+from collections.abc import Iterator
+from subprocess import Popen, check_output
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+LOOP: Any = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
+POPEN: Any = getattr(os, "popen")  # noqa: B009 # deprecated softly
+
+
+def places() -> list[Any]:
+    """What install() replaces."""
+    return [
+        Popen.__dict__["_execute_child"],
+        LOOP.__dict__["_make_subprocess_transport"],
+        asyncio.create_subprocess_exec,
+        asyncio.create_subprocess_shell,
+        asyncio.subprocess.create_subprocess_exec,
+        asyncio.subprocess.create_subprocess_shell,
+        subprocess.Popen,
+        subprocess.run,
+        POPEN,
+    ]
+
+
+ORIGINAL = places()
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    sf.uninstall()
+    assert places() == ORIGINAL
+
+
+class Derived(Popen[str]):
+    """Made before anything is installed."""
+
+
+def made_by(start: Any) -> int:
+    """How many programs spawnfd starts in the course of a call."""
+    before = sf.stats().made
+    start()
+    return sf.stats().made - before
+
+
+STARTS = [
+    lambda: subprocess.run(["true"], check=True),
+    lambda: check_output(["true"]),
+    lambda: Popen(["true"]).wait(),
+    lambda: Derived(["true"]).wait(),
+    lambda: subprocess.getoutput("true"),
+    lambda: POPEN("true").close(),
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_there_and_back(start: Any) -> None:
+    assert made_by(start) == 0
+    sf.install()
+    sf.install()
+    assert made_by(start) == 1
+    sf.uninstall()
+    assert places() == ORIGINAL
+    assert made_by(start) == 0
+    sf.uninstall()
+    assert places() == ORIGINAL
+    sf.install()
+    assert made_by(start) == 1
+
+
+def test_classes_and_functions_stay_what_they_are() -> None:
+    sf.install()
+    assert subprocess.Popen is Popen
+    assert subprocess.run is ORIGINAL[7]
+    with sf.subprocess.Popen(["true"]) as process:
+        assert isinstance(process, Popen)
+    with pytest.raises(FileNotFoundError) as caught:
+        subprocess.run(["/nonexistent/program"])
+    assert type(caught.value) is FileNotFoundError
+    assert caught.value.filename == "/nonexistent/program"
+
+
+def test_both_at_once_count_once() -> None:
+    sf.install()
+    before = sf.stats()
+    sf.subprocess.call(["true"])
+    sf.subprocess.call(["true"], preexec_fn=lambda: None)
+    subprocess.call(["true"], preexec_fn=lambda: None)
+    after = sf.stats()
+    assert after.made - before.made == 1
+    assert after.passed["preexec_fn"] - before.passed.get("preexec_fn", 0) == 2
+
+
+def test_somebody_has_wrapped_it() -> None:
+    sf.install()
+    inner: Any = Popen._execute_child  # type: ignore[attr-defined]
+    calls: list[Any] = []
+
+    def wrapper(self: Any, *args: Any) -> None:
+        calls.append(args)
+        inner(self, *args)
+
+    try:
+        Popen._execute_child = wrapper  # type: ignore[attr-defined]
+        assert made_by(STARTS[0]) == 1
+        sf.uninstall()
+        assert Popen.__dict__["_execute_child"] is wrapper
+        assert made_by(STARTS[0]) == 0
+        sf.install()
+        assert Popen.__dict__["_execute_child"] is wrapper
+        assert made_by(STARTS[0]) == 1
+        assert len(calls) == 3
+    finally:
+        Popen._execute_child = ORIGINAL[0]  # type: ignore[attr-defined]
+
+
+def test_by_threads_amid_spawns() -> None:
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def turn() -> None:
+        while not done.is_set():
+            sf.install()
+            sf.uninstall()
+
+    def spawn() -> None:
+        try:
+            for _ in range(40):
+                assert check_output(["echo", "x"]) == b"x\n"
+        except BaseException as error:
+            failures.append(error)
+
+    turning = [threading.Thread(target=turn) for _ in range(2)]
+    spawning = [threading.Thread(target=spawn) for _ in range(4)]
+    for thread in turning + spawning:
+        thread.start()
+    for thread in spawning:
+        thread.join()
+    done.set()
+    for thread in turning:
+        thread.join()
+    assert failures == []
+
+
+def test_asyncio() -> None:
+    create_exec = asyncio.create_subprocess_exec
+
+    async def main() -> None:
+        for create in (create_exec, asyncio.create_subprocess_exec):
+            process = await create("cat", stdin=-1, stdout=-1)
+            assert await process.communicate(b"data") == (b"data", None)
+            assert process.returncode == 0
+            assert not any("waitpid" in thread.name for thread in threading.enumerate())
+        process = await asyncio.create_subprocess_shell("exit 3")
+        assert await process.wait() == 3
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.subprocess_exec(asyncio.SubprocessProtocol, "true")
+        assert isinstance(transport.get_extra_info("subprocess"), Popen)
+        await transport._wait()  # type: ignore[attr-defined]
+        transport.close()
+
+    sf.install()
+    assert made_by(lambda: asyncio.run(main())) == 4
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "SafeChildWatcher"), reason="watchers went with 3.14")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_watcher_of_the_programs_own() -> None:
+    seen: list[int] = []
+
+    class Watcher(asyncio.SafeChildWatcher):
+        def add_child_handler(self, pid: int, callback: Any, *args: Any) -> None:
+            seen.append(pid)
+            super().add_child_handler(pid, callback, *args)
+
+    async def main() -> int:
+        watcher.attach_loop(asyncio.get_running_loop())
+        process = await asyncio.create_subprocess_exec("true")
+        assert seen == [process.pid]
+        return await process.wait()
+
+    watcher = Watcher()
+    set_child_watcher: Any = getattr(asyncio, "set_child_watcher")  # noqa: B009 # deprecated
+    set_child_watcher(watcher)
+    try:
+        sf.install()
+        assert made_by(lambda: asyncio.run(main())) == 1
+    finally:
+        set_child_watcher(None)
+        watcher.close()

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Jobs, on every event loop."""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+import spawnfd as sf
+from conftest import Go
+
+# What does not depend on the loop is asked of one of each kind.
+few = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
+
+DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int) -> None:
+    """Waits for one that was told to end: of a tree only the program has been waited for."""
+    with anyio.fail_after(20):
+        while is_alive(pid):
+            await anyio.sleep(0.01)
+
+
+async def until(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
+    """Waits for what a job is to print."""
+    with anyio.fail_after(20):
+        while text not in job.read(since).text:
+            await anyio.sleep(0.01)
+    return job.read(since)
+
+
+def test_streaming(go: Go) -> None:
+    async def main() -> None:
+        line = sf.sh("for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.05; done; printf x")
+        found: dict[str | None, list[str]] = {"stdout": [], "stderr": []}
+        async with sf.start(line, timeout=600) as job:
+            async for event in job.events(lines=True):
+                found[event.stream].append(event.text)
+                assert (event.bytes, event.lost) == (event.text.encode(), 0)
+            result = await job.result()
+        assert found["stdout"] == ["out 1\n", "out 2\n", "out 3\n", "x"]
+        assert found["stderr"] == ["err 1\n", "err 2\n", "err 3\n"]
+        assert result.ok
+        assert await job.result() is result
+        assert result.text == "".join(found["stdout"])
+
+    go(main)
+
+
+def test_a_background_job(go: Go) -> None:
+    async def main() -> None:
+        job = await sf.start(sf.sh("echo one; read line; echo two $line; cat"), stdin="stream")
+        first = await until(job, "one\n")
+        assert (first.text, first.bytes, first.next, first.lost) == ("one\n", b"one\n", 4, 0)
+        assert await job.wait(0.05) is None
+        assert await job.wait(0) is None
+        await job.write(b"more\n")
+        await job.write("täxt")
+        assert (await until(job, "täxt", first.next)).text == "two more\ntäxt"
+        job.close_stdin()
+        with pytest.raises(BrokenPipeError):
+            await job.write(b"x")
+        result = await job.wait(20)
+        assert result is not None
+        assert (result.code, result.text) == (0, "one\ntwo more\ntäxt")
+        assert job.read(first.next).text == "two more\ntäxt"
+        assert "ended" in repr(job)
+
+    go(main)
+
+
+def test_stop(go: Go) -> None:
+    async def main() -> None:
+        polite = await sf.start(sf.sh("trap 'echo bye; exit 7' TERM; echo ready; sleep 60 & wait"))
+        await until(polite, "ready")
+        result = await polite.stop(grace=20)
+        assert (result.stop, result.code, result.text) == ("cancelled", 7, "ready\nbye\n")
+        assert await polite.stop() is result
+
+        deaf = await sf.start(DEAF)
+        await until(deaf, "ready")
+        begun = time.monotonic()
+        assert (await deaf.stop(grace=0.2)).signal == 9
+        assert time.monotonic() - begun >= 0.2
+
+        stopped = await sf.start(sf.sh("echo ready; kill -STOP $$"))
+        await until(stopped, "ready")
+        assert (await stopped.stop(grace=20)).signal == 15
+
+    go(main)
+
+
+@few
+def test_a_slow_consumer_slows_the_program(go: Go) -> None:
+    async def main() -> None:
+        size = 3_000_000
+        async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1) as job:
+            seen, events = 0, job.events()
+            assert await job.wait(0.3) is None
+            async for event in events:
+                seen += len(event.bytes)
+                assert event.lost == 0
+            assert seen == size
+            assert (await job.result()).ok
+
+    go(main)
+
+
+@few
+def test_nobody_looks_and_the_oldest_is_lost(go: Go) -> None:
+    async def main() -> None:
+        size = 3_000_000
+        job = await sf.start(sf.sh(f"head -c {size} /dev/zero; echo end"), window=100_000)
+        assert (await job.result()).ok
+        events = [event async for event in job.events()]
+        assert events[0].stream is None
+        assert events[0].lost > 2_500_000
+        assert sum(event.lost + len(event.bytes) for event in events) == size + 4
+        assert events[-1].text.endswith("end\n")
+        assert "lost=" in repr(events[0])
+        chunk = job.read(5)
+        assert chunk.lost == size + 4 - 100_000 - 5
+        assert (len(chunk.bytes), chunk.next) == (100_000, size + 4)
+
+    go(main)
+
+
+@few
+def test_a_held_job_waits_for_its_events(go: Go) -> None:
+    async def main() -> None:
+        size = 3_000_000
+        async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
+            await anyio.sleep(0.2)
+            assert sum([len(event.bytes) async for event in job.events()]) == size
+
+    go(main)
+
+
+@few
+def test_a_break_lets_go_of_the_program(go: Go) -> None:
+    async def main() -> None:
+        line = sf.sh("echo ready; head -c 3000000 /dev/zero; echo; echo end")
+        async with sf.start(line, window=1) as job:
+            async for event in job.events(lines=True):
+                assert event.text == "ready\n"
+                break
+            assert (await job.result()).ok
+            rest = [event async for event in job.events(lines=True)]
+            assert rest[-1].text == "end\n"
+            assert any(event.lost for event in rest)
+
+    go(main)
+
+
+@few
+def test_characters_across_chunks(go: Go) -> None:
+    async def main() -> None:
+        line = sf.sh(r"printf 'a\360\237'; sleep 0.1; printf '\246\200b'; sleep 0.1; printf '\303'")
+        async with sf.start(line) as job:
+            texts = [event.text async for event in job.events()]
+        assert "".join(texts) == "a🦀b\ufffd"
+        assert len(texts) == 4
+
+    go(main)
+
+
+@few
+def test_long_lines_are_split(go: Go) -> None:
+    async def main() -> None:
+        async with sf.start(["printf", "abcdefgh\r\ni\n"]) as job:
+            texts = [event.text async for event in job.events(lines=True, max_line=5)]
+        assert texts == ["abcde", "fgh\r\n", "i\n"]
+
+    go(main)
+
+
+@few
+def test_many_events_leave_room_for_others(go: Go) -> None:
+    async def main() -> None:
+        async with sf.start(["yes"]) as job:
+            seen = 0
+            with anyio.move_on_after(0.3):
+                async for event in job.events(lines=True):
+                    assert event.text == "y\n"
+                    seen += 1
+            assert seen > 100
+
+    go(main)
+
+
+@few
+def test_signals(go: Go) -> None:
+    async def main() -> None:
+        line = "trap 'echo got' USR1; echo ready; while :; do sleep 0.02; done"
+        job = await sf.start(sf.sh(line))
+        await until(job, "ready")
+        job.signal(10)
+        await until(job, "got")
+        job.signal(15, tree=True)
+        result = await job.result()
+        assert (result.stop, result.signal) == ("exited", 15)
+        job.signal(15)
+
+    go(main)
+
+
+def test_leaving_the_block_ends_the_tree(go: Go) -> None:
+    async def main() -> None:
+        async with sf.start(sf.sh("sleep 60 & echo $!; wait")) as job:
+            child = int((await until(job, "\n")).text)
+        await gone(child)
+        result = await job.result()
+        assert (result.stop, result.signal, result.text) == ("cancelled", 15, f"{child}\n")
+
+        with suppress(ZeroDivisionError):
+            async with sf.start(DEAF, grace=0.1) as job:
+                await until(job, "ready")
+                raise ZeroDivisionError
+        assert (await job.result()).signal == 9
+
+        job = await sf.start(["sleep", "60"])
+        async with job:
+            pass
+        await gone(job.pid)
+
+    go(main)
+
+
+def test_cancelling_ends_the_tree_and_keeps_the_output(go: Go) -> None:
+    async def main() -> None:
+        jobs: list[sf.Job] = []
+        with anyio.move_on_after(0.3) as scope:
+            async with sf.start(DEAF, grace=0.3) as job:
+                jobs.append(job)
+                async for _ in job.events():
+                    pass
+        assert scope.cancelled_caught
+        (job,) = jobs
+        result = await job.wait(0)
+        assert result is not None
+        assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
+
+    go(main)
+
+
+@few
+def test_a_cancelled_wait_leaves_the_program_alone(go: Go) -> None:
+    async def main() -> None:
+        job = await sf.start(sf.sh("sleep 0.4; echo x"))
+        with anyio.move_on_after(0.1) as scope:
+            await job.wait()
+        assert scope.cancelled_caught
+        assert (await job.result()).text == "x\n"
+
+    go(main)
+
+
+def test_cancelling_at_every_moment(go: Go) -> None:
+    async def once(turn: int) -> None:
+        with anyio.move_on_after(turn / 10_000):
+            async with sf.start(["cat"], stdin="stream", grace=1) as job:
+                await job.write(b"x\n")
+                async for event in job.events(lines=True):
+                    assert event.text == "x\n"
+                    break
+                job.close_stdin()
+                assert (await job.result()).ok
+                if turn % 2:
+                    await job.stop()
+
+    async def main() -> None:
+        for turn in range(60):
+            await once(turn)
+
+    go(main)
+
+
+def test_run_async_ends_with_its_task(go: Go, tmp_path: Path) -> None:
+    async def main() -> None:
+        assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
+        with pytest.raises(FileNotFoundError):
+            await sf.run_async(["no-such-program"])
+        pid = tmp_path / "pid"
+        begun = time.monotonic()
+        with anyio.move_on_after(0.2) as scope:
+            await sf.run_async(sf.sh(f"echo $$ > {pid}; {DEAF[-1]!s}"), grace=0.3)
+        assert scope.cancelled_caught
+        assert time.monotonic() - begun >= 0.5
+        await gone(int(pid.read_text()))
+
+    go(main)
+
+
+def test_many_at_once(go: Go) -> None:
+    async def main() -> None:
+        async def one(number: int) -> None:
+            async with sf.start(["echo", str(number)]) as job:
+                assert [event.text async for event in job.events()] == [f"{number}\n"]
+            assert (await sf.run_async(["echo", str(number)])).text == f"{number}\n"
+
+        async with anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(one, number)
+
+    go(main)
+
+
+@few
+def test_several_wait_for_one(go: Go) -> None:
+    async def main() -> None:
+        job = await sf.start(["sleep", "0.2"])
+        results: list[sf.Result] = []
+
+        async def wait() -> None:
+            results.append(await job.result())
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(wait)
+        assert results == [await job.result()] * 5
+
+    go(main)
+
+
+@few
+def test_detached_it_runs_on(go: Go, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    async def main() -> None:
+        async with sf.start(sf.sh(f"sleep 0.3; echo > {mark}")) as job:
+            job.detach()
+        assert await job.wait(0) is None
+        del job
+        gc.collect()
+        with anyio.fail_after(20):
+            while not mark.exists():
+                await anyio.sleep(0.01)
+
+    go(main)
+
+
+@few
+def test_dropping_ends(go: Go) -> None:
+    async def main() -> None:
+        job = await sf.start(["sleep", "60"])
+        pid = job.pid
+        del job
+        await anyio.sleep(0)
+        gc.collect()
+        await gone(pid)
+
+    go(main)
+
+
+@few
+def test_what_cannot_be_started(go: Go) -> None:
+    async def main() -> None:
+        with pytest.raises(FileNotFoundError):
+            await sf.start(["no-such-program"])
+        with pytest.raises(TypeError, match="argv"):
+            async with sf.start("ls"):
+                pass
+        actions = [sf.actions.Umask(0), sf.actions.Chdir("/no")]
+        job = await sf.start(["true"], actions=actions)
+        with pytest.raises(sf.SpawnError) as caught:
+            await job.result()
+        assert caught.value.action == 1
+        assert "failed" in repr(job)
+        assert [event async for event in job.events()] == []
+        with pytest.raises(FileNotFoundError):
+            async with sf.start(["true"], actions=actions) as job:
+                assert [event async for event in job.events()] == []
+        with pytest.raises(ZeroDivisionError):
+            async with sf.start(["true"], actions=actions):
+                raise ZeroDivisionError
+
+    go(main)
+
+
+@few
+def test_templates(go: Go) -> None:
+    async def main() -> None:
+        async with sf.Template("/bin/echo").start(["x"]) as job:
+            assert (await job.result()).text == "x\n"
+        job = await sf.TemplateCache(2).start(["echo", "y"])
+        assert (await job.result()).text == "y\n"
+
+    go(main)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What goes into a job."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+import spawnfd as sf
+from conftest import Go
+from test_job import few, until
+
+
+@few
+def test_writing_waits_for_room(go: Go) -> None:
+    async def main() -> None:
+        large = bytes(range(256)) * 8000
+        command = sf.sh("sleep 0.3; cat | wc -c")
+        async with sf.start(command, stdin="stream") as job:
+            begun = time.monotonic()
+            await job.write(memoryview(large))
+            assert time.monotonic() - begun > 0.2
+            job.close_stdin()
+            assert (await job.result()).text == f"{len(large)}\n"
+        async with sf.start(["sleep", "60"], stdin="stream") as job:
+            with anyio.move_on_after(0.1) as scope:
+                await job.write(large)
+            assert scope.cancelled_caught
+            async with anyio.create_task_group() as group:
+                group.start_soon(job.stop)
+                # It waits, and is told.
+                with pytest.raises(BrokenPipeError):
+                    await job.write(large)
+
+    go(main)
+
+
+@few
+def test_writing_where_nothing_is_read(go: Go) -> None:
+    async def main() -> None:
+        async with sf.start(["sleep", "60"]) as job:
+            with pytest.raises(ValueError, match="stdin="):
+                await job.write(b"x")
+            with pytest.raises(ValueError, match="terminal"):
+                job.resize(1, 1)
+            with pytest.raises(ValueError, match="signal: 99"):
+                job.signal(99)
+
+    go(main)
+
+
+@few
+def test_one_writes_at_a_time(go: Go) -> None:
+    async def main() -> None:
+        async with (
+            sf.start(["sleep", "60"], stdin="stream") as job,
+            anyio.create_task_group() as group,
+        ):
+
+            async def write() -> None:
+                with pytest.raises(BrokenPipeError):
+                    await job.write(bytes(1 << 20))
+
+            group.start_soon(write)
+            await anyio.sleep(0.1)
+            with pytest.raises(RuntimeError, match="another one"):
+                await job.write(b"x")
+            await job.stop()
+
+    go(main)
+
+
+@few
+def test_a_terminal(go: Go) -> None:
+    async def main() -> None:
+        line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
+        async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
+            first = await until(job, "33 77\r\n")
+            job.resize(5, 6)
+            await job.write("hello\n")
+            assert (await until(job, "got hello\r\n", first.next)).text.startswith("5 6\r\n")
+            job.close_stdin()
+            result = await job.result()
+            assert result.ok
+            assert result.stderr == b""
+
+    go(main)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Event loops closed, cancelled by their own means, several at once; how often they are woken."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+import spawnfd as sf
+import trio
+from conftest import LOOPS, Go
+from spawnfd import _loop, _trio
+from test_job import DEAF, until
+
+
+def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a program that does not use it.
+    monkeypatch.delitem(sys.modules, "anyio")
+
+    async def inside(jobs: list[sf.Job]) -> None:
+        async with sf.start(DEAF, grace=0.4) as job:
+            jobs.append(job)
+            await job.result()
+
+    async def main() -> None:
+        jobs: list[sf.Job] = []
+        task = asyncio.create_task(inside(jobs))
+        await asyncio.sleep(0.2)
+        for _ in range(3):
+            # Told again while it waits for the end, it goes on waiting.
+            task.cancel()
+            await asyncio.sleep(0.05)
+            assert not task.done()
+        begun = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - begun > 0.1
+        result = await jobs[0].wait(0)
+        assert result is not None
+        assert (result.signal, result.text) == (9, "ready\n")
+
+        run = asyncio.create_task(sf.run_async(DEAF, grace=0.3))
+        await asyncio.sleep(0.1)
+        run.cancel()
+        await asyncio.sleep(0.1)
+        run.cancel()
+        await asyncio.sleep(0.1)
+        assert not run.done()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(main())
+
+
+def test_cancelled_while_leaving() -> None:
+    async def main() -> None:
+        async def leave() -> None:
+            async with sf.start(DEAF, grace=0.3) as job:
+                await until(job, "ready")
+
+        task = asyncio.create_task(leave())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_wait_for() -> None:
+    async def main() -> None:
+        job = await sf.start(["sleep", "60"])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(job.wait(), 0.05)
+        assert await job.wait(0) is None
+        assert (await job.stop()).signal == 15
+
+    asyncio.run(main())
+
+
+def test_a_job_goes_from_loop_to_loop() -> None:
+    async def begin() -> sf.Job:
+        return await sf.start(["cat"], stdin="stream")
+
+    job = asyncio.run(begin())
+
+    async def go_on() -> None:
+        await job.write(b"x")
+        assert await job.wait(0.05) is None
+
+    asyncio.run(go_on())
+    trio.run(go_on)
+
+    async def end() -> None:
+        assert (await job.stop()).stdout == b"xx"
+
+    asyncio.run(end())
+
+
+def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> Any:
+    task = loop.create_task(coroutine)
+    loop.call_later(0.1, loop.stop)
+    loop.run_forever()
+    return task
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("how", ["result", "events", "write"])
+def test_a_loop_closed_under_its_jobs(how: str) -> None:
+    async def inside() -> None:
+        async with sf.start(["sleep", "60"], stdin="stream") as job:
+            if how == "result":
+                await job.result()
+            elif how == "events":
+                async for _ in job.events():
+                    pass
+            else:
+                await job.write(bytes(1 << 20))
+
+    loop = asyncio.new_event_loop()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    task = step(loop, inside())
+    assert not task.done()
+    loop.close()
+    # The coroutine goes, and with it the program.
+    del task, loop
+    gc.collect()
+    assert complaints == ["Task was destroyed but it is pending!"]
+
+
+def test_a_loop_closed_and_the_job_held() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> sf.Job:
+        return await sf.start(["sleep", "60"])
+
+    job = loop.run_until_complete(begin())
+    loop.close()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        job.wait().send(None)
+    del job, loop
+    gc.collect()
+
+
+def test_never_awaited_starts_nothing() -> None:
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        sf.start(["no-such-program"])
+
+
+def test_loops_in_threads() -> None:
+    failures: list[BaseException] = []
+
+    def work(run: Go) -> None:
+        async def main() -> None:
+            for turn in range(20):
+                async with sf.start(["echo", str(turn)]) as job:
+                    assert [event.text async for event in job.events()] == [f"{turn}\n"]
+
+        try:
+            for _ in range(2):
+                run(main)
+        except BaseException as error:
+            failures.append(error)
+
+    runs = [LOOPS["asyncio"], LOOPS["trio"]] * 2
+    threads = [threading.Thread(target=work, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_one_wake_for_a_batch() -> None:
+    def counting(port: Any) -> Any:
+        count = [0]
+        drain = port._drain
+
+        def counted() -> None:
+            count[0] += 1
+            drain()
+
+        port.loop.remove_reader(port.queue.fileno())
+        port.loop.add_reader(port.queue.fileno(), counted)
+        return count
+
+    async def main() -> None:
+        jobs = [await sf.start(["true"]) for _ in range(20)]
+        waiting = [asyncio.create_task(job.result()) for job in jobs]
+        runs = [asyncio.create_task(sf.run_async(["true"])) for _ in range(20)]
+        await asyncio.sleep(0)
+        port = _loop.here()
+        count = counting(port)
+        # The loop is busy while all of them end.
+        time.sleep(0.5)
+        results = await asyncio.gather(*waiting, *runs)
+        assert all(result.ok for result in results)
+        assert count[0] <= 2
+
+    asyncio.run(main())
+
+
+def test_trio_has_one_port_a_run() -> None:
+    async def main() -> None:
+        assert isinstance(_loop.here(), _trio._TrioPort)
+        assert _loop.here() is _loop.here()
+
+    trio.run(main)
+    trio.run(main)
+
+
+def test_trio_shields_the_end() -> None:
+    async def main() -> None:
+        begun = trio.current_time()
+        with trio.move_on_after(0.2) as scope:
+            await sf.run_async(DEAF, grace=0.3)
+        assert scope.cancelled_caught
+        assert trio.current_time() - begun >= 0.5
+
+    trio.run(main)

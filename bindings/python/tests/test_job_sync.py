@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Jobs for threads, and signals while they block."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from test_interrupt import signal_after
+
+DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+
+
+def until(job: sf.SyncJob, text: str, since: int = 0) -> sf.Chunk:
+    """Waits for what a job is to print."""
+    deadline = time.monotonic() + 20
+    while text not in job.read(since).text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return job.read(since)
+
+
+def test_streaming() -> None:
+    line = sf.sh("for i in 1 2 3; do echo out $i; sleep 0.05; done; echo err >&2")
+    with sf.start_sync(line) as job:
+        events = [(event.stream, event.text) for event in job.events(lines=True)]
+        result = job.result()
+    assert events == [("stdout", f"out {i}\n") for i in (1, 2, 3)] + [("stderr", "err\n")]
+    assert result.ok
+    assert job.result() is result
+
+
+def test_a_background_job() -> None:
+    job = sf.start_sync(sf.sh("echo one; read line; echo two $line"), stdin="stream")
+    first = until(job, "one\n")
+    assert job.wait(0.05) is None
+    assert job.wait(0) is None
+    job.write("more\n")
+    assert job.result().text == "one\ntwo more\n"
+    assert job.read(first.next).text == "two more\n"
+    with pytest.raises(BrokenPipeError):
+        job.write(b"x")
+
+
+def test_stop() -> None:
+    job = sf.start_sync(DEAF)
+    until(job, "ready")
+    begun = time.monotonic()
+    result = job.stop(grace=0.2)
+    assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_a_slow_consumer_slows_the_program() -> None:
+    size = 3_000_000
+    with sf.start_sync(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
+        assert job.wait(0.3) is None
+        assert sum(len(event.bytes) for event in job.events()) == size
+
+
+def test_writing_waits_for_room() -> None:
+    large = bytes(range(256)) * 8000
+    with sf.start_sync(sf.sh("sleep 0.2; cat | wc -c"), stdin="stream") as job:
+        job.write(bytearray(large))
+        job.close_stdin()
+        assert job.result().text == f"{len(large)}\n"
+
+
+def test_a_terminal() -> None:
+    line = "stty -echo; stty size; read line; stty size; echo got $line"
+    with sf.start_sync(sf.sh(line), terminal=(33, 77)) as job:
+        first = until(job, "33 77\r\n")
+        job.resize(5, 6)
+        job.write("hello\n")
+        assert until(job, "got hello\r\n", first.next).text.startswith("5 6\r\n")
+        assert job.result().ok
+
+
+def test_leaving_the_block_ends_it() -> None:
+    with suppress(ZeroDivisionError), sf.start_sync(DEAF, grace=0.1) as job:
+        until(job, "ready")
+        raise ZeroDivisionError
+    result = job.wait(0)
+    assert result is not None
+    assert (result.stop, result.signal) == ("cancelled", 9)
+    with sf.start_sync(["sleep", "60"]) as job:
+        assert job.wait(0) is None
+    assert job.result().signal == 15
+
+
+def test_a_late_failure_is_not_lost() -> None:
+    actions = [sf.actions.Chdir("/no")]
+    with pytest.raises(FileNotFoundError), sf.start_sync(["true"], actions=actions) as job:
+        assert list(job.events()) == []
+    with pytest.raises(FileNotFoundError):
+        sf.start_sync(["no-such-program"])
+
+
+def test_detached_it_runs_on(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with sf.start_sync(sf.sh(f"sleep 0.2; echo > {mark}")) as job:
+        job.detach()
+    assert not mark.exists()
+    assert job.result().ok
+    assert mark.exists()
+
+
+def test_ctrl_c_during_a_wait_leaves_the_program_alone() -> None:
+    job = sf.start_sync(["sleep", "60"])
+    with signal_after(0.1, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        job.wait()
+    assert job.wait(0) is None
+    assert job.stop().signal == 15
+
+
+BLOCKING: dict[str, Callable[[sf.SyncJob], object]] = {
+    "result": lambda job: job.result(),
+    "events": lambda job: list(job.events()),
+    "write": lambda job: job.write(bytes(1 << 20)),
+    "stop": lambda job: job.stop(grace=60),
+}
+
+
+@pytest.mark.parametrize("block", BLOCKING.values(), ids=BLOCKING)
+def test_ctrl_c_in_a_block_ends_it(block: Callable[[sf.SyncJob], object]) -> None:
+    begun = time.monotonic()
+    jobs: list[sf.SyncJob] = []
+
+    def interrupted() -> None:
+        with sf.start_sync(DEAF, stdin="stream", grace=0.1) as job:
+            jobs.append(job)
+            until(job, "ready")
+            block(job)
+
+    with signal_after(0.3, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        interrupted()
+    (job,) = jobs
+    assert job.result().signal == 9
+    assert time.monotonic() - begun < 10
+
+
+def test_a_handler_that_returns_changes_nothing() -> None:
+    seen: list[int] = []
+    old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
+    try:
+        with signal_after(0.1, signal.SIGUSR1), sf.start_sync(["sleep", "0.4"]) as job:
+            assert job.wait(20) is not None
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert seen == [signal.SIGUSR1]
+
+
+def test_several_threads_wait_for_one() -> None:
+    results: list[sf.Result] = []
+    job = sf.start_sync(["sleep", "0.3"])
+    threads = [threading.Thread(target=lambda: results.append(job.result())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [job.result()] * 4
+
+
+def test_many_threads() -> None:
+    texts: list[str] = []
+
+    def work(name: int) -> None:
+        for turn in range(10):
+            with sf.start_sync(["echo", f"{name} {turn}"]) as job:
+                texts.extend(event.text for event in job.events(lines=True))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(texts) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(10))
+
+
+def test_a_spill_goes_with_job_and_result(tmp_path: Path) -> None:
+    job = sf.start_sync(["seq", "1000"], keep=(4, 4), spill=sf.Spill(1 << 20, tmp_path))
+    result = job.result()
+    assert len(os.listdir(tmp_path)) == 1
+    del job
+    assert Path(result.spill_path or "").read_text().endswith("\n1000\n")
+    del result
+    assert os.listdir(tmp_path) == []
+
+
+def test_made_by_functions_only() -> None:
+    for cls in (sf.Job, sf.SyncJob):
+        with pytest.raises(TypeError, match=r"spawnfd\.start"):
+            cls()
+
+
+def test_one_docstring() -> None:
+    for name in ("wait", "result", "stop", "write", "events"):
+        assert getattr(sf.SyncJob, name).__doc__ == getattr(sf.Job, name).__doc__
+    assert sf.start_sync.__doc__ == sf.start.__doc__
+    assert sf.Template.start_sync.__doc__ == sf.Template.start.__doc__

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a supervised run can be asked for, and what its Result tells of it, in any way to run it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+
+
+def run_async(argv: Any, **options: Any) -> sf.Result:
+    return asyncio.run(sf.run_async(argv, **options))
+
+
+def run_job(argv: Any, **options: Any) -> sf.Result:
+    with sf.start_sync(argv, **options) as job:
+        return job.result()
+
+
+both = pytest.mark.parametrize("run", [sf.run, run_async, run_job])
+Run = Callable[..., sf.Result]
+
+
+@both
+def test_grace(run: Run) -> None:
+    start = time.monotonic()
+    result = run(DEAF, timeout=0.2, grace=0.3)
+    assert (result.stop, result.signal, result.text) == ("timeout", 9, "ready\n")
+    assert 0.5 <= time.monotonic() - start < 5
+    polite = run(sf.sh("trap 'echo bye; exit 7' TERM; sleep 60 & wait"), timeout=0.3, grace=20)
+    assert (polite.stop, polite.code, polite.text) == ("timeout", 7, "bye\n")
+    assert run(["sleep", "60"], timeout=0.1, grace=0).signal == 9
+
+
+@both
+def test_output_limit(run: Run) -> None:
+    result = run(["yes"], output_limit=1_000_000, keep=(10, 10))
+    assert (result.stop, result.signal, result.ok) == ("output_limit", 15, False)
+    assert result.seen_bytes > 1_000_000
+    assert result.seen_bytes == result.omitted_bytes + 20
+    with pytest.raises(sf.ExitError, match="written too much"):
+        result.check()
+
+
+@both
+def test_spill(run: Run, tmp_path: Path) -> None:
+    line = sf.sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done")
+    expected = "".join(f"{i}\n" for i in range(100))
+    spill = sf.Spill(1 << 20, dir=tmp_path)
+    result = run(line, keep=(4, 4), spill=spill)
+    assert result.text == expected[:4] + expected[-4:]
+    assert result.spilled == (len(expected), "whole", None)
+    assert result.spill_path is not None
+    path = Path(result.spill_path)
+    assert path.parent == tmp_path
+    assert path.read_text() == expected
+    assert stat.S_IMODE(path.stat().st_mode) & 0o777 == 0o600
+    del result
+    assert not path.exists()
+
+    capped = run(line, keep=(4, 4), spill=sf.Spill(50, tmp_path, persist=True))
+    assert capped.spilled == (50, "capped", None)
+    path = Path(capped.spill_path or "")
+    del capped
+    assert path.read_text() == expected[:50]
+
+    failed = run(line, keep=(4, 4), spill=sf.Spill(50, tmp_path / "none"))
+    assert failed.spilled == (0, "failed", errno.ENOENT)
+    assert (failed.ok, failed.spill_path) == (True, None)
+
+    little = run(["echo", "x"], spill=spill)
+    assert (little.spill_path, little.spilled, little.seen_bytes) == (None, None, 2)
+
+
+def test_spill_is_a_value() -> None:
+    assert sf.Spill(5) == sf.Spill(5, None, False)
+    assert repr(sf.Spill(5)) == "Spill(max_bytes=5, dir=None, persist=False)"
+    with pytest.raises(AttributeError):
+        sf.Spill(5).max_bytes = 6  # type: ignore[misc]
+
+
+@both
+def test_drain(run: Run) -> None:
+    line = sf.sh("setsid sh -c 'sleep 0.4; echo late' & echo early")
+    assert run(line, drain=5).text == "early\nlate\n"
+    cut = run(line, drain=0.0, leftovers="detach")
+    assert cut.text == "early\n"
+    assert cut.drain.startswith("cut: ")
+    # It ends by itself.
+    time.sleep(0.6)
+
+
+@both
+def test_input_refused(run: Run) -> None:
+    large = bytes(1 << 20)
+    assert run(["true"], input=large).input_refused
+    assert not run(sf.sh("cat >/dev/null"), input=large).input_refused
+
+
+@both
+@pytest.mark.parametrize("leftovers", ["kill", "adopt", "detach"])
+def test_nothing_is_left_over(run: Run, leftovers: str) -> None:
+    result = run(["echo", "x"], leftovers=leftovers)
+    assert (result.text, result.leftovers) == ("x\n", [])
+
+
+def test_text_is_decoded_across_cuts() -> None:
+    result = sf.run(["printf", "aéz"], keep=(2, 1))
+    assert (result.stdout, result.text) == (b"a\xc3z", "az")
+    result = sf.run(sf.sh(r"printf '\303'; sleep 0.1; printf '\251 \377'"))
+    assert result.text == "é \ufffd"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "message"),
+    [
+        ({"grace": -1}, ValueError, "grace: -1"),
+        ({"grace": "x"}, TypeError, "grace"),
+        ({"drain": float("nan")}, ValueError, "drain"),
+        ({"output_limit": -1}, ValueError, "output_limit"),
+        ({"output_limit": 1.5}, TypeError, "output_limit"),
+        ({"spill": 5}, TypeError, r"spill: expected spawnfd\.Spill"),
+        ({"spill": sf.Spill("x")}, TypeError, r"spill\.max_bytes"),  # type: ignore[arg-type]
+        ({"spill": sf.Spill(5, 5)}, TypeError, r"spill\.dir"),  # type: ignore[arg-type]
+        ({"leftovers": "x"}, ValueError, 'leftovers: "x" is not one of "kill", "adopt"'),
+        ({"leftovers": 3}, TypeError, "leftovers"),
+        ({"no": 1}, TypeError, 'unexpected keyword argument "no"'),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], expected: type[Exception], message: str) -> None:
+    for run in (sf.run, run_async, run_job):
+        with pytest.raises(expected, match=message):
+            run(["true"], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "message"),
+    [
+        ({"window": -1}, ValueError, "window"),
+        ({"terminal": (24,)}, TypeError, "terminal: expected a pair"),
+        ({"terminal": (1 << 16, 1)}, ValueError, r"terminal\[0\]"),
+        ({"terminal": (24, 80), "stdout": "null"}, ValueError, "terminal: .*stdout is given"),
+        ({"stdin": "stream", "input": b""}, ValueError, "input: stdin is given"),
+        ({"stdin": "pipe"}, ValueError, 'stdin: .*"stream"'),
+    ],
+)
+def test_wrong_options_of_jobs(
+    options: dict[str, Any], expected: type[Exception], message: str
+) -> None:
+    with pytest.raises(expected, match=message):
+        run_job(["true"], **options)
+    for name in {"window", "terminal", "hold"} & {*options, "hold"}:
+        with pytest.raises(TypeError, match=f'unexpected keyword argument "{name}"'):
+            sf.run(["true"], **{name: options.get(name, True)})  # type: ignore[call-arg]
+
+
+def test_spawn_has_its_own_options() -> None:
+    with pytest.raises(TypeError, match='unexpected keyword argument "timeout"'):
+        sf.spawn(["true"], timeout=1)  # type: ignore[call-arg]
+
+
+def test_an_action_is_named_by_its_index_in_any_way() -> None:
+    fd = os.open("/", os.O_PATH)
+    try:
+        for run in (sf.run, run_async, run_job):
+            with pytest.raises(sf.SpawnError) as caught:
+                # The cwd is an action of the core, too.
+                run(["true"], cwd=fd, actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
+            assert caught.value.action == 1
+    finally:
+        os.close(fd)
+
+
+@both
+@pytest.mark.parametrize("tree", ["group", "guard", "auto"])
+def test_what_is_left_behind(run: Run, tree: str) -> None:
+    line = ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"]
+    result = run(line, tree=tree)
+    (left,) = result.leftovers
+    assert (left.pid, left.name, left.fate) == (int(result.text), "sleep", "killed")
+    assert result.tree in ({"group", "guard"} if tree != "auto" else {"group", "guard", "cgroup"})
+    detached = run(line, tree=tree, leftovers="detach")
+    assert [left.fate for left in detached.leftovers] == ["detached"]
+    os.kill(int(detached.text), signal.SIGKILL)

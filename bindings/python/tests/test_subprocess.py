@@ -1,0 +1,543 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""spawnfd.subprocess beside the original: what is CPython's own suites do not look at."""
+
+from __future__ import annotations
+
+import os
+import subprocess as original
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from spawnfd import subprocess as ours
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+BOTH = [original, ours]
+PYTHON = sys.executable
+
+
+class Counted:
+    """What the counters have gained since this was made."""
+
+    def __init__(self) -> None:
+        self.start = sf.stats()
+
+    def get(self) -> tuple[int, dict[str, int], int]:
+        now = sf.stats()
+        passed = {
+            reason: count - self.start.passed.get(reason, 0)
+            for reason, count in now.passed.items()
+            if count != self.start.passed.get(reason, 0)
+        }
+        return now.made - self.start.made, passed, now.failed - self.start.failed
+
+
+def failure(module: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
+    """The exception a Popen raises, as far as a caller can tell one from another."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        module.Popen(*args, **options)
+    error = caught.value
+    if not isinstance(error, OSError):
+        return type(error), error.args
+    # A path object stays one, but for where CPython 3.13 uses posix_spawn.
+    file: Any = error.filename
+    name: Any = str(file) if isinstance(file, Path) else file
+    return type(error), error.args, error.errno, error.strerror, name
+
+
+def alone(code: str, *args: str, **options: Any) -> str:
+    """Runs code in an interpreter of its own, `subprocess` and `sf` imported; its output."""
+    package = str(Path(sf.__file__).parent.parent)
+    start = f"import sys, os\nsys.path.append({package!r})\nimport subprocess, spawnfd as sf\n"
+    command = [PYTHON, "-c", start + textwrap.dedent(code), *args]
+    ended = original.run(command, capture_output=True, text=True, timeout=50, **options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_public_names() -> None:
+    assert set(original.__all__) <= set(ours.__all__)
+    for name in original.__all__:
+        mine, theirs = getattr(ours, name), getattr(original, name)
+        if name == "Popen":
+            assert issubclass(mine, theirs)
+        elif callable(theirs) and not isinstance(theirs, type):
+            assert mine is not theirs
+            assert (mine.__doc__, mine.__name__) == (theirs.__doc__, theirs.__name__)
+        else:
+            assert mine is theirs
+
+
+def test_every_function_starts_by_spawnfd() -> None:
+    counted = Counted()
+    assert ours.run(["echo", "a"], capture_output=True, text=True, check=True).stdout == "a\n"
+    assert ours.call(["true"]) == 0
+    assert ours.check_call(["true"]) == 0
+    assert ours.check_output("echo b", shell=True) == b"b\n"
+    assert ours.getoutput("echo c") == "c"
+    assert ours.getstatusoutput("exit 3") == (3, "")
+    with ours.Popen(["cat"], stdin=ours.PIPE, stdout=ours.PIPE, encoding="ascii") as process:
+        assert process.communicate("d") == ("d", None)
+    with pytest.raises(original.CalledProcessError):
+        ours.run(["false"], check=True)
+    with pytest.raises(original.TimeoutExpired):
+        ours.run(["sleep", "60"], timeout=0.05)
+    assert counted.get() == (9, {}, 0)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """What can be in the way of a program."""
+    (tmp_path / "dir").mkdir()
+    for name, text in [
+        ("plain", "text"),
+        ("empty", ""),
+        ("word", "word\n"),
+        ("no_interpreter", "#!/nonexistent/sh\n"),
+        ("nothing_named", "#!\n"),
+        ("script", '#!/bin/sh\necho "$0"\n'),
+    ]:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "plain").chmod(0o644)
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        (["nonexistent-program"], {}),
+        (["/nonexistent/program"], {}),
+        (["./nonexistent"], {}),
+        ([b"/nonexistent/bytes"], {}),
+        ([Path("/nonexistent/path")], {}),
+        (Path("/nonexistent/path"), {}),
+        (["x" * 5000], {}),
+        (["/" + "x" * 300], {}),
+        ([""], {}),
+        (["/dev/null"], {}),
+        (["{}/dir"], {}),
+        (["{}/plain"], {}),
+        (["{}/plain/below"], {}),
+        (["{}/loop"], {}),
+        (["{}/no_interpreter"], {}),
+        (["{}/word"], {}),
+        (["{}/empty"], {}),
+        (["{}/nothing_named"], {}),
+        (["plain"], {"env": {"PATH": "/nonexistent:{}:/bin"}}),
+        (["plain"], {"env": {"PATH": "/dev/null/x"}}),
+        (["dir"], {"env": {"PATH": "{}:{}/plain"}}),
+        (["true"], {"env": {"PATH": ""}}),
+        (["true"], {"cwd": "/nonexistent"}),
+        (["true"], {"cwd": "/dev/null"}),
+        (["true"], {"cwd": b"/nonexistent"}),
+        (["true"], {"cwd": Path("/nonexistent")}),
+        (["nonexistent"], {"cwd": "/nonexistent"}),
+        (["nonexistent"], {"cwd": "/dev/null"}),
+        (["nonexistent"], {"cwd": "/"}),
+        (["./nonexistent"], {"cwd": "{}"}),
+        (["./plain"], {"cwd": "{}"}),
+        (["true"], {"executable": "/nonexistent/executable"}),
+        (["true"], {"executable": b"nonexistent"}),
+        ("true", {"shell": True, "executable": "/nonexistent/sh"}),
+        (Path("true"), {"shell": True}),
+        (["true"], {"pass_fds": [900]}),
+        (["true"], {"pass_fds": [-1]}),
+        (["nonexistent"], {"pass_fds": [900]}),
+        (["true"], {"pass_fds": "x"}),
+        (["true"], {"stdin": 900}),
+        (["nonexistent"], {"stdout": 900}),
+        (["true"], {"process_group": 1 << 30}),
+        (["nonexistent"], {"process_group": 1 << 30}),
+        (["true"], {"process_group": 0, "start_new_session": True}),
+        (["true"], {"process_group": "x"}),
+        (["true"], {"umask": 1 << 40}),
+        (["true"], {"user": 1 << 64}),
+        (["true"], {"user": -1}),
+        (["true"], {"user": "nobody at all"}),
+        (["true"], {"group": 1 << 64}),
+        (["true"], {"extra_groups": [1 << 64]}),
+        (["true"], {"extra_groups": [-1]}),
+        (["true"], {"extra_groups": "root"}),
+        (["true\0"], {}),
+        (["true", "a\0"], {}),
+        ([b"true\0"], {}),
+        (["true"], {"cwd": "a\0"}),
+        (["true"], {"executable": "a\0"}),
+        (["true"], {"env": {"A=B": "x"}}),
+        (["true"], {"env": {"A\0": "x"}}),
+        (["true"], {"env": {"A": "x\0"}}),
+        (["true"], {"env": {"A": 1}}),
+        (["true"], {"env": {"PATH": "/bin", b"PATH": b"/usr/bin"}}),
+        (["true"], {"env": 1}),
+        ([], {}),
+        ([1], {}),
+        (["true", 1], {}),
+        (["true", None], {}),
+        (1, {}),
+        (None, {}),
+        (["true"], {"close_fds": False, "process_group": 1 << 30}),
+        (["true"], {"bufsize": "x"}),
+        (["true"], {"creationflags": 1}),
+        (["true"], {"startupinfo": 1}),
+        (["x" * (1 << 20)] * 9, {"executable": "/bin/true"}),
+        (["./x"], {"cwd": "{}/dir", "env": {}}),
+        (["x"], {"env": {"PATH": ":relative"}}),
+    ],
+)
+def test_the_same_error(args: Any, options: dict[str, Any], files: Path) -> None:
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace("{}", str(files))
+        if isinstance(value, list):
+            return [fill(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, dict):
+            return {key: fill(item) for key, item in value.items()}  # pyright: ignore
+        return value
+
+    if "process_group" in options and sys.version_info < (3, 11):
+        pytest.skip("process_group came with Python 3.11")
+    counted = Counted()
+    args, options = fill(args), fill(options)
+    assert failure(ours, args, **options) == failure(original, args, **options)
+    assert counted.get()[:2] == (0, {})
+
+
+def test_a_bad_program_is_passed_over_in_the_path(files: Path, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    for name in ["plain", "no_interpreter", "dir", "word"]:
+        (good / name).symlink_to("/bin/true")
+        env = {"PATH": f"/nonexistent:{files}::{good}"}
+        assert [module.call([name], env=env) for module in BOTH] == [0, 0]
+
+
+def look(module: Any, *, code: str = "", **options: Any) -> str:
+    """What a child finds: its descriptors, session, mask, ids, signals, directory."""
+    report = """
+        import os, sys, signal
+        fds = [n for n in sorted(map(int, os.listdir("/proc/self/fd"))) if n < 1000]
+        alive = [n for n in fds if os.path.exists(f"/proc/self/fd/{n}")]
+        own = os.getpid()
+        # glibc's posix_spawn leaves its own two signals, 32 and 33, ignored.
+        status = open("/proc/self/status").read().splitlines()
+        for i, line in enumerate(status):
+            if line.startswith("SigIgn"):
+                status[i] = f"SigIgn {int(line.split()[1], 16) & ~(3 << 31):x}"
+        keep = ("Umask", "Uid", "Gid", "Groups", "SigB", "SigI", "SigC", "Cap", "NoNew", "Seccomp:")
+        print(alive, os.getsid(0) == own, os.getpgid(0) == own, os.getcwd(), sys.argv)
+        print([line for line in status if line.startswith(keep)])
+    """
+    command = [PYTHON, "-S", "-c", textwrap.dedent(report) + code, "argument"]
+    ended = module.run(command, stdout=original.PIPE, text=True, timeout=50, **options)
+    assert ended.returncode == 0
+    output: str = ended.stdout
+    return output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"close_fds": False},
+        {"pass_fds": "inheritable, other"},
+        {"pass_fds": "other"},
+        {"pass_fds": "standard"},
+        {"start_new_session": True},
+        {"process_group": 0},
+        {"umask": 0o027},
+        {"umask": 0o10022},
+        {"cwd": "/usr"},
+        {"cwd": b".."},
+        {"cwd": Path("/usr/..")},
+        {"restore_signals": False},
+        {"stdin": original.DEVNULL, "stderr": original.STDOUT},
+        {"env": {"B": "2", "A": "1", b"C": b"\xff"}},
+        # With cwd no version uses posix_spawn, which takes no empty name.
+        {"env": {"B": "2", "A": "1", "": "x"}, "cwd": "/"},
+        {"executable": PYTHON, "close_fds": 1, "start_new_session": 0},
+    ],
+)
+def test_the_same_child(options: dict[str, Any]) -> None:
+    if "process_group" in options and sys.version_info < (3, 11):
+        pytest.skip("process_group came with Python 3.11")
+    inheritable, other = os.open("/", os.O_RDONLY), os.open("/usr", os.O_RDONLY)
+    os.set_inheritable(inheritable, True)
+    named = {
+        "inheritable, other": [inheritable, other],
+        "other": [other],
+        "standard": [0, 1, other],
+    }
+    options = {**options}
+    if "pass_fds" in options:
+        options["pass_fds"] = named[options["pass_fds"]]
+    code = 'print(open("/proc/self/environ", "rb").read())' if "env" in options else ""
+    try:
+        counted = Counted()
+        assert look(ours, code=code, **options) == look(original, code=code, **options)
+        assert counted.get() == (1, {}, 0)
+        assert os.get_inheritable(inheritable)
+        assert not os.get_inheritable(other)
+    finally:
+        os.close(inheritable)
+        os.close(other)
+
+
+@root
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"user": 65534},
+        {"group": 65534},
+        {"user": 65534, "group": 65534, "extra_groups": [4, 5]},
+        {"extra_groups": [7]},
+        {"extra_groups": []},
+        {"user": 65534, "extra_groups": []},
+    ],
+)
+def test_the_same_ids(options: dict[str, Any]) -> None:
+    counted = Counted()
+    code = "print(os.getresuid(), os.getresgid(), os.getgroups())"
+    command = ["/usr/bin/env", "python3", "-S", "-c", "import os; " + code]
+    if original.run(command, capture_output=True, user=65534).returncode != 0:
+        pytest.skip("another user finds no python3 here")
+    outputs = [module.check_output(command, **options) for module in BOTH]
+    assert outputs[0] == outputs[1]
+    assert counted.get() == (1, {}, 0)
+
+
+def test_a_shell_and_what_it_is_called() -> None:
+    for module in BOTH:
+        assert module.getoutput('echo "$0"') == "/bin/sh"
+        run = module.run(["sh", "-c", "echo $0 $1", "zero", "one"], executable="/bin/sh", stdout=-1)
+        assert run.stdout == b"zero one\n"
+        run = module.run(["me", "-c", "echo $0"], executable="/bin/sh", stdout=-1)
+        assert run.stdout == b"me\n"
+        run = module.run(["echo $0 $1", "zero", "one"], shell=True, stdout=-1)
+        assert run.stdout == b"zero one\n"
+
+
+def test_an_iterator_of_arguments() -> None:
+    for module in BOTH:
+        assert module.check_output(iter(["echo", "a", "b"])) == b"a b\n"
+        assert module.check_output(iter(["echo", "a"]), preexec_fn=lambda: None) == b"a\n"
+
+
+def test_relative_paths(files: Path) -> None:
+    (files / "link").symlink_to("/bin/echo")
+    counted = Counted()
+    for module in BOTH:
+        assert module.check_output(["./link", "x"], cwd=files) == b"x\n"
+        assert module.check_output(["x", "y"], executable="./link", cwd=str(files)) == b"y\n"
+        env = {"PATH": f":{files.name}"}
+        assert module.check_output(["link", "z"], cwd=files.parent, env=env) == b"z\n"
+    assert counted.get() == (3, {}, 0)
+
+
+def test_left_to_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason(*args: Any, **options: Any) -> dict[str, int]:
+        counted = Counted()
+        ours.Popen(*args, **options).wait()
+        made, passed, failed = counted.get()
+        assert (made, failed) == (0, 0)
+        return passed
+
+    assert reason(["true"], preexec_fn=lambda: None) == {"preexec_fn": 1}
+    assert reason(["./script"], cwd=files, stdout=ours.DEVNULL) == {"relative_script": 1}
+    output = ours.check_output(["./script"], cwd=files)
+    assert output == b"./script\n"
+    assert ours.check_output([files / "script"]) == f"{files}/script\n".encode()
+    odd = files / "odd"
+    odd.write_text("#!bin/sh\n")
+    odd.chmod(0o755)
+    assert reason([odd], cwd="/") == {"template": 1}
+    fds = [os.dup(0) for _ in range(300)]
+    assert reason(["true"], pass_fds=fds) == {"refused": 1}
+    for fd in fds:
+        os.close(fd)
+    with monkeypatch.context() as patch:
+        patch.setattr(original, "_USE_VFORK", False, raising=False)
+        assert reason(["true"]) == {"patched": 1}
+    if hasattr(original, "_fork_exec"):
+        fork_exec: Any = getattr(original, "_fork_exec")  # noqa: B009 # in no stub
+        calls: list[Any] = []
+
+        def seam(*args: Any) -> Any:
+            calls.append(args)
+            return fork_exec(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(original, "_fork_exec", seam)
+            assert reason(["true"]) == {"patched": 1}
+        assert len(calls) == 1
+
+
+def test_an_interpreter_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spawnfd import _popen
+
+    monkeypatch.setattr(_popen, "_UNDERSTOOD", False)
+    counted = Counted()
+    assert ours.call(["true"]) == 0
+    assert counted.get() == (0, {"interpreter": 1}, 0)
+
+
+def test_nothing_forks() -> None:
+    alone(
+        """
+        def forked(): raise SystemExit("forked")
+        os.register_at_fork(before=forked)
+        import _posixsubprocess
+        def refuse(*args): raise SystemExit("called")
+        _posixsubprocess.fork_exec = os.posix_spawn = os.fork = refuse
+        assert sf.subprocess.run(["echo", "x"], capture_output=True).stdout == b"x\\n"
+        assert sf.subprocess.run("exit 3", shell=True, close_fds=False).returncode == 3
+        assert sf.stats().made == 2
+        """
+    )
+
+
+def test_audited_once() -> None:
+    output = alone(
+        """
+        def hook(event, args):
+            if event == "subprocess.Popen": print(*args, flush=True)
+        sys.addaudithook(hook)
+        sf.subprocess.call("exit 1", shell=True)
+        sf.subprocess.call(("true", b"x"), cwd="/", env={"PATH": "/bin"})
+        sf.subprocess.call(["true"], preexec_fn=lambda: None)
+        for options in ({}, {"cwd": "/nonexistent"}):
+            try: sf.subprocess.call(["nonexistent"], **options)
+            except FileNotFoundError: pass
+        """
+    )
+    assert output.splitlines() == [
+        "/bin/sh ['/bin/sh', '-c', 'exit 1'] None None",
+        "true ['true', b'x'] / {'PATH': '/bin'}",
+        "true ['true'] None None",
+        "nonexistent ['nonexistent'] None None",
+        "nonexistent ['nonexistent'] /nonexistent None",
+    ]
+
+
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2], [0, 2]])
+def test_without_standard_streams(closed: list[int], tmp_path: Path) -> None:
+    """What the core keeps must not take the place of a stream that is connected later."""
+    output = tmp_path / "output"
+    alone(
+        """
+        closed = list(map(int, sys.argv[2:]))
+        code = "import os; print([fd for fd in (0, 1, 2) if os.path.exists(f'/proc/self/fd/{fd}')])"
+        for module in (subprocess, sf.subprocess):
+            for fd in closed:
+                os.close(fd)
+            command = [sys.executable, "-S", "-c", code]
+            piped = module.run(command, stdout=-1).stdout
+            plain = module.run(["true"]).returncode
+            os.dup2(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_APPEND), closed[-1])
+            for fd in (0, 1, 2):
+                try: os.fstat(fd)
+                except OSError: os.dup2(closed[-1], fd)
+            os.write(closed[-1], piped + b"%d\\n" % plain)
+            # The streams are whose they are, whatever the core drops now.
+            sf.TemplateCache.shared().clear()
+            for fd in (0, 1, 2):
+                os.fstat(fd)
+        assert sf.stats().made == 2 and not sf.stats().passed, sf.stats()
+        """,
+        str(output),
+        *map(str, closed),
+    )
+    lines = output.read_text().splitlines()
+    assert len(lines) == 4
+    assert lines[:2] == lines[2:]
+
+
+def test_threads_at_once() -> None:
+    counted = Counted()
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(25):
+            text = f"{number} {turn}"
+            output = ours.check_output(["echo", text], text=True)
+            if output != f"{text}\n":
+                failures.append(output)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert counted.get() == (200, {}, 0)
+
+
+def test_threads_without_standard_input() -> None:
+    """Only one at a time can keep the core's descriptors out of the gap: others may be left out."""
+    alone(
+        """
+        import threading
+        os.close(0)
+        codes = []
+        def work():
+            for _ in range(20):
+                sf.TemplateCache.shared().clear()
+                codes.append(sf.subprocess.call(["true"]))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert codes == [0] * 80, codes
+        stats = sf.stats()
+        assert stats.made > 0 and set(stats.passed) <= {"closed_stdio"}, stats
+        assert os.open("/", os.O_RDONLY) == 0
+        """
+    )
+
+
+@root
+def test_a_root_that_may_not_set_groups() -> None:
+    status = Path("/proc/self/status").read_text()
+    bounding = next(line for line in status.splitlines() if line.startswith("CapBnd"))
+    less = int(bounding.split()[1], 16) & ~(1 << 6)
+    code = """
+        import sys
+        sys.path.append(sys.argv[1])
+        import subprocess, spawnfd as sf
+        command = ["/bin/sh", "-c", "id -u; id -G"]
+        one = subprocess.check_output(command, user=65534)
+        assert one == sf.subprocess.check_output(command, user=65534)
+        print(dict(sf.stats().passed))
+    """
+    package = str(Path(sf.__file__).parent.parent)
+    limit = sf.actions.Capabilities(less, less, 0, less, 0)
+    result = sf.run([PYTHON, "-c", textwrap.dedent(code), package], actions=[limit])
+    assert (result.stderr, result.text) == (b"", "{'groups': 1}\n")
+
+
+def test_counters_in_a_fork() -> None:
+    alone(
+        """
+        sf.subprocess.call(["true"])
+        if (pid := os.fork()) == 0:
+            assert sf.subprocess.call(["true"]) == 0
+            os._exit(sf.stats().made)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+        assert sf.stats().made == 1
+        """
+    )
+
+
+def test_a_status_that_is_lost() -> None:
+    alone(
+        """
+        import signal
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        codes = [module.call(["sh", "-c", "exit 3"]) for module in (subprocess, sf.subprocess)]
+        assert codes == [0, 0], codes
+        """
+    )

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree that is a cgroup (v2), by its open directory: nobody leaves it who is not moved out of it.
+
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+
+use crate::members::{SIGCONT, wakes};
+use crate::process::{Stat, each_entry};
+use crate::sys::{self, Errno, Fd};
+
+/// How deep groups made inside of the group are followed.
+const DEPTH: usize = 32;
+
+/// Kills everyone in a group and in the groups below it.
+///
+/// By `cgroup.kill` (Linux 5.14), which nobody escapes by forking; before that the group is frozen, each member killed, and thawed.
+pub fn kill(dir: i32) {
+    if write(dir, c"cgroup.kill", b"1").is_err() {
+        kill_frozen(dir);
+    }
+}
+
+fn kill_frozen(dir: i32) {
+    let _ = write(dir, c"cgroup.freeze", b"1");
+    signal(dir, 9);
+    let _ = write(dir, c"cgroup.freeze", b"0");
+}
+
+/// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.
+pub fn signal(dir: i32, signal: i32) {
+    // Who is a member still, after his pidfd was opened by number, was one when it was.
+    let opened: Vec<(i32, Fd)> =
+        members(dir).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
+    let still = members(dir);
+    for (pid, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
+        let sent = sys::signal(pidfd, signal);
+        if sent.is_ok() && wakes(signal) && Stat::read(*pid).is_some_and(|stat| stat.is_stopped()) {
+            let _ = sys::signal(pidfd, SIGCONT);
+        }
+    }
+}
+
+/// The processes in a group and in the groups below it. Those in other pid namespaces than the caller's have no number here.
+pub fn members(dir: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    gather(dir, DEPTH, &mut found);
+    found
+}
+
+fn gather(dir: i32, depth: usize, found: &mut Vec<i32>) {
+    let text = contents(dir, c"cgroup.procs");
+    let lines = text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()?.parse().ok());
+    found.extend(lines.filter(|&pid: &i32| pid > 0));
+    if depth > 0 {
+        below(dir, |child, _| gather(child, depth - 1, found));
+    }
+}
+
+/// Whether anybody is in the group or below it.
+pub fn is_populated(dir: i32) -> bool {
+    contents(dir, c"cgroup.events").windows(11).any(|window| window == b"populated 1")
+}
+
+/// Kills until nobody is left, at most so long. `true` if so.
+pub fn end(dir: i32, milliseconds: u64) -> bool {
+    let deadline = sys::now().saturating_add(milliseconds);
+    while is_populated(dir) {
+        kill(dir);
+        if !is_populated(dir) {
+            break;
+        }
+        if sys::now() >= deadline {
+            return false;
+        }
+        sys::sleep(1);
+    }
+    true
+}
+
+/// Removes an empty group, with the empty groups below it.
+///
+/// # Errors
+/// EBUSY: somebody is in it. EACCES, EPERM: it is not the caller's any more.
+pub fn remove(path: &CStr) -> sys::Result<()> {
+    match sys::remove_directory(sys::CWD, path) {
+        Err(Errno::EBUSY | Errno::ENOTEMPTY) => {
+            let dir = sys::open(sys::CWD, path, sys::DIRECTORY)?;
+            remove_below(dir.number(), DEPTH);
+            sys::remove_directory(sys::CWD, path)
+        }
+        Err(Errno::ENOENT) => Ok(()),
+        answer => answer,
+    }
+}
+
+fn remove_below(dir: i32, depth: usize) {
+    below(dir, |child, name| {
+        if depth > 0 {
+            remove_below(child, depth - 1);
+        }
+        let _ = sys::remove_directory(dir, name);
+    });
+}
+
+/// Opens each group directly below.
+fn below(dir: i32, mut each: impl FnMut(i32, &CStr)) {
+    // Opened anew: a directory is read once through.
+    let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return };
+    let mut names: Vec<CString> = Vec::new();
+    each_entry(&listing, |name, is_directory| {
+        if is_directory && name != c"." && name != c".." {
+            names.push(CString::from(name));
+        }
+    });
+    for name in names {
+        if let Ok(child) = sys::open(dir, &name, sys::DIRECTORY) {
+            each(child.number(), &name);
+        }
+    }
+}
+
+fn write(dir: i32, name: &CStr, bytes: &[u8]) -> sys::Result<()> {
+    let file = sys::open(dir, name, sys::WRITE)?;
+    sys::write(file.number(), bytes).map(drop)
+}
+
+fn contents(dir: i32, name: &CStr) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut buffer = [0; 1024];
+    if let Ok(file) = sys::open(dir, name, sys::READ) {
+        while let Ok(length @ 1..) = sys::read(&file, &mut buffer) {
+            text.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// Linux before 5.14, as far as this goes: `cgroup.kill` is not used.
+    #[test]
+    fn kills_by_freezing() {
+        let Some(path) = new_group() else {
+            std::eprintln!("SKIP kills_by_freezing: no cgroup v2 can be made");
+            return;
+        };
+        let c_path = CString::new(path.as_str()).expect("no NUL");
+        let procs = std::format!("{path}/cgroup.procs");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' TERM; sleep 1000 & sleep 1000 & wait"]);
+        // SAFETY: writes a file, whose name is made before.
+        unsafe { shell.pre_exec(move || std::fs::write(&procs, "0")) };
+        let mut child = shell.spawn().expect("starts");
+        let dir = sys::open(sys::CWD, &c_path, sys::DIRECTORY).expect("own directory");
+        assert!(is_populated(dir.number()));
+        assert_eq!(remove(&c_path), Err(Errno::EBUSY));
+        while members(dir.number()).len() < 3 {
+            sys::sleep(1);
+        }
+        kill_frozen(dir.number());
+        child.wait().expect("own child");
+        while is_populated(dir.number()) {
+            sys::sleep(1);
+        }
+        std::fs::create_dir(std::format!("{path}/below")).expect("own directory");
+        assert_eq!(remove(&c_path), Ok(()));
+    }
+
+    fn new_group() -> Option<std::string::String> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?;
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let path = std::format!("{mount}/{own}/spawnfd-test-{}", std::process::id());
+        std::fs::create_dir(&path).ok().map(|()| path)
+    }
+}

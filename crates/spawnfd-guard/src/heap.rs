@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The helper's memory: an allocator, and the four functions that compilers call without being asked.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+
+use crate::sys;
+
+/// Free blocks by size: powers of two from 16 bytes on. What is given back is used again, and never unmapped.
+struct Heap {
+    free: UnsafeCell<[*mut u8; CLASSES]>,
+}
+
+const SMALLEST: usize = 16;
+const CLASSES: usize = 32;
+const CHUNK: usize = 64 << 10;
+
+// SAFETY: the helper has one thread.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap { free: UnsafeCell::new([null_mut(); CLASSES]) };
+
+/// The class of a block and its size.
+fn class(layout: Layout) -> (usize, usize) {
+    let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+    ((size / SMALLEST).trailing_zeros() as usize, size)
+}
+
+// SAFETY: blocks come from fresh mappings or from `dealloc`, belong to nobody else, have at least the size asked for, and are
+// aligned to theirs (up to a page, and nothing here asks for more): mappings and chunks begin at a page.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (class, size) = class(layout);
+        // SAFETY: one thread, and no reference outlives this function.
+        let free = unsafe { &mut *self.free.get() };
+        let Some(first) = free.get_mut(class) else { return null_mut() };
+        if !first.is_null() {
+            let block = *first;
+            // SAFETY: a free block begins with a pointer to the next one of its class.
+            *first = unsafe { block.cast::<*mut u8>().read() };
+            return block;
+        }
+        let chunk = sys::map_pages(size.max(CHUNK));
+        if chunk.is_null() || size >= CHUNK {
+            return chunk;
+        }
+        // One block for the caller, the others for later.
+        for at in (size..CHUNK).step_by(size) {
+            let block = chunk.wrapping_add(at);
+            // SAFETY: within the chunk just mapped, and 16-byte aligned.
+            unsafe { block.cast::<*mut u8>().write(*first) };
+            *first = block;
+        }
+        chunk
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let (class, _) = class(layout);
+        // SAFETY: as in `alloc`.
+        let free = unsafe { &mut *self.free.get() };
+        if let Some(first) = free.get_mut(class) {
+            // SAFETY: the block is the caller's to give, 16 bytes at least, and aligned.
+            unsafe { block.cast::<*mut u8>().write(*first) };
+            *first = block;
+        }
+    }
+}
+
+/// memcpy(3).
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
+    // SAFETY: the caller's. In assembly, or the compiler would make a call of memcpy of the loop.
+    unsafe {
+        asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
+            options(nostack, preserves_flags));
+    }
+    to
+}
+
+/// memmove(3).
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
+    if (to as usize).wrapping_sub(from as usize) >= length {
+        // SAFETY: copying upward never reads what it has written.
+        return unsafe { memcpy(to, from, length) };
+    }
+    // SAFETY: the caller's; downward from the last byte, and the direction flag is put back.
+    unsafe {
+        asm!("std", "rep movsb", "cld", inout("rcx") length => _, inout("rdi") to.wrapping_add(length).wrapping_sub(1) => _,
+            inout("rsi") from.wrapping_add(length).wrapping_sub(1) => _, options(nostack));
+    }
+    to
+}
+
+/// memset(3).
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u8 {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("rep stosb", inout("rcx") length => _, inout("rdi") to => _, in("al") byte as u8,
+            options(nostack, preserves_flags));
+    }
+    to
+}
+
+/// memcmp(3).
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
+    for at in 0..length {
+        // SAFETY: the caller's. Volatile, or the compiler would make a call of memcmp of the loop.
+        let (a, b) = unsafe { (one.wrapping_add(at).read_volatile(), other.wrapping_add(at).read_volatile()) };
+        if a != b {
+            return i32::from(a) - i32::from(b);
+        }
+    }
+    0
+}
+
+/// memcmp(3), of which only zero and not zero count.
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { memcmp(one, other, length) }
+}

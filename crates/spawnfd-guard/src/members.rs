@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The processes of a tree: who belongs to it, and how all of them are ended.
+
+use alloc::vec::Vec;
+
+use crate::process::{Process, Stat, all, present};
+use crate::sys::{self, Errno};
+
+const SIGKILL: i32 = 9;
+pub(crate) const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+
+/// A tree, as a set that is remembered: its root, and whoever has been seen to descend from it.
+///
+/// A process belongs to it that is known already; whose parent does; or that is in a session, or in the root's process group,
+/// which one that belongs to it holds. Sessions can only be entered by birth, so all of a session belongs to the tree unless
+/// the root itself was born into it; and once the root is gone, whoever is in a session of its number and older than that, for the number
+/// was its own until then. A process that left the session and lost its parent before it was seen is not found.
+///
+/// All are signalled one by one, each through a pidfd whose start time is compared: nothing is ever sent to a number.
+#[derive(Debug)]
+pub struct Members {
+    root: Process,
+    /// The session the root was born into and does not lead, hence not the tree's. 0: it leads its own.
+    home: i32,
+    /// The last moment at which the root had its number for sure.
+    seen: u64,
+    /// Everyone else of the tree, as of the last look, zombies included: they hold numbers.
+    known: Vec<Process>,
+    /// The root's, to ask whether it has been reaped and whether its group still has members.
+    pidfd: Option<sys::Fd>,
+}
+
+impl Members {
+    /// A tree of one process, `root`, whose session is not the tree's if it is `home`.
+    pub fn new(root: Process, home: i32, pidfd: Option<sys::Fd>) -> Members {
+        let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd };
+        tree.note_root();
+        tree
+    }
+
+    /// Notes that the root has its number now, if it does: it runs, or nobody has reaped it yet. Returns the last such moment.
+    pub fn note_root(&mut self) -> u64 {
+        let has_number = |pidfd: &sys::Fd| sys::signal(pidfd, 0) != Err(Errno::ESRCH);
+        if self.root.start > 0 && self.pidfd.as_ref().is_some_and(has_number) {
+            self.seen = present();
+        }
+        self.seen
+    }
+
+    /// Takes over what another has noted of the root.
+    pub fn root_was_seen(&mut self, at: u64) {
+        self.seen = self.seen.max(at);
+    }
+
+    /// The root.
+    pub fn root(&self) -> Process {
+        self.root
+    }
+
+    /// The session that is not the tree's; 0 if there is none.
+    pub fn home(&self) -> i32 {
+        self.home
+    }
+
+    /// Adds a process that is known to belong.
+    pub fn learn(&mut self, process: Process) {
+        if process != self.root && !self.known.contains(&process) {
+            self.known.push(process);
+        }
+    }
+
+    /// Those known that another could not find by the root and by when it was seen: they are in another session, or younger.
+    pub fn strays<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
+        let own = if self.home == 0 { self.root.pid } else { 0 };
+        let stats = self.known.iter().filter_map(|&known| find(list, known));
+        stats.filter(move |stat| stat.session != own || stat.process.start > self.seen).map(|stat| stat.process)
+    }
+
+    /// Whether anybody but the root may be left, asked without a look at all processes. `true` when in doubt, and as long as the root
+    /// is not reaped.
+    pub fn may_have_others(&self) -> bool {
+        let is_there = |known: &Process| Stat::read(known.pid).is_some_and(|now| now.process == *known);
+        self.pidfd.as_ref().is_none_or(|pidfd| sys::is_in_use(pidfd.number(), self.root.pid))
+            || self.known.iter().any(is_there)
+    }
+
+    /// Finds the members among `list` (all processes, by number), and remembers them. Returns those that run.
+    pub fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
+        let seen = self.note_root();
+        let is_of_session = |stat: &Stat| {
+            self.home == 0 && stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start)
+        };
+        let begins =
+            |stat: &Stat| stat.process == self.root || self.known.contains(&stat.process) || is_of_session(stat);
+        let mut belongs: Vec<bool> = list.iter().map(begins).collect();
+        let held = self.pidfd.as_ref().is_some_and(|pidfd| sys::group_has_members(pidfd) == Ok(true));
+        let mut sessions: Vec<i32> = Vec::new();
+        let mut group = held;
+        if held && self.home == 0 {
+            sessions.push(self.root.pid);
+        }
+        loop {
+            for (stat, _) in list.iter().zip(&belongs).filter(|(_, belongs)| **belongs) {
+                if stat.session != self.home && stat.session > 0 && !sessions.contains(&stat.session) {
+                    sessions.push(stat.session);
+                }
+                group |= stat.group == self.root.pid;
+            }
+            let mut found = false;
+            for (place, stat) in list.iter().enumerate() {
+                if belongs.get(place) != Some(&false) || stat.process.start < self.root.start {
+                    continue;
+                }
+                let parent = list.binary_search_by_key(&stat.parent, |parent| parent.process.pid).ok();
+                let by_birth = parent.is_some_and(|parent| {
+                    belongs.get(parent) == Some(&true)
+                        && list.get(parent).is_some_and(|parent| parent.process.start <= stat.process.start)
+                });
+                if by_birth || sessions.contains(&stat.session) || group && stat.group == self.root.pid {
+                    if let Some(belongs) = belongs.get_mut(place) {
+                        *belongs = true;
+                    }
+                    found = true;
+                }
+            }
+            if !found {
+                break;
+            }
+        }
+        let members = || list.iter().zip(&belongs).filter(|(_, belongs)| **belongs).map(|(stat, _)| *stat);
+        self.known = members().map(|stat| stat.process).filter(|process| *process != self.root).collect();
+        members().filter(Stat::is_alive).collect()
+    }
+
+    /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.
+    pub fn signal(&mut self, signal: i32) {
+        for member in self.look(&all()) {
+            if member.process.signal(signal) && wakes(signal) && member.is_stopped() {
+                member.process.signal(SIGCONT);
+            }
+        }
+    }
+}
+
+/// Whether a process is to go on for a signal: all but SIGCONT to SIGTTOU, which stop or make go on by themselves.
+pub(crate) fn wakes(signal: i32) -> bool {
+    !(SIGCONT..=22).contains(&signal)
+}
+
+fn find(list: &[Stat], process: Process) -> Option<&Stat> {
+    let place = list.binary_search_by_key(&process.pid, |stat| stat.process.pid).ok()?;
+    list.get(place).filter(|stat| stat.process == process)
+}
+
+/// Ends trees within so many milliseconds. `true` if nobody is left (zombies are nobody), as far as /proc shows.
+///
+/// A member that is killed can leave a child behind that was born between the look and the kill, with nobody to be known by. So
+/// all are stopped first, and looked for again until no new one is found: a stopped process has no children, and holds its
+/// session, its group and its children's descent. Then all are killed. When the time is over, whoever is found is killed.
+pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
+    /// Whoever has more children than are found in so many looks is not stopped by looking on.
+    const LOOKS: usize = 50;
+    let deadline = sys::now().saturating_add(milliseconds);
+    let mut stopped: Vec<Process> = Vec::new();
+    for looks in 1.. {
+        let list = all();
+        let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
+        if alive.is_empty() {
+            return true;
+        }
+        let over = sys::now() >= deadline;
+        let known = stopped.len();
+        for member in &alive {
+            if let Err(place) = stopped.binary_search(&member.process) {
+                stopped.insert(place, member.process);
+                member.process.signal(SIGSTOP);
+            }
+        }
+        if over || stopped.len() == known || looks > LOOKS {
+            for member in &alive {
+                member.process.signal(SIGKILL);
+            }
+        }
+        if over {
+            return false;
+        }
+        // Lets a fork that was under way come to its end, and the killed to theirs.
+        sys::sleep(1);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// pid, start, parent, group, session.
+    fn stat(pid: i32, start: u64, parent: i32, group: i32, session: i32) -> Stat {
+        let line = alloc::format!("{pid} (x) S {parent} {group} {session} 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 {start} 0");
+        Stat::parse(line.as_bytes()).expect("a line")
+    }
+
+    fn pids(stats: &[Stat]) -> Vec<i32> {
+        stats.iter().map(|stat| stat.process.pid).collect()
+    }
+
+    const ROOT: Process = Process { pid: 100, start: 50 };
+
+    #[test]
+    fn finds_session_group_and_descent() {
+        let list = [
+            stat(1, 1, 0, 1, 1),
+            stat(90, 40, 1, 90, 90),
+            // The root, in a session of its own.
+            stat(100, 50, 90, 100, 100),
+            stat(101, 51, 100, 100, 100),
+            // Orphaned, in the session.
+            stat(102, 51, 1, 102, 100),
+            // In another session, by descent.
+            stat(103, 52, 101, 103, 103),
+            // Its orphan.
+            stat(104, 53, 1, 103, 103),
+            // A stranger.
+            stat(105, 53, 90, 90, 90),
+        ];
+        let mut tree = Members::new(ROOT, 0, None);
+        assert_eq!(pids(&tree.look(&list)), [100, 101, 102, 103, 104]);
+        tree.root_was_seen(51);
+        assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [103, 104]);
+        tree.seen = 50;
+        assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
+        // What was seen is known when all that led to it is gone.
+        assert_eq!(pids(&tree.look(&[list[0], list[1], list[6], list[7]])), [104]);
+    }
+
+    #[test]
+    fn the_session_it_was_born_into_is_not_the_tree_s() {
+        let list = [
+            stat(90, 40, 1, 90, 90),
+            stat(100, 50, 90, 100, 90),
+            stat(101, 51, 1, 100, 90),
+            stat(102, 51, 1, 102, 90),
+            stat(103, 51, 90, 90, 90),
+        ];
+        assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
+        // Nor its group, unless it leads that.
+        let list = [stat(90, 40, 1, 90, 90), stat(100, 50, 90, 90, 90), stat(101, 51, 100, 90, 90), list[4]];
+        assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
+    }
+
+    #[test]
+    fn a_number_that_came_back_is_a_stranger() {
+        let mut tree = Members::new(ROOT, 0, None);
+        tree.learn(Process { pid: 103, start: 52 });
+        let list = [
+            // Another process of the root's number leads a session of that number.
+            stat(100, 60, 1, 100, 100),
+            stat(101, 61, 100, 100, 100),
+            // Another one of the known number, with a child.
+            stat(103, 62, 1, 103, 103),
+            stat(104, 63, 103, 103, 103),
+        ];
+        assert_eq!(pids(&tree.look(&list)), []);
+    }
+
+    #[test]
+    fn whoever_was_in_the_session_while_the_root_had_its_number_belongs() {
+        let (elder, younger) = (stat(101, 51, 1, 101, 100), stat(102, 61, 1, 102, 100));
+        let mut tree = Members::new(ROOT, 0, None);
+        assert_eq!(pids(&tree.look(&[elder, younger])), []);
+        tree.root_was_seen(60);
+        // The younger one by the other's session, not by the number.
+        assert_eq!(pids(&tree.look(&[younger])), []);
+        assert_eq!(pids(&tree.look(&[elder, younger])), [101, 102]);
+        let mut tree = Members::new(ROOT, 90, None);
+        tree.root_was_seen(60);
+        assert_eq!(pids(&tree.look(&[elder, younger])), [], "not the tree's session");
+    }
+
+    #[test]
+    fn a_child_is_not_older_than_its_parent() {
+        let list = [stat(99, 49, 100, 7, 7), stat(100, 50, 90, 100, 100), stat(101, 49, 100, 9, 9)];
+        assert_eq!(pids(&Members::new(ROOT, 0, None).look(&list)), [100]);
+    }
+
+    #[test]
+    fn sessions_of_other_namespaces_are_nobody_s() {
+        let list = [stat(50, 51, 1, 0, 0), stat(100, 50, 1, 0, 0)];
+        assert_eq!(pids(&Members::new(ROOT, 0, None).look(&list)), [100]);
+    }
+}

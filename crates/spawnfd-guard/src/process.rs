@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One process, as /proc shows it.
+
+use alloc::vec::Vec;
+use core::ffi::CStr;
+
+use crate::sys;
+
+/// A process, told from a later one of the same number by its start time.
+///
+/// Within one clock tick (10 ms) no number is taken to come back: the kernel gives numbers out in a circle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Process {
+    /// The number.
+    pub pid: i32,
+    /// Clock ticks from boot to its start.
+    pub start: u64,
+}
+
+impl Process {
+    const PID_BITS: u32 = 22;
+
+    /// Both in one word: a number is below 2^22 on any kernel (PID_MAX_LIMIT).
+    pub fn pack(self) -> u64 {
+        self.start << Self::PID_BITS | self.pid as u64 & ((1 << Self::PID_BITS) - 1)
+    }
+
+    /// From one word.
+    pub fn unpack(word: u64) -> Process {
+        Process { pid: (word & ((1 << Self::PID_BITS) - 1)) as i32, start: word >> Self::PID_BITS }
+    }
+
+    /// A pidfd of this process and no other: opened by number, then compared.
+    pub fn open(self) -> Option<sys::Fd> {
+        let pidfd = sys::pidfd_open(self.pid).ok()?;
+        let now = Stat::read(self.pid)?;
+        (now.process == self).then_some(pidfd)
+    }
+
+    /// Sends a signal to this process and no other. `false` if it has ended, or belongs to somebody else.
+    pub fn signal(self, signal: i32) -> bool {
+        self.open().is_some_and(|pidfd| sys::signal(&pidfd, signal).is_ok())
+    }
+}
+
+/// The present as a start time.
+pub fn present() -> u64 {
+    // USER_HZ is 100 wherever this compiles.
+    sys::now() / 10
+}
+
+/// What /proc/PID/stat says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// Which process.
+    pub process: Process,
+    /// Its parent's number.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session; 0 if that comes from another pid namespace.
+    pub session: i32,
+    /// The letter of its first thread's state.
+    state: u8,
+    threads: u64,
+    name: [u8; 16],
+    name_length: u8,
+}
+
+impl Stat {
+    /// What the kernel says of a process; `None` if there is none of that number.
+    pub fn read(pid: i32) -> Option<Stat> {
+        let mut path = [0; 24];
+        Stat::read_at(sys::CWD, number_path(&mut path, b"/proc/", pid)?)
+    }
+
+    fn read_at(dir: i32, path: &CStr) -> Option<Stat> {
+        let mut buffer = [0; 512];
+        let file = sys::open(dir, path, sys::READ).ok()?;
+        let length = sys::read(&file, &mut buffer).ok()?;
+        Stat::parse(buffer.get(..length)?)
+    }
+
+    /// Reads the line. The name may hold anything, parentheses and line breaks too: it ends at the *last* closing one.
+    ///
+    /// # References
+    /// proc_pid_stat(5).
+    pub fn parse(line: &[u8]) -> Option<Stat> {
+        let (open, close) = (line.iter().position(|&byte| byte == b'(')?, line.iter().rposition(|&byte| byte == b')')?);
+        let pid = number(line.get(..open)?.trim_ascii_end())? as i32;
+        let name = line.get(open + 1..close)?;
+        let mut fields = line.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let state = *fields.next()?.first()?;
+        let mut next = |skipped: usize| number(fields.nth(skipped)?);
+        let (parent, group, session) = (next(0)? as i32, next(0)? as i32, next(0)? as i32);
+        // Fields 20 and 22; the session is field 6.
+        let threads = next(13)?;
+        let start = next(1)?;
+        let mut stat = Stat {
+            process: Process { pid, start },
+            parent,
+            group,
+            session,
+            state,
+            threads,
+            name: [0; 16],
+            name_length: name.len().min(16) as u8,
+        };
+        stat.name.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        Some(stat)
+    }
+
+    /// What ps calls it, cut after 16 bytes.
+    pub fn name(&self) -> &[u8] {
+        self.name.get(..usize::from(self.name_length)).unwrap_or_default()
+    }
+
+    /// Whether it still runs: a zombie has only its status left to give, unless its first thread has ended before others.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
+    }
+
+    /// Whether it is stopped (by a signal, or a tracer), and sees no signal until it goes on.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+}
+
+/// A decimal number; -1 counts as 0.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.first() == Some(&b'-') {
+        return Some(0);
+    }
+    let digit = |value: u64, byte: &u8| value.checked_mul(10)?.checked_add(u64::from(byte.checked_sub(b'0')?));
+    let valid = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    if valid { text.iter().try_fold(0, digit) } else { None }
+}
+
+/// Writes `<prefix><pid>/stat` into `buffer`.
+fn number_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<&'a CStr> {
+    let mut digits = [0; 10];
+    let mut left = u32::try_from(pid).ok()?;
+    let mut first = digits.len();
+    while left > 0 || first == digits.len() {
+        first -= 1;
+        *digits.get_mut(first)? = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    let parts = prefix.iter().chain(digits.get(first..)?).chain(b"/stat\0");
+    let mut length = 0;
+    for byte in parts {
+        *buffer.get_mut(length)? = *byte;
+        length += 1;
+    }
+    CStr::from_bytes_with_nul(buffer.get(..length)?).ok()
+}
+
+/// All processes that /proc shows, by number. Empty where /proc cannot be read.
+pub fn all() -> Vec<Stat> {
+    let mut found: Vec<Stat> = Vec::with_capacity(128);
+    let Ok(proc) = sys::open(sys::CWD, c"/proc", sys::DIRECTORY) else { return found };
+    each_entry(&proc, |name, _| {
+        let Some(pid) = number(name.to_bytes()) else { return };
+        let mut path = [0; 24];
+        let path = number_path(&mut path, b"", pid as i32);
+        if let Some(stat) = path.and_then(|path| Stat::read_at(proc.number(), path)) {
+            // They come in order; whatever does not is put where it belongs.
+            let place = found.iter().rposition(|earlier| earlier.process.pid <= stat.process.pid);
+            found.insert(place.map_or(0, |place| place + 1), stat);
+        }
+    });
+    found
+}
+
+/// Goes through a directory; says of each entry whether it is a directory, too.
+pub(crate) fn each_entry(dir: &sys::Fd, mut entry: impl FnMut(&CStr, bool)) {
+    // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
+    const NAME: usize = 19;
+    const DT_DIR: u8 = 4;
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = sys::entries(dir, &mut buffer) {
+        let mut rest = buffer.get(..length).unwrap_or_default();
+        while let Some(&[low, high, kind]) = rest.get(16..NAME) {
+            let size = usize::from(u16::from_ne_bytes([low, high]));
+            let Some(this) = rest.get(NAME..size) else { break };
+            if let Ok(name) = CStr::from_bytes_until_nul(this) {
+                entry(name, kind == DT_DIR);
+            }
+            rest = rest.get(size..).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_name_that_looks_like_the_rest_of_the_line() {
+        let tail = "S 7 8 9 34816 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2 3\n";
+        for name in ["a", "a) R 1 1 1 (b", ") ", "((", "x\ny", "0123456789abcdef"] {
+            let line = alloc::format!("123 ({name}) {tail}");
+            let stat = Stat::parse(line.as_bytes()).expect("a line");
+            assert_eq!(stat.process, Process { pid: 123, start: 4711 });
+            assert_eq!((stat.parent, stat.group, stat.session, stat.state, stat.threads), (7, 8, 9, b'S', 1));
+            assert_eq!(stat.name(), name.as_bytes());
+        }
+        let is_alive = |line: &[u8]| Stat::parse(line).expect("a line").is_alive();
+        assert!(!is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"));
+        assert!(is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 2 0 4711\n"), "its first thread has ended");
+        for line in ["", "123", "123 (a", "123 (a)", "123 (a) S 7 8 9 1", "x (a) S 7 8 9"] {
+            assert_eq!(Stat::parse(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_reused_number_is_another_process() {
+        let own = Stat::read(sys::getpid()).expect("this process").process;
+        assert!(own.open().is_some());
+        let earlier = Process { start: own.start - 1, ..own };
+        assert!(earlier.open().is_none());
+        // 0 would be delivered to this very process otherwise.
+        assert!(own.signal(0) && !earlier.signal(0));
+        assert_eq!(Process::unpack(own.pack()), own);
+        let last = Process { pid: (1 << 22) - 1, start: (1 << 42) - 1 };
+        assert_eq!(Process::unpack(last.pack()), last);
+    }
+
+    #[test]
+    fn finds_this_process_among_all() {
+        let own = sys::getpid();
+        let own_start = Stat::read(own).expect("this process").process.start;
+        assert!(own_start <= present() && present() - own_start < 100 * 3600, "one clock");
+        assert!(all().is_sorted_by_key(|stat| stat.process));
+        assert!(all().iter().any(|stat| stat.process.pid == own && stat.parent == sys::getppid()));
+    }
+}

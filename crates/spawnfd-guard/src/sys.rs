@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The system calls that both the helper and the host use on a tree. All unsafe code but the helper's own start is here.
+
+use core::arch::asm;
+use core::ffi::CStr;
+use core::sync::atomic::AtomicU64;
+
+/// A negated error number, as the kernel returns it, made positive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub i32);
+
+#[allow(missing_docs)]
+impl Errno {
+    pub const ENOENT: Errno = Errno(2);
+    pub const ESRCH: Errno = Errno(3);
+    pub const EBUSY: Errno = Errno(16);
+    pub const EINVAL: Errno = Errno(22);
+    pub const ENOTEMPTY: Errno = Errno(39);
+}
+
+/// What a call gives.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Numbers of asm/unistd_64.h.
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const NANOSLEEP: usize = 35;
+    pub const GETPID: usize = 39;
+    pub const FCNTL: usize = 72;
+    pub const GETPPID: usize = 110;
+    pub const PRCTL: usize = 157;
+    pub const GETDENTS64: usize = 217;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
+    pub const OPENAT: usize = 257;
+    pub const UNLINKAT: usize = 263;
+    pub const PPOLL: usize = 271;
+    pub const PIDFD_SEND_SIGNAL: usize = 424;
+    pub const PIDFD_OPEN: usize = 434;
+}
+
+/// Enters the kernel.
+///
+/// # Safety
+/// The arguments must be what system call `number` asks for: pointers valid for what it reads and writes.
+#[cfg(target_arch = "x86_64")]
+unsafe fn enter(number: usize, args: [usize; 6]) -> Result<usize> {
+    let result: isize;
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11; memory counts as clobbered, as `nomem` is absent; the
+    // caller vouches for the arguments.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("spawnfd-guard has no system call instruction for this architecture yet");
+
+/// An open descriptor, closed with this value.
+#[derive(Debug)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// The number.
+    pub fn number(&self) -> i32 {
+        self.0
+    }
+
+    /// A copy of a descriptor, close-on-exec.
+    pub fn duplicate(number: i32) -> Result<Fd> {
+        const F_DUPFD_CLOEXEC: usize = 1030;
+        // SAFETY: numbers only.
+        unsafe { enter(number::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 3, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+/// Closes a number, whoever's it is.
+pub fn close(number: i32) {
+    // SAFETY: numbers only.
+    let _ = unsafe { enter(number::CLOSE, [number as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// `AT_FDCWD`.
+pub const CWD: i32 = -100;
+/// `O_RDONLY | O_CLOEXEC`.
+pub const READ: u32 = 0o2000000;
+/// `O_WRONLY | O_CLOEXEC`.
+pub const WRITE: u32 = 0o2000001;
+/// `O_RDONLY | O_DIRECTORY | O_CLOEXEC`.
+pub const DIRECTORY: u32 = 0o2200000;
+
+/// Opens a file below `dir`.
+pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
+    // SAFETY: `path` is a C string.
+    unsafe { enter(number::OPENAT, [dir as usize, path.as_ptr() as usize, flags as usize, 0, 0, 0]) }
+        .map(|fd| Fd(fd as i32))
+}
+
+/// Reads into `buffer`; returns how many bytes, 0 at the end.
+pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: the buffer is valid for its length.
+    unsafe { enter(number::READ, [fd.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// Reads directory entries (`struct linux_dirent64`) into `buffer`; returns how many bytes, 0 at the end.
+pub fn entries(dir: &Fd, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: the buffer is valid for its length.
+    unsafe { enter(number::GETDENTS64, [dir.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// Writes bytes to a number.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: the bytes are valid for their length.
+    unsafe { enter(number::WRITE, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }
+}
+
+/// Removes an empty directory.
+pub fn remove_directory(dir: i32, path: &CStr) -> Result<()> {
+    const AT_REMOVEDIR: usize = 0x200;
+    // SAFETY: `path` is a C string.
+    unsafe { enter(number::UNLINKAT, [dir as usize, path.as_ptr() as usize, AT_REMOVEDIR, 0, 0, 0]) }.map(drop)
+}
+
+/// A pidfd of the process that has this number now. Linux 5.3.
+pub fn pidfd_open(pid: i32) -> Result<Fd> {
+    // SAFETY: numbers only.
+    unsafe { enter(number::PIDFD_OPEN, [pid as usize, 0, 0, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
+}
+
+/// Sends a signal to the process behind a pidfd.
+pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
+    // SAFETY: numbers, and a null pointer where one is allowed.
+    unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels: EINVAL.
+///
+/// It is the kernel's own identity of the group that is asked, not its number, so it can be no later one's.
+#[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
+pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
+    const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
+    // SAFETY: as above; signal 0 is not delivered.
+    match unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, 0, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0]) } {
+        Err(Errno::ESRCH) => Ok(false),
+        // EPERM: there is one, under other ids.
+        Ok(_) | Err(Errno(1)) => Ok(true),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Waits until a pidfd tells of its process's end, at most so long. `true` if it did.
+pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
+    #[repr(C)]
+    struct PollFd {
+        fd: i32,
+        events: i16,
+        returned: i16,
+    }
+    let mut watched = PollFd { fd: pidfd, events: 1, returned: 0 };
+    let time = duration(milliseconds);
+    // SAFETY: one pollfd and one timespec, both alive; no signal mask.
+    let answer = unsafe { enter(number::PPOLL, [&raw mut watched as usize, 1, time.as_ptr() as usize, 0, 8, 0]) };
+    matches!(answer, Ok(1)) && watched.returned & 1 != 0
+}
+
+/// A `struct timespec`.
+fn duration(milliseconds: u64) -> [i64; 2] {
+    [(milliseconds / 1000) as i64, (milliseconds % 1000 * 1_000_000) as i64]
+}
+
+/// Sleeps.
+pub fn sleep(milliseconds: u64) {
+    let time = duration(milliseconds);
+    // SAFETY: a timespec; what is left of it is not asked for.
+    let _ = unsafe { enter(number::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Milliseconds since the system came up (CLOCK_BOOTTIME).
+pub fn now() -> u64 {
+    let mut time = [0i64; 2];
+    // SAFETY: a timespec.
+    let _ = unsafe { enter(number::CLOCK_GETTIME, [7, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0] as u64 * 1000 + time[1] as u64 / 1_000_000
+}
+
+/// Whether a number is a process's, a process group's or a session's in use. Asked on a descriptor nobody else has, which is left as if
+/// it had been F_SETOWN's.
+///
+/// # References
+/// fcntl(2): F_SETOWN answers ESRCH for a group that is not there; the kernel looks for the number in any role (fs/fcntl.c,
+/// f_setown). Nothing is sent: the descriptor is not O_ASYNC.
+#[doc(alias = "F_SETOWN")]
+pub fn is_in_use(fd: i32, pid: i32) -> bool {
+    const F_SETOWN: usize = 8;
+    // SAFETY: numbers only.
+    let answer = unsafe { enter(number::FCNTL, [fd as usize, F_SETOWN, pid.wrapping_neg() as usize, 0, 0, 0]) };
+    answer != Err(Errno::ESRCH)
+}
+
+/// The calling process's number.
+pub fn getpid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { enter(number::GETPID, [0; 6]) }.unwrap_or(0) as i32
+}
+
+/// Its parent's number, 0 if that is in another pid namespace.
+pub fn getppid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { enter(number::GETPPID, [0; 6]) }.unwrap_or(0) as i32
+}
+
+/// Names the calling thread, as ps shows it.
+pub fn set_name(name: &CStr) {
+    // SAFETY: PR_SET_NAME reads a C string.
+    let _ = unsafe { enter(number::PRCTL, [15, name.as_ptr() as usize, 0, 0, 0, 0]) };
+}
+
+/// Keeps other processes of the same user from tracing the caller, and from taking its descriptors.
+pub fn be_private() {
+    // SAFETY: PR_SET_DUMPABLE takes a number.
+    let _ = unsafe { enter(number::PRCTL, [4, 0, 0, 0, 0, 0]) };
+}
+
+/// Ends the calling process.
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: numbers only.
+        let _ = unsafe { enter(number::EXIT_GROUP, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+const PROTECTION: usize = 3;
+
+/// Memory for an allocator; null if there is none.
+pub fn map_pages(size: usize) -> *mut u8 {
+    const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
+    // SAFETY: a new mapping at a place of the kernel's choice disturbs nothing.
+    let address = unsafe { enter(number::MMAP, [0, size, PROTECTION, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0]) };
+    address.map_or(core::ptr::null_mut(), |address| address as *mut u8)
+}
+
+/// Words that several processes share.
+#[derive(Debug)]
+pub struct SharedMemory {
+    words: *mut AtomicU64,
+    length: usize,
+}
+
+// SAFETY: plain memory that belongs to this value; all access goes through atomics.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps the first `length` words of a file. The file has to be sealed against shrinking, or nobody else's.
+    pub fn map(file: i32, length: usize) -> Result<SharedMemory> {
+        const MAP_SHARED: usize = 1;
+        // SAFETY: as for `map_pages`.
+        let address = unsafe { enter(number::MMAP, [0, length * 8, PROTECTION, MAP_SHARED, file as usize, 0]) }?;
+        Ok(SharedMemory { words: address as *mut AtomicU64, length })
+    }
+
+    /// The words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped for reading and writing, page-aligned, and as long as `self`; any bits are a valid AtomicU64.
+        unsafe { core::slice::from_raw_parts(self.words, self.length) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: `words` borrows from self, so nobody uses the mapping any more.
+        let _ = unsafe { enter(number::MUNMAP, [self.words as usize, self.length * 8, 0, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the calling thread is, beside its memory and its descriptors: asked for, never changed.
+
+use super::*;
+
+/// Gives the calling thread a descriptor table of its own, a copy.
+pub fn unshare_descriptors() -> Result<usize, Errno> {
+    enter!(__NR_unshare, abi::CLONE_FILES)
+}
+
+/// A descriptor's flags: FD_CLOEXEC or none.
+pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
+    enter!(__NR_fcntl, fd, abi::F_GETFD).map(|flags| flags as u32)
+}
+
+/// The serial number of the session keyring. A thread without one is given its user's default, which it would use anyway.
+#[doc(alias = "keyctl")]
+pub fn session_keyring() -> Result<usize, Errno> {
+    // KEYCTL_GET_KEYRING_ID of KEY_SPEC_SESSION_KEYRING, creating none.
+    enter!(__NR_keyctl, 0u32, -3i32, 0u32)
+}
+
+/// The keyring that keys asked for by the kernel are linked to (KEYCTL_SET_REQKEY_KEYRING with no change).
+#[doc(alias = "keyctl")]
+pub fn request_key_destination() -> Result<usize, Errno> {
+    enter!(__NR_keyctl, 14u32, -1i32)
+}
+
+/// Policy, flags, nice value, priority, deadline parameters and utilisation clamps, as `struct sched_attr` holds them.
+#[doc(alias = "sched_getattr")]
+pub fn scheduling() -> Result<[u64; 7], Errno> {
+    let mut attributes = [0u64; 7];
+    enter!(__NR_sched_getattr, 0u32, attributes.as_mut_ptr(), size_of_val(&attributes), 0u32)?;
+    Ok(attributes)
+}
+
+/// The processors the calling thread may run on, bit by bit.
+#[doc(alias = "sched_getaffinity")]
+pub fn affinity() -> Result<[u64; 128], Errno> {
+    let mut mask = [0u64; 128];
+    enter!(__NR_sched_getaffinity, 0u32, size_of_val(&mask), mask.as_mut_ptr())?;
+    Ok(mask)
+}
+
+/// The I/O priority.
+#[doc(alias = "ioprio_get")]
+pub fn io_priority() -> Result<usize, Errno> {
+    // IOPRIO_WHO_PROCESS
+    enter!(__NR_ioprio_get, 1u32, 0u32)
+}
+
+/// The NUMA policy, and its nodes bit by bit.
+#[doc(alias = "get_mempolicy")]
+pub fn memory_policy() -> Result<(i32, [u64; 16]), Errno> {
+    let (mut mode, mut nodes) = (0i32, [0u64; 16]);
+    enter!(__NR_get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), size_of_val(&nodes) * 8, 0usize, 0usize)?;
+    Ok((mode, nodes))
+}
+
+/// The execution domain and its flags.
+#[doc(alias = "personality")]
+pub fn persona() -> Result<usize, Errno> {
+    enter!(__NR_personality, u32::MAX)
+}
+
+/// What PR_GET_TSC says: whether the time stamp counter can be read.
+#[doc(alias = "PR_GET_TSC")]
+pub fn time_stamp_counter() -> Result<i32, Errno> {
+    let mut mode = 0i32;
+    enter!(__NR_prctl, 25u32, &raw mut mode, 0usize, 0usize, 0usize)?;
+    Ok(mode)
+}
+
+/// The core scheduling cookie. Linux 5.14.
+#[doc(alias = "PR_SCHED_CORE_GET")]
+pub fn core_cookie() -> Result<u64, Errno> {
+    let mut cookie = 0u64;
+    enter!(__NR_prctl, 62u32, 0usize, 0usize, 0usize, &raw mut cookie)?;
+    Ok(cookie)
+}
+
+/// Whether two threads have working directory, root and umask in common (KCMP_FS).
+#[doc(alias = "kcmp")]
+pub fn share_directories(one: i32, other: i32) -> Result<bool, Errno> {
+    enter!(__NR_kcmp, one, other, 3u32, 0usize, 0usize).map(|order| order == 0)
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much a thread may do, as a value that can be compared: a child of another task is started only where it is shown that it
+//! may do no more, and no less, than a fork in the calling thread.
+//!
+//! Authority belongs to threads, and nearly all of it shows in /proc. Two things do not:
+//!
+//! - *Which* seccomp filters there are; only how many. They are a chain, handed down from thread to thread, and only ever get longer.
+//!   So the same number means the same filters in one and the same thread, or in any two of a process that was once seen with that
+//!   number and no other thread: all have theirs from there. Otherwise equality is not shown.
+//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`reach`]); not asked between
+//!   threads of one process, so there has to be a process born with the credentials in question.
+
+use std::ffi::CString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::ThreadId;
+
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use spawnfd_sys::{Errno, call, fork_generation};
+
+/// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
+const LINES: [(&str, &str); 14] = [
+    ("Uid", "user ids"),
+    ("Gid", "group ids"),
+    ("Groups", "groups"),
+    ("CapInh", "capabilities"),
+    ("CapPrm", "capabilities"),
+    ("CapEff", "capabilities"),
+    ("CapBnd", "capabilities"),
+    ("CapAmb", "capabilities"),
+    ("NoNewPrivs", "no_new_privs"),
+    ("Seccomp", "seccomp"),
+    ("Seccomp_filters", "seccomp"),
+    ("Speculation_Store_Bypass", "speculation"),
+    ("SpeculationIndirectBranch", "speculation"),
+    ("Mems_allowed", "cpuset"),
+];
+
+/// What a child is born into: `pid` and `time` themselves never change for a running thread.
+const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
+
+/// What one thread may do, at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Authority {
+    thread: ThreadId,
+    /// How many seccomp filters; `None` from a kernel that does not count them.
+    filters: Option<u32>,
+    umask: String,
+    /// The [`LINES`] there are, in the kernel's order.
+    status: String,
+    securebits: Result<usize, Errno>,
+    namespaces: [Option<CString>; NAMESPACES.len()],
+    /// The security module's label, and the user who has logged in, for audit; errors where there is no such thing.
+    labels: [rustix::io::Result<Vec<u8>>; 2],
+    /// Session keyring, and where keys that are asked for go. Process and thread keyrings are not handed down.
+    keyrings: [Result<usize, Errno>; 2],
+}
+
+/// How many filters this process, or the one it was forked from, had when it was last seen with one thread; [`NEVER`] if it was not.
+static ALONE_WITH: AtomicU32 = AtomicU32::new(NEVER);
+const NEVER: u32 = u32::MAX;
+
+/// Looks whether this process has one thread yet, when it first uses the library.
+pub(crate) fn remember_if_alone() {
+    /// The generation of the process that has looked.
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    let generation = fork_generation().unwrap_or(1);
+    if LOOKED.load(Ordering::Relaxed) != generation {
+        LOOKED.store(generation, Ordering::Relaxed);
+        let _ = read_status();
+    }
+}
+
+/// /proc/thread-self/status, and how many filters it tells of.
+fn read_status() -> rustix::io::Result<(String, Option<u32>)> {
+    // A name may hold any bytes; the lines that count do not.
+    let text = of_proc("/proc/thread-self/status")?;
+    let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    let filters = match find(&text, "Seccomp") {
+        None | Some("0") => Some(0),
+        Some(_) => find(&text, "Seccomp_filters").and_then(|count| count.parse().ok()),
+    };
+    if let (Some(filters), Some("1")) = (filters, find(&text, "Threads")) {
+        ALONE_WITH.store(filters, Ordering::Relaxed);
+    }
+    Ok((text, filters))
+}
+
+impl Authority {
+    /// The calling thread's.
+    ///
+    /// # Errors
+    /// /proc cannot be read: nothing can be shown.
+    pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
+        const PR_GET_SECUREBITS: u32 = 27;
+        let (text, filters) = read_status()?;
+        let listed = |line: &&str| LINES.iter().any(|(name, _)| value_of(line, name).is_some());
+        let directory =
+            openat(CWD, "/proc/thread-self/ns", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let labels = ["/proc/thread-self/attr/current", "/proc/thread-self/loginuid"].map(of_proc);
+        Ok(Authority {
+            thread: std::thread::current().id(),
+            filters,
+            umask: find(&text, "Umask").unwrap_or_default().to_owned(),
+            status: text.lines().filter(listed).flat_map(|line| [line, "\n"]).collect(),
+            securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
+            namespaces: NAMESPACES.map(|name| readlinkat(&directory, name, Vec::new()).ok()),
+            labels,
+            keyrings: [call::session_keyring(), call::request_key_destination()],
+        })
+    }
+
+    /// In what `other`, read later, differs, or cannot be shown not to.
+    pub(crate) fn differs(&self, other: &Authority) -> Option<&'static str> {
+        if self.status != other.status {
+            let mut pairs = self.status.lines().zip(other.status.lines());
+            let line = pairs.find(|(one, another)| one != another).map_or("", |(line, _)| line);
+            let what = LINES.iter().find(|(name, _)| value_of(line, name).is_some());
+            return Some(what.map_or("status", |(_, what)| what));
+        }
+        let same_filters = match self.filters {
+            None => false,
+            Some(0) => true,
+            Some(filters) => self.thread == other.thread || ALONE_WITH.load(Ordering::Relaxed) == filters,
+        };
+        if !same_filters {
+            return Some("seccomp");
+        }
+        let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&other.namespaces));
+        namespaces
+            .filter(|(_, (one, another))| one != another)
+            .map(|_| "namespaces")
+            .next()
+            .or((self.securebits != other.securebits).then_some("securebits"))
+            .or((self.labels != other.labels).then_some("security label"))
+            .or((self.keyrings != other.keyrings).then_some("keyrings"))
+    }
+
+    /// Whether a thread that the calling one has just started, and that has done nothing since, still has it.
+    pub(crate) fn is_held_by_its_heir(&self, heir: &Authority) -> bool {
+        let heir = Authority { thread: self.thread, ..heir.clone() };
+        self.differs(&heir).is_none()
+    }
+
+    /// The file creation mask, as /proc prints it. No authority; it is just read along.
+    pub(crate) fn umask(&self) -> &str {
+        &self.umask
+    }
+}
+
+/// A file of /proc, at one go where it is not long: the kernel writes it anew for each read.
+pub(crate) fn of_proc(path: &str) -> rustix::io::Result<Vec<u8>> {
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut contents = Vec::with_capacity(4096);
+    loop {
+        contents.reserve(2048);
+        let room = contents.capacity() - contents.len();
+        if rustix::io::read(&file, rustix::buffer::spare_capacity(&mut contents))? < room {
+            return Ok(contents);
+        }
+    }
+}
+
+/// The value in a line of a status file, if it has that name.
+fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.strip_prefix(name)?.strip_prefix(':').map(str::trim_ascii)
+}
+
+/// The value of the line of that name.
+fn find<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| value_of(line, name))
+}
+
+/// The path by which a process is looked into.
+pub(crate) fn inside(pid: i32) -> PathBuf {
+    format!("/proc/{pid}/ns/user").into()
+}
+
+/// Looks [`inside`] a process, which the calling thread may if Landlock confines it no more than that one. That it is
+/// not *less* confined does not follow.
+///
+/// Asks for no more than ptrace's right to read, which Yama does not restrict.
+///
+/// # Errors
+/// Why it may not: there is no such process; without CAP_SYS_PTRACE, because this one is not dumpable (it has changed its ids),
+/// or the calling thread has capabilities permitted that are not effective, or several user or group ids; or Landlock.
+///
+/// # References
+/// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). An ended process that nobody has waited for will do:
+/// it keeps its credentials.
+pub(crate) fn reach(inside: &Path) -> Result<(), &'static str> {
+    const PR_GET_DUMPABLE: u32 = 3;
+    match std::fs::read_link(inside) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err("marker"),
+        Err(_) if call::prctl(PR_GET_DUMPABLE, 0, 0) != Ok(1) => Err("not dumpable"),
+        Err(_) if call::capabilities().is_ok_and(|[effective, permitted, _]| effective != permitted) => {
+            Err("capabilities")
+        }
+        Err(_) if has_several(call::ids()) => Err("several ids"),
+        Err(_) => Err("landlock"),
+    }
+}
+
+fn has_several([user, effective_user, saved_user, group, effective_group, saved_group]: [u32; 6]) -> bool {
+    [effective_user, saved_user] != [user; 2] || [effective_group, saved_group] != [group; 2]
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll};
+use std::time::{Duration, Instant};
+
+use super::engine::{self, Order, RunHandle};
+use super::running::{Connections, Log, Running};
+use super::{Chunk, EventOptions, Events, InputWriter, Output, Pty, Run, Source, TerminalSize, Waker, events};
+use crate::child::Child;
+use crate::command::{Command, Stdio};
+use crate::error::{Error, Result, Stage};
+use crate::launch::{self, Wait};
+use crate::template::from_io;
+use crate::tree::{Tree, Want};
+
+/// What is to be connected with a run, besides what [`Run`] says.
+#[derive(Default)]
+struct Plugs {
+    source: Option<Source>,
+    feed_waker: Option<Waker>,
+    events: Option<super::Producer>,
+}
+
+impl Command<'_> {
+    /// Runs the program to its end and captures what it writes.
+    ///
+    /// It runs in a session of its own, with nothing to read, unless the command says otherwise. Standard output and error
+    /// are captured where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). Its process tree is ended with a timeout.
+    ///
+    /// # Errors
+    /// Only that the program could not be started or watched; how it ended is in the [`Output`](crate::Output).
+    pub fn run(&mut self) -> Result<Output> {
+        self.run_with(&Run::default())
+    }
+
+    /// Runs the program to its end in the calling thread.
+    ///
+    /// # Errors
+    /// As [`run`](Command::run).
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, Run, Stop};
+    /// let slow = Command::new("sleep").arg("60").run_with(&Run::new().timeout(std::time::Duration::from_millis(50)))?;
+    /// assert_eq!((slow.stop, slow.signal()), (Stop::Timeout, Some(15)));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn run_with(&mut self, run: &Run) -> Result<Output> {
+        self.begin(run, Wait::Exec, None)?.run_here(|| false)
+    }
+
+    /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
+    ///
+    /// It is called once the program has been started, and whenever a signal handler has run in this thread. When it returns
+    /// `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    ///
+    /// # Errors
+    /// As [`run`](Command::run).
+    pub fn run_interruptible(&mut self, run: &Run, interrupted: impl FnMut() -> bool) -> Result<Output> {
+        self.begin(run, Wait::Exec, None)?.run_here(interrupted)
+    }
+
+    /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
+    ///
+    /// One thread serves all runs; it starts with the first and ends when there have been none for a while. The program is
+    /// started by the calling thread, whose confinement it inherits; the call does not wait until it has become the program.
+    /// Dropping the handle changes nothing.
+    ///
+    /// # Errors
+    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`.
+    pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
+        engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done))
+    }
+
+    /// Starts the program and gives a handle to it: to wait without ending it, to read, to write, to stop it.
+    ///
+    /// Dropping the handle ends the program, unless it is [detached](Job::detach). That is done by the library's thread: a host that
+    /// exits right afterwards may be gone before it; [`Run::tree`] with a guard or a cgroup covers that, too.
+    ///
+    /// # Errors
+    /// As [`run_then`](Command::run_then).
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, Run};
+    /// use std::time::Duration;
+    /// let job = Command::new("cat").start(&Run::new().writable(4096).window(4096))?;
+    /// job.write(b"hello")?;
+    /// assert!(job.wait_timeout(Duration::from_millis(20))?.is_none(), "it runs on");
+    /// job.close_stdin();
+    /// assert_eq!(job.wait()?.stdout, b"hello");
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn start(&mut self, run: &Run) -> Result<Job> {
+        self.start_with(run, None).map(|(job, _)| job)
+    }
+
+    /// Starts the program; what it writes also comes as events while it runs.
+    ///
+    /// # Errors
+    /// As [`run_then`](Command::run_then).
+    pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
+        let (job, events) = self.start_with(run, Some(options))?;
+        // They were asked for.
+        events.map(|events| (job, events)).ok_or_else(|| Error::invalid("start_events()".to_owned()))
+    }
+
+    fn start_with(&mut self, run: &Run, options: Option<EventOptions>) -> Result<(Job, Option<Events>)> {
+        let (writer, source) = match run.writable {
+            Some(max_bytes) => {
+                let (writer, source) = Source::stream(max_bytes);
+                (Some(writer), Some(source))
+            }
+            None => (None, None),
+        };
+        let state = Arc::new(State::default());
+        let (told, mut log, mut seen, mut pid) = (state.clone(), None, None, 0);
+        let handle = engine::submit(
+            |handle| {
+                let (producer, events) = options.map(|options| events(options, handle.waker(Order::Read))).unzip();
+                seen = events;
+                let feed_waker = Some(handle.waker(Order::Feed));
+                let running = self.begin(run, Wait::No, Plugs { source, feed_waker, events: producer })?;
+                (log, pid) = (Some(running.log()), running.pid());
+                Ok(running)
+            },
+            Box::new(move |output| told.tell(output.map(Arc::new))),
+        )?;
+        let log = log.ok_or_else(|| Error::invalid("start()".to_owned()))?;
+        Ok((Job { handle, pid, state, log, writer, ends: true }, seen))
+    }
+
+    fn begin(&mut self, run: &Run, wait: Wait, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
+        let started = Instant::now();
+        let Plugs { source, feed_waker, events } = plugs.into().unwrap_or_default();
+        let source = source.or_else(|| run.input.clone().map(Source::bytes));
+        let asked = std::mem::take(&mut self.stdio);
+        let piped = |stdio: &Stdio<'_>| matches!(stdio, Stdio::Inherit);
+        let capture: [bool; 3] = std::array::from_fn(|number| piped(&asked[number]) || run.terminal.is_some());
+        let mut number = 0;
+        self.stdio = asked.map(|stdio| {
+            let captured = capture[number];
+            let input = number == 0;
+            number += 1;
+            match (input, captured) {
+                (true, _) if source.is_some() => Stdio::Piped,
+                (true, true) => Stdio::Null,
+                (false, true) => Stdio::Piped,
+                (_, false) => stdio,
+            }
+        });
+        let actions = self.action_count();
+        self.new_session = true;
+        let launched = self.launch(run, wait);
+        (self.new_session, self.birth_cgroup) = (false, None);
+        self.forget_actions_from(actions);
+        for (stdio, captured) in self.stdio.iter_mut().zip(capture) {
+            if captured {
+                *stdio = Stdio::Inherit;
+            }
+        }
+        let (child, tree, terminal) = launched?;
+        let program = self.program_name().to_string_lossy().into_owned();
+        Running::new(child, program, started, run, Connections { tree, terminal, source, feed_waker, events })
+    }
+
+    fn launch(&mut self, run: &Run, wait: Wait) -> Result<(Child, Option<Tree>, Option<Pty>)> {
+        let terminal = self.open_terminal(run)?;
+        let tree = match run.tree {
+            Want::Group => None,
+            want => Some(Tree::prepare(want)?),
+        };
+        if let Some(dir) = tree.as_ref().and_then(Tree::cgroup) {
+            let copy =
+                dir.try_clone_to_owned().map_err(|e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+            self.birth_cgroup = Some(copy);
+        }
+        Ok((launch::spawn(self, wait)?, tree, terminal))
+    }
+
+    fn open_terminal(&mut self, run: &Run) -> Result<Option<Pty>> {
+        let Some(size) = run.terminal else { return Ok(None) };
+        let (ours, theirs) = Pty::open(size)?;
+        theirs.attach(self)?;
+        Ok(Some(ours))
+    }
+}
+
+/// A supervised run, held. Dropping it ends the program.
+#[derive(Debug)]
+pub struct Job {
+    handle: RunHandle,
+    pid: u32,
+    pub(super) state: Arc<State>,
+    log: Arc<Log>,
+    pub(super) writer: Option<InputWriter>,
+    /// Dropping it ends the program.
+    ends: bool,
+}
+
+/// Where the result comes to stand.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    told: Mutex<Told>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    outcome: Option<Result<Arc<Output>>>,
+    waker: Option<Waker>,
+    /// Tasks that wait, each under a number of its own.
+    tasks: Vec<(u64, task::Waker)>,
+    next_task: u64,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, outcome: Result<Arc<Output>>) {
+        let mut told = self.lock();
+        told.outcome = Some(outcome);
+        let (waker, tasks) = (told.waker.take(), std::mem::take(&mut told.tasks));
+        drop(told);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        tasks.into_iter().for_each(|(_, task)| task.wake());
+    }
+
+    /// The result, or a place among the tasks that are woken when it is there.
+    pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
+        let mut told = self.lock();
+        if let Some(outcome) = &told.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        let number = *place.get_or_insert(told.next_task);
+        match told.tasks.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, known)) => known.clone_from(task),
+            None => {
+                told.next_task += 1;
+                told.tasks.push((number, task.clone()));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Gives a place up.
+    pub(super) fn forget(&self, place: u64) {
+        self.lock().tasks.retain(|(number, _)| *number != place);
+    }
+}
+
+impl Job {
+    /// The program's process id: for printing. It may be another process's once the program has ended.
+    pub fn id(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for the result, any number of times.
+    ///
+    /// # Errors
+    /// That the program could not be started or watched; how it ended is in the [`Output`].
+    pub fn wait(&self) -> Result<Arc<Output>> {
+        let told = self.state.lock();
+        let told =
+            self.state.changed.wait_while(told, |told| told.outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
+        told.outcome.clone().unwrap_or_else(|| Err(Error::new(Stage::Wait, crate::Errno::ECHILD, "wait()")))
+    }
+
+    /// Waits at most so long; `None` if the program still runs then, untouched.
+    ///
+    /// # Errors
+    /// As [`wait`](Job::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
+        let told = self.state.lock();
+        let waited = self.state.changed.wait_timeout_while(told, timeout, |told| told.outcome.is_none());
+        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        told.outcome.clone().transpose()
+    }
+
+    /// The result if it is there.
+    ///
+    /// # Errors
+    /// As [`wait`](Job::wait).
+    pub fn try_wait(&self) -> Result<Option<Arc<Output>>> {
+        self.state.lock().outcome.clone().transpose()
+    }
+
+    /// Calls `waker` once when the result is there, at once if it is.
+    pub fn when_done(&self, waker: Waker) {
+        let mut told = self.state.lock();
+        if told.outcome.is_none() {
+            told.waker = Some(waker);
+        } else {
+            drop(told);
+            waker.wake();
+        }
+    }
+
+    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`]).
+    pub fn read(&self, since: u64) -> Chunk {
+        self.log.lock().read(since)
+    }
+
+    /// Gives the program something to read. How many bytes were taken: less than all when too many wait already.
+    ///
+    /// # Errors
+    /// EPIPE: it reads no more. EBADF: the run is not [writable](Run::writable).
+    pub fn write(&self, bytes: &[u8]) -> Result<usize> {
+        self.writer()?.write(bytes)
+    }
+
+    /// The same, waiting for room at most so long.
+    ///
+    /// # Errors
+    /// As [`write`](Job::write).
+    pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
+        self.writer()?.write_timeout(bytes, timeout)
+    }
+
+    /// Calls `waker` when there is room again after a [`write`](Job::write) that was not taken whole, or nobody reads any more.
+    pub fn when_writable(&self, waker: Waker) {
+        if let Some(writer) = &self.writer {
+            writer.set_waker(waker);
+        }
+    }
+
+    /// What is written so far is all.
+    pub fn close_stdin(&self) {
+        if let Some(writer) = &self.writer {
+            writer.close();
+        }
+    }
+
+    fn writer(&self) -> Result<&InputWriter> {
+        self.writer.as_ref().ok_or_else(|| Error::new(Stage::Capture, crate::Errno::EBADF, "write(): not writable"))
+    }
+
+    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. Its result says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    pub fn stop(&self, grace: Duration) {
+        self.handle.order(Order::End(Some(grace)));
+    }
+
+    /// Sends a signal to the program, or to all of its process group.
+    ///
+    /// # Errors
+    /// EINVAL: no such signal.
+    pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
+        if crate::SignalSet::of(signal).is_none() {
+            return Err(Error::invalid(format!("signal({signal})")));
+        }
+        self.handle.order(Order::Signal { signal, tree });
+        Ok(())
+    }
+
+    /// Changes the size of its [terminal](Run::terminal); the foreground process group gets SIGWINCH.
+    pub fn resize(&self, size: TerminalSize) {
+        self.handle.order(Order::Resize(size));
+    }
+
+    /// Lets go of the program: it runs on, watched, drained and reaped.
+    pub fn detach(mut self) {
+        self.ends = false;
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.ends {
+            self.handle.cancel();
+        }
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One thread that moves all asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, eventfd};
+use spawnfd_sys::call;
+
+use super::running::{Part, Running, timespec};
+use super::{Output, Stop, TerminalSize, Waker};
+use crate::error::{Error, Result, Stage, errno};
+use crate::numbers::above_standard;
+use crate::per_process::PerProcess;
+
+/// How long the thread waits for another run before it ends.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// The event that only wakes.
+const WAKE: u64 = u64::MAX;
+
+type Done = Box<dyn FnOnce(Result<Output>) + Send>;
+
+/// A run under way in the engine.
+#[derive(Debug, Clone)]
+pub struct RunHandle {
+    engine: Arc<Engine>,
+    id: u64,
+}
+
+impl RunHandle {
+    /// Ends the program and its process tree, if it still runs, as a timeout would. The callback is called as ever, with what has come
+    /// out so far.
+    pub fn cancel(&self) {
+        self.order(Order::End(None));
+    }
+
+    pub(super) fn order(&self, order: Order) {
+        self.engine.lock().orders.push((self.id, order));
+        self.engine.wake();
+    }
+
+    /// Something to call that gives an order.
+    pub(super) fn waker(&self, order: Order) -> Waker {
+        let handle = self.clone();
+        Waker::new(move || handle.order(order))
+    }
+}
+
+/// What a handle can ask of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// To be ended, within this time or the run's own.
+    End(Option<Duration>),
+    /// To look whether there is something to write.
+    Feed,
+    /// To look whether there is something to read.
+    Read,
+    /// To get a signal: all of the tree, or the program alone.
+    Signal { signal: i32, tree: bool },
+    /// To have its terminal changed.
+    Resize(TerminalSize),
+}
+
+/// What the thread and those who submit to it share. The jobs themselves are the thread's own.
+struct Engine {
+    poll: OwnedFd,
+    wake: OwnedFd,
+    inbox: Mutex<Inbox>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    arrived: Vec<(u64, Job)>,
+    orders: Vec<(u64, Order)>,
+    next: u64,
+    /// How many runs are about to come.
+    expected: usize,
+    /// The thread sleeps until then at the latest; what is due earlier has to wake it.
+    sleeps_until: Option<Instant>,
+    /// The thread has ended, or is about to: no new job here.
+    over: bool,
+}
+
+struct Job {
+    running: Running,
+    /// Until the result is given; afterwards it is there for what it left behind.
+    done: Option<Done>,
+    /// The moment it is listed under in [`Desk::due`].
+    listed: Option<Instant>,
+}
+
+/// The engine of this process, if one runs.
+static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
+
+/// Begins a run that is given its handle before it starts, and hands it over.
+pub(super) fn submit(begin: impl FnOnce(&RunHandle) -> Result<Running>, done: Done) -> Result<RunHandle> {
+    let handle = enroll()?;
+    let outcome = begin(&handle).and_then(|running| handle.engine.add(handle.id, running, done));
+    handle.engine.lock().expected -= 1;
+    outcome.map(|()| handle)
+}
+
+/// A place in the engine, which waits for it.
+fn enroll() -> Result<RunHandle> {
+    let mut current = CURRENT.lock();
+    if let Some(engine) = &*current
+        && let Some(id) = engine.expect()
+    {
+        return Ok(RunHandle { engine: engine.clone(), id });
+    }
+    let engine = Arc::new(Engine::new()?);
+    let id = engine.expect().unwrap_or_default();
+    engine.start()?;
+    *current = Some(engine.clone());
+    Ok(RunHandle { engine, id })
+}
+
+impl Engine {
+    fn new() -> Result<Engine> {
+        let failed = |e| Error::new(Stage::Capture, errno(e), "epoll_create1(EPOLL_CLOEXEC)");
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map(above_standard).map_err(failed)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(above_standard).map_err(failed)?;
+        epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
+        Ok(Engine { poll, wake, inbox: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Starts the thread, all signals blocked: they are the host's.
+    fn start(self: &Arc<Engine>) -> Result<()> {
+        let failed = |errno| Error::new(Stage::Capture, errno, "pthread_create()");
+        let engine = self.clone();
+        let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST).map_err(failed)?;
+        let thread =
+            std::thread::Builder::new().name("spawnfd-engine".into()).stack_size(256 << 10).spawn(move || engine.run());
+        let _ = call::set_signal_mask(mask);
+        thread.map(drop).map_err(|e| failed(crate::template::from_io(&e)))
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// A number for a run that is about to come. `None` when the thread is ending.
+    fn expect(&self) -> Option<u64> {
+        let mut inbox = self.lock();
+        if inbox.over {
+            return None;
+        }
+        inbox.expected += 1;
+        inbox.next += 1;
+        Some(inbox.next)
+    }
+
+    /// Takes a run in and watches its descriptors.
+    fn add(&self, id: u64, mut running: Running, done: Done) -> Result<()> {
+        // Held until the job is in: the thread that gets its first event finds it then.
+        let mut inbox = self.lock();
+        for part in Part::ALL {
+            let Some((fd, write)) = running.watched(part) else { continue };
+            // News only: a pipe's end stays in the set, hung up, for as long as a child that is just being started has its
+            // copy of our table.
+            let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
+            let data = epoll::EventData::new_u64(id << 2 | part as u64);
+            if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
+                // Leaving the job closes what was added, which takes it out of the set.
+                running.end(Stop::Cancelled, Some(Duration::ZERO));
+                return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
+            }
+        }
+        let due = running.deadline();
+        inbox.arrived.push((id, Job { running, done: Some(done), listed: None }));
+        if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    fn run(self: Arc<Engine>) {
+        let mut desk = Desk::default();
+        let mut events = Vec::with_capacity(64);
+        let mut idle_since = None;
+        loop {
+            let now = Instant::now();
+            let until = {
+                let mut inbox = self.lock();
+                desk.take(&mut inbox);
+                if desk.jobs.is_empty() && inbox.expected == 0 {
+                    let since = *idle_since.get_or_insert(now);
+                    if now.duration_since(since) >= IDLE {
+                        inbox.over = true;
+                        break;
+                    }
+                    inbox.sleeps_until = Some(since + IDLE);
+                } else {
+                    idle_since = None;
+                    inbox.sleeps_until = desk.due.first().map(|&(due, _)| due);
+                }
+                inbox.sleeps_until
+            };
+            let left = if desk.again.is_empty() {
+                until.map(|until| until.saturating_duration_since(now))
+            } else {
+                Some(Duration::ZERO)
+            };
+            let left = left.map(timespec);
+            events.clear();
+            // EINTR cannot be, as all signals are blocked; anything else would be a bug that the next turn meets again.
+            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
+            for event in std::mem::take(&mut desk.again) {
+                desk.news(event);
+            }
+            for event in &events {
+                let data = event.data.u64();
+                if data == WAKE {
+                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                    let orders = {
+                        let mut inbox = self.lock();
+                        desk.take(&mut inbox);
+                        std::mem::take(&mut inbox.orders)
+                    };
+                    // Nothing is locked: who is told of output may give the next order.
+                    orders.into_iter().for_each(|(id, order)| desk.obey(id, order));
+                    continue;
+                }
+                let (id, part) = (data >> 2, Part::ALL[(data & 3) as usize]);
+                if !desk.jobs.contains_key(&id) {
+                    desk.take(&mut self.lock());
+                }
+                let flags = event.flags;
+                desk.news(News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
+            }
+            desk.tick(Instant::now());
+            // Nothing is locked: a callback may submit the next run.
+            for (done, output) in desk.done.drain(..) {
+                // A panic is its callback's own; the hook has told of it. The other runs go on.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(output)));
+            }
+        }
+        let mut current = CURRENT.lock();
+        current.take_if(|engine| Arc::ptr_eq(engine, &self));
+    }
+}
+
+/// What an event says.
+struct News {
+    id: u64,
+    part: Part,
+    hung_up: bool,
+}
+
+/// What the thread works on.
+struct Desk {
+    jobs: HashMap<u64, Job>,
+    /// When each job is to be looked at, if nothing comes before.
+    due: BTreeSet<(Instant, u64)>,
+    /// Streams that had more than one turn's worth.
+    again: Vec<News>,
+    /// Results to be given.
+    done: Vec<(Done, Result<Output>)>,
+    buffer: Vec<u8>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        let buffer = vec![0; 64 << 10];
+        Desk { jobs: HashMap::new(), due: BTreeSet::new(), again: Vec::new(), done: Vec::new(), buffer }
+    }
+}
+
+impl Desk {
+    /// Takes over the runs that have come in.
+    fn take(&mut self, inbox: &mut Inbox) {
+        for (id, job) in inbox.arrived.drain(..) {
+            self.jobs.insert(id, job);
+            self.list(id);
+        }
+    }
+
+    fn obey(&mut self, id: u64, order: Order) {
+        // Of a job that is over nothing is left to be done.
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let running = &mut job.running;
+        match order {
+            Order::End(grace) => running.end(Stop::Cancelled, grace),
+            Order::Feed => return self.news(News { id, part: Part::Stdin, hung_up: false }),
+            Order::Read => {
+                // What was passed over while nobody wanted it is not reported again: read as if it were the end.
+                running.stop_blocking();
+                self.news(News { id, part: Part::Stdout, hung_up: true });
+                return self.news(News { id, part: Part::Stderr, hung_up: true });
+            }
+            Order::Signal { signal, tree: true } => running.signal_tree(signal),
+            Order::Signal { signal, tree: false } => drop(running.signal(signal)),
+            Order::Resize(size) => drop(running.resize(size)),
+        }
+        self.settle(id, Ok(()));
+    }
+
+    /// Lists a job under its deadline, which may have changed.
+    fn list(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let due = job.running.deadline();
+        if job.listed != due {
+            job.listed.map(|listed| self.due.remove(&(listed, id)));
+            due.map(|due| self.due.insert((due, id)));
+            job.listed = due;
+        }
+    }
+
+    /// Moves a job on.
+    fn news(&mut self, news: News) {
+        // An event of a job that has left in this same turn finds nobody.
+        let Some(job) = self.jobs.get_mut(&news.id) else { return };
+        let outcome = job.running.news(news.part, news.hung_up, &mut self.buffer);
+        let id = news.id;
+        if matches!(outcome, Ok(false)) && !job.running.is_over() {
+            self.again.push(news);
+        }
+        self.settle(id, outcome.map(drop));
+    }
+
+    /// The clock has moved.
+    fn tick(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.due.first()
+            && due <= now
+        {
+            let Some(job) = self.jobs.get_mut(&id) else { break };
+            job.running.tick(now);
+            self.settle(id, Ok(()));
+        }
+    }
+
+    /// Gives the result if it is there, and lets go of a job that is over.
+    fn settle(&mut self, id: u64, outcome: Result<()>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let failed = outcome.is_err();
+        if (failed || job.running.is_done())
+            && let Some(done) = job.done.take()
+        {
+            let output = outcome.map(|()| job.running.finish());
+            self.done.push((done, output));
+        }
+        self.list(id);
+        if failed || self.jobs.get(&id).is_some_and(|job| job.running.is_over()) {
+            let listed = self.jobs.remove(&id).and_then(|job| job.listed);
+            listed.map(|listed| self.due.remove(&(listed, id)));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Supervised runs as futures, for any executor: the engine's thread wakes their tasks, so no thread waits for a child.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{Event, Events, Job, Output, Run, Waker};
+use crate::command::Command;
+use crate::error::Result;
+
+impl Command<'_> {
+    /// Starts the program, and gives a future of its output.
+    ///
+    /// The program is started by this call, in the calling thread, whose confinement it inherits; the future only waits, and any
+    /// executor will do. Dropping it before it is ready ends the program and its process tree: SIGTERM, and SIGKILL after the
+    /// run's [`grace`](Run::grace). It is reaped as ever.
+    ///
+    /// # Errors
+    /// As [`run`](Command::run), all from the future.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use spawnfd::{Command, Run};
+    /// let (mut one, mut two) = (Command::new("echo"), Command::new("echo"));
+    /// let (one, two) = (one.arg("1").run_async(&Run::new()), two.arg("2").run_async(&Run::new()));
+    /// assert_eq!((one.await?.text(), two.await?.text()), ("1\n".into(), "2\n".into()));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use = "dropping the future ends the program"]
+    pub fn run_async(&mut self, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
+        let job = self.start(run);
+        async move {
+            let job = job?;
+            // Nobody could write to it.
+            job.close_stdin();
+            let output = job.wait_async().await;
+            // It has ended; what it may have left behind is not ended with this.
+            job.detach();
+            output.map(Arc::unwrap_or_clone)
+        }
+    }
+}
+
+impl Job {
+    /// Waits for the result without blocking, any number of times and in any number of tasks. Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// As [`wait`](Job::wait).
+    pub fn wait_async(&self) -> impl Future<Output = Result<Arc<Output>>> + Send + '_ {
+        Waiting { job: self, place: None }
+    }
+}
+
+/// A task that waits for a job's result.
+struct Waiting<'a> {
+    job: &'a Job,
+    /// Where its waker is kept.
+    place: Option<u64>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<Arc<Output>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Waiting { job, place } = &mut *self;
+        job.state.poll(place, context.waker())
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.job.state.forget(place);
+        }
+    }
+}
+
+impl Events {
+    /// The next event, or `None` after the last; the task is woken when there is one. Takes the place of
+    /// [`set_waker`](Events::set_waker).
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        if let Some(event) = self.try_next() {
+            return Poll::Ready(Some(event).filter(|event| *event != Event::End));
+        }
+        let task = context.waker().clone();
+        // Called at once if one has come meanwhile.
+        self.set_waker(Waker::new(move || task.wake_by_ref()));
+        Poll::Pending
+    }
+
+    /// Waits for the next event without blocking; `None` after the last. Dropping the future loses nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use spawnfd::{Command, Event, EventOptions, Run};
+    /// let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
+    /// let (job, mut events) = Command::new("seq").arg("3").start_events(&Run::new(), options)?;
+    /// let mut sum = 0;
+    /// while let Some(event) = events.next().await {
+    ///     if let Event::Line { bytes, .. } = event {
+    ///         sum += i32::from(bytes[0] - b'0');
+    ///     }
+    /// }
+    /// assert!(sum == 6 && job.wait_async().await?.ok());
+    /// # Ok::<(), spawnfd::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of what goes in.
+
+use super::*;
+use spawnfd_tests::deadline;
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn feed(source: Source, waker: Waker) -> (std::io::PipeReader, Feed) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    (reader, Feed::new(writer.into(), source, waker).expect("own pipe"))
+}
+
+fn silent() -> Waker {
+    Waker::new(|| {})
+}
+
+#[test]
+fn bytes_are_written_as_the_pipe_has_room() {
+    deadline(LONG, || {
+        let bytes: Arc<[u8]> = (0..1 << 20).map(|byte| byte as u8).collect();
+        let (mut reader, mut feed) = feed(Source::bytes(bytes.clone().into()), silent());
+        assert_eq!(Arc::strong_count(&bytes), 2, "no copy");
+        let mut read = Vec::new();
+        loop {
+            match feed.write() {
+                Feeding::Again => {}
+                Feeding::Blocked => {
+                    let mut buffer = [0; 10_000];
+                    let length = reader.read(&mut buffer).expect("own pipe");
+                    read.extend_from_slice(&buffer[..length]);
+                }
+                done => break assert_eq!(done, Feeding::Done),
+            }
+        }
+        assert_eq!((feed.has_more(), feed.refused()), (false, false));
+        drop(feed);
+        reader.read_to_end(&mut read).expect("own pipe");
+        assert!(read == bytes[..]);
+    });
+}
+
+#[test]
+fn nothing_is_the_end() {
+    deadline(LONG, || {
+        let (mut reader, mut feed) = feed(Source::bytes(b"".as_slice().into()), silent());
+        assert_eq!(feed.write(), Feeding::Done);
+        drop(feed);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0);
+    });
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_error_and_no_signal() {
+    spawnfd_tests::isolated("job::input::tests::a_reader_that_is_gone_is_no_error_and_no_signal", || {
+        call::set_disposition(13, false).expect("SIGPIPE");
+        let (reader, mut feed) = feed(Source::bytes("x".into()), silent());
+        drop(reader);
+        assert_eq!((feed.write(), feed.has_more(), feed.refused()), (Feeding::Done, true, true));
+        assert_eq!(call::pending_signals(), Ok(0));
+    });
+}
+
+#[test]
+fn a_stream_says_when_it_is_full_and_when_not() {
+    deadline(LONG, || {
+        let (writer, input) = Source::stream(10);
+        let count = |counter: &Arc<AtomicUsize>| {
+            let counter = counter.clone();
+            Waker::new(move || _ = counter.fetch_add(1, Ordering::SeqCst))
+        };
+        let (engine, room) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        writer.set_waker(count(&room));
+        let (mut reader, mut feed) = feed(input, count(&engine));
+        let now = || (engine.load(Ordering::SeqCst), room.load(Ordering::SeqCst));
+        assert_eq!(feed.write(), Feeding::Idle);
+        assert_eq!(writer.write(b"").expect("open"), 0);
+        assert_eq!(now(), (0, 0));
+        assert_eq!(writer.write(b"12345678").expect("open"), 8);
+        assert_eq!(writer.write(b"9abc").expect("open"), 2);
+        assert_eq!(writer.write(b"bc").expect("open"), 0);
+        assert_eq!(now(), (1, 0), "one wake for a batch");
+        assert_eq!(writer.write_timeout(b"bc", Duration::from_millis(1)).expect("open"), 0);
+        assert_eq!(feed.write(), Feeding::Idle);
+        assert_eq!(now(), (1, 1));
+        assert_eq!(writer.write_timeout(b"bc", LONG).expect("open"), 2);
+        writer.close();
+        assert_eq!(writer.write(b"x").expect_err("closed").errno(), Errno::EPIPE);
+        assert_eq!(feed.write(), Feeding::Done);
+        drop(feed);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).expect("own pipe");
+        assert_eq!(read, "123456789abc");
+    });
+}
+
+#[test]
+fn a_writer_that_waits_is_told_that_nobody_reads() {
+    deadline(LONG, || {
+        let (writer, input) = Source::stream(4);
+        let (reader, mut feed) = feed(input, silent());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| writer.write_timeout(b"12345", LONG));
+            while !feed_is_starved(&feed) {
+                thread::yield_now();
+            }
+            drop(reader);
+            assert_eq!((feed.write(), feed.refused()), (Feeding::Done, true));
+            drop(feed);
+            assert_eq!(waiting.join().expect("no panic").expect_err("gone").errno(), Errno::EPIPE);
+        });
+    });
+}
+
+fn feed_is_starved(feed: &Feed) -> bool {
+    matches!(&feed.source, Source::Stream(InputStream(shared)) if shared.lock().starved)
+}
+
+#[test]
+fn everything_written_arrives() {
+    deadline(LONG, || {
+        let (writer, input) = Source::stream(1000);
+        let (wake, woken) = std::sync::mpsc::channel();
+        let (mut reader, mut feed) = feed(input, Waker::new(move || _ = wake.send(())));
+        let total = 500_000_usize;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let bytes: Vec<u8> = (0..total).map(|byte| byte as u8).collect();
+                for piece in bytes.chunks(777) {
+                    assert_eq!(writer.write_timeout(piece, LONG).expect("read"), piece.len());
+                }
+            });
+            scope.spawn(move || {
+                loop {
+                    match feed.write() {
+                        Feeding::Again => {}
+                        Feeding::Blocked => thread::yield_now(),
+                        Feeding::Idle => woken.recv_timeout(LONG).expect("to be woken"),
+                        Feeding::Done => break,
+                    }
+                }
+                assert!(!feed.has_more());
+            });
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).expect("own pipe");
+            assert!(read.len() == total && read.iter().enumerate().all(|(index, &byte)| byte == index as u8));
+        });
+    });
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes kept of what is too much to keep: the first ones, and the last ones.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use super::text::unfinished;
+
+/// The last bytes of all that are pushed, up to a number. Takes memory only for what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    max: usize,
+    bytes: VecDeque<u8>,
+}
+
+impl Ring {
+    pub(super) fn new(max: usize) -> Ring {
+        Ring { max, bytes: VecDeque::new() }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let last = &bytes[bytes.len().saturating_sub(self.max)..];
+        let surplus = (self.bytes.len() + last.len()).saturating_sub(self.max);
+        self.bytes.drain(..surplus);
+        self.bytes.extend(last);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes in order, in two parts.
+    pub(super) fn parts(&self) -> [&[u8]; 2] {
+        let (older, newer) = self.bytes.as_slices();
+        [older, newer]
+    }
+
+    /// The bytes from index `from` on.
+    pub(super) fn copy(&self, from: usize) -> Vec<u8> {
+        let [older, newer] = self.parts();
+        [&older[from.min(older.len())..], &newer[from.saturating_sub(older.len()).min(newer.len())..]].concat()
+    }
+}
+
+/// What is kept of one stream: its head and its tail.
+#[derive(Debug)]
+pub(super) struct Kept {
+    max_head: usize,
+    head: Vec<u8>,
+    tail: Ring,
+    seen: u64,
+}
+
+impl Kept {
+    pub(super) fn new((head, tail): (usize, usize)) -> Kept {
+        Kept { max_head: head, head: Vec::new(), tail: Ring::new(tail), seen: 0 }
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        self.seen += bytes.len() as u64;
+        let room = self.max_head - self.head.len();
+        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(head);
+        if !rest.is_empty() {
+            self.tail.push(rest);
+        }
+    }
+
+    /// Whether so many more bytes leave everything kept.
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        self.seen + more as u64 <= (self.max_head as u64).saturating_add(self.tail.max as u64)
+    }
+
+    /// All that is kept, in order, in three parts.
+    pub(super) fn parts(&self) -> [&[u8]; 3] {
+        let [older, newer] = self.tail.parts();
+        [&self.head, older, newer]
+    }
+
+    pub(super) fn finish(&mut self) -> Captured {
+        let Kept { head, tail, .. } = std::mem::replace(self, Kept { seen: self.seen, ..Kept::new((0, 0)) });
+        let mut captured = Captured { head: head.len(), bytes: head, omitted: 0 };
+        for part in tail.parts() {
+            captured.bytes.extend_from_slice(part);
+        }
+        captured.omitted = self.seen - captured.bytes.len() as u64;
+        captured
+    }
+}
+
+/// What was kept of one stream.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Captured {
+    /// The head, then the tail.
+    pub bytes: Vec<u8>,
+    /// How many of [`bytes`](Captured::bytes) are the head.
+    pub head: usize,
+    /// How many bytes there were between head and tail.
+    pub omitted: u64,
+}
+
+/// The text of a stream of which `omitted` bytes are missing after the first `head`, what is no UTF-8 replaced by U+FFFD. A
+/// character that the omission has cut is left out: its rest is not the program's fault.
+pub(super) fn text(bytes: &[u8], head: usize, omitted: u64) -> Cow<'_, str> {
+    if omitted == 0 {
+        return String::from_utf8_lossy(bytes);
+    }
+    let (head, tail) = bytes.split_at(head);
+    let head = &head[..head.len() - unfinished(head)];
+    let cut = tail.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count();
+    Cow::Owned(String::from_utf8_lossy(head).into_owned() + &String::from_utf8_lossy(&tail[cut..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_head_and_tail_however_the_bytes_come() {
+        let all: Vec<u8> = (0..100).collect();
+        for size in [1, 3, 7, 64, 100] {
+            for keep in [(0, 0), (10, 0), (0, 10), (10, 10), (60, 60), (100, 0), (0, 100)] {
+                let mut kept = Kept::new(keep);
+                all.chunks(size).for_each(|chunk| kept.take(chunk));
+                let head = keep.0.min(100);
+                let tail = (100 - head).min(keep.1);
+                let expected = [&all[..head], &all[100 - tail..]].concat();
+                assert_eq!(kept.parts().concat(), expected);
+                let captured = kept.finish();
+                assert_eq!(
+                    (captured.bytes.len() as u64 + captured.omitted, captured.head, &captured.bytes),
+                    (100, head, &expected),
+                    "{size} {keep:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn holds_no_more_than_it_keeps() {
+        let mut kept = Kept::new((1000, 3000));
+        for _ in 0..1000 {
+            kept.take(&[b'x'; 777]);
+        }
+        assert!(kept.head.capacity() <= 2000 && kept.tail.bytes.capacity() <= 8192, "{kept:?}");
+    }
+
+    #[test]
+    fn text_beside_the_omission_is_whole() {
+        let mut kept = Kept::new((2, 4));
+        kept.take("aéééb".as_bytes());
+        let captured = kept.finish();
+        assert_eq!((&captured.bytes[..], captured.omitted), (&b"a\xC3\xA9\xC3\xA9b"[..], 2));
+        assert_eq!(text(&captured.bytes, captured.head, captured.omitted), "aéb");
+        let mut kept = Kept::new((2, 2));
+        kept.take("éé".as_bytes());
+        assert_eq!(
+            {
+                let Captured { bytes, head, omitted } = kept.finish();
+                text(&bytes, head, omitted).into_owned()
+            },
+            "éé"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lines out of bytes that come in pieces.
+
+use std::io::BufRead;
+
+use super::text::unfinished;
+
+/// How a line ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum LineEnd {
+    /// With `\n`.
+    Lf,
+    /// With `\r\n`.
+    CrLf,
+    /// It goes on: it was longer than is allowed, and the next one is its continuation.
+    Split,
+    /// The output ends here, or what followed was lost.
+    Open,
+}
+
+impl LineEnd {
+    /// What stood there in the output.
+    pub fn as_bytes(self) -> &'static [u8] {
+        match self {
+            LineEnd::Lf => b"\n",
+            LineEnd::CrLf => b"\r\n",
+            LineEnd::Split | LineEnd::Open => b"",
+        }
+    }
+}
+
+/// One line, without what ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line<'a> {
+    /// Where its first byte stands. For a piece of a line that was split: not beyond that place.
+    pub position: u64,
+    /// Its bytes; decoded line by line they give the text that the whole output gives.
+    pub bytes: &'a [u8],
+    /// What followed.
+    pub end: LineEnd,
+}
+
+/// Splits one stream into lines, whatever pieces it comes in: the same bytes always give the same lines.
+///
+/// A line ends with `\n` or `\r\n`; a `\r` elsewhere (a progress bar) is part of it. A line longer than the maximum comes in
+/// several, cut between characters.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    max: usize,
+    /// A line that has not ended: at most a maximum and a `\r` that may belong to its end.
+    begun: Vec<u8>,
+    /// Where it began.
+    position: u64,
+}
+
+impl Lines {
+    /// For lines of at most `max` bytes (at least 4: one character).
+    pub fn new(max: usize) -> Lines {
+        Lines { max: max.max(4), begun: Vec::new(), position: 0 }
+    }
+
+    /// The greatest length of a line.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Takes bytes that stand at `position`, and gives each line that ends in them.
+    pub fn take(&mut self, position: u64, bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
+        let mut at = 0;
+        if !self.begun.is_empty() {
+            let older = self.begun.len();
+            at = after_newline(bytes).unwrap_or(bytes.len());
+            self.begun.extend_from_slice(&bytes[..at]);
+            let place = |index: usize| match index.checked_sub(older) {
+                Some(index) => position + index as u64,
+                None => self.position + index as u64,
+            };
+            let done = split(self.max, &self.begun, place, &mut each);
+            self.position = place(done);
+            self.begun.drain(..done);
+        }
+        while let Some(length) = after_newline(&bytes[at..]) {
+            let start = at;
+            split(self.max, &bytes[at..at + length], |index| position + (start + index) as u64, &mut each);
+            at += length;
+        }
+        if at < bytes.len() {
+            let place = |index: usize| position + (at + index) as u64;
+            let done = split(self.max, &bytes[at..], place, &mut each);
+            self.position = place(done);
+            self.begun.extend_from_slice(&bytes[at + done..]);
+        }
+    }
+
+    /// Gives the last line if nothing has ended it. Lines can then begin anew.
+    pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
+        let (position, begun) = (self.position, std::mem::take(&mut self.begun));
+        if !begun.is_empty() {
+            whole(self.max, &begun, LineEnd::Open, |index| position + index as u64, &mut each);
+        }
+    }
+}
+
+/// How long the first line is, its newline included.
+fn after_newline(mut bytes: &[u8]) -> Option<usize> {
+    let all = bytes;
+    // std's memchr; reading from a slice cannot fail.
+    let length = bytes.skip_until(b'\n').unwrap_or(0);
+    all[..length].ends_with(b"\n").then_some(length)
+}
+
+/// Gives what of one line (at most one newline, at the end) is sure to be a line or a piece of one. How many bytes that were.
+fn split(max: usize, bytes: &[u8], place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) -> usize {
+    if let Some(line) = bytes.strip_suffix(b"\n") {
+        let (line, end) = match line.strip_suffix(b"\r") {
+            Some(line) => (line, LineEnd::CrLf),
+            None => (line, LineEnd::Lf),
+        };
+        whole(max, line, end, place, each);
+        return bytes.len();
+    }
+    // A last \r may turn out to belong to the end.
+    let sure = bytes.strip_suffix(b"\r").unwrap_or(bytes).len();
+    let mut at = 0;
+    while sure - at > max {
+        at += piece(max, &bytes[at..], place(at), each);
+    }
+    at
+}
+
+/// Gives a line that has ended, in pieces if it is too long.
+fn whole(max: usize, line: &[u8], end: LineEnd, place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) {
+    let mut at = 0;
+    while line.len() - at > max {
+        at += piece(max, &line[at..], place(at), each);
+    }
+    each(Line { position: place(at), bytes: &line[at..], end });
+}
+
+/// Cuts off one piece, not within a character.
+fn piece(max: usize, line: &[u8], position: u64, each: &mut impl FnMut(Line<'_>)) -> usize {
+    let length = max - unfinished(&line[..max]);
+    each(Line { position, bytes: &line[..length], end: LineEnd::Split });
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text::tests::nearly_text;
+    use super::*;
+    use proptest::prelude::*;
+
+    type Owned = (u64, Vec<u8>, LineEnd);
+
+    fn lines<'a>(max: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Owned> {
+        let (mut lines, mut all, mut position) = (Lines::new(max), Vec::new(), 0);
+        let mut each = |line: Line<'_>| all.push((line.position, line.bytes.to_vec(), line.end));
+        for piece in pieces {
+            lines.take(position, piece, &mut each);
+            assert!(lines.begun.len() <= lines.max + 1);
+            position += piece.len() as u64;
+        }
+        lines.finish(&mut each);
+        all
+    }
+
+    #[test]
+    fn what_ends_a_line() {
+        let expected = [
+            (0, "a", LineEnd::Lf),
+            (2, "", LineEnd::Lf),
+            (3, "b", LineEnd::CrLf),
+            (6, "c\rd", LineEnd::CrLf),
+            (11, "\r", LineEnd::CrLf),
+            (14, "e\r", LineEnd::Open),
+        ]
+        .map(|(position, line, end)| (position, line.as_bytes().to_vec(), end));
+        let bytes = b"a\n\nb\r\nc\rd\r\n\r\r\ne\r";
+        for size in 1..=bytes.len() {
+            assert_eq!(lines(100, bytes.chunks(size)), expected, "{size}");
+        }
+        assert_eq!(lines(100, [&b""[..]]), []);
+    }
+
+    #[test]
+    fn long_lines_are_split_between_characters() {
+        let expected = [
+            ("abcé", LineEnd::Split),
+            ("def", LineEnd::Lf),
+            ("12345", LineEnd::CrLf),
+            ("12345", LineEnd::Split),
+            ("\r", LineEnd::Open),
+        ];
+        let text = "abcédef\n12345\r\n12345\r";
+        for size in 1..=text.len() {
+            let found = lines(5, text.as_bytes().chunks(size));
+            let found: Vec<_> = found.iter().map(|(_, line, end)| (std::str::from_utf8(line).unwrap(), *end)).collect();
+            assert_eq!(found, expected, "{size}");
+        }
+        let found = lines(4, ["abcédef\n".as_bytes()]);
+        assert_eq!(found[0], (0, b"abc".to_vec(), LineEnd::Split));
+        assert_eq!(found[1], (3, "éde".as_bytes().to_vec(), LineEnd::Split));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_cuts_do_not_matter(bytes in nearly_text(), max in 4..12_usize) {
+            let whole = lines(max, [&bytes[..]]);
+            let joined: Vec<u8> = whole.iter().flat_map(|(_, line, end)| [line, end.as_bytes()].concat()).collect();
+            prop_assert_eq!(&joined, &bytes);
+            let text: String = whole
+                .iter()
+                .map(|(_, line, end)| String::from_utf8_lossy(line).into_owned() + std::str::from_utf8(end.as_bytes()).unwrap())
+                .collect();
+            prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
+            let mut at = 0;
+            for (position, line, end) in &whole {
+                prop_assert_eq!(*position, at);
+                prop_assert!(line.len() <= max && !line.contains(&b'\n'));
+                prop_assert!(*end != LineEnd::Split || line.len() + 3 >= max);
+                at += (line.len() + end.as_bytes().len()) as u64;
+            }
+            for at in 0..=bytes.len() {
+                prop_assert_eq!(&lines(max, [&bytes[..at], &bytes[at..]]), &whole);
+            }
+            for size in 1..5 {
+                prop_assert_eq!(&lines(max, bytes.chunks(size)), &whole);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_costs_no_more_than_its_length() {
+        spawnfd_tests::deadline(std::time::Duration::from_secs(60), || {
+            let (mut lines, mut bytes) = (Lines::new(64 << 10), 0);
+            let piece = [b'x'; 7];
+            for at in 0..(4 << 20) / 7 {
+                lines.take(at * 7, &piece, |line| bytes += line.bytes.len());
+            }
+            lines.finish(|line| bytes += line.bytes.len());
+            assert_eq!(bytes, (4 << 20) / 7 * 7);
+        });
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Supervised runs. `command.rs` begins them, `running.rs` is the state of one, moved on by its caller's thread or by `engine.rs`, one
+//! thread for all; `options.rs` and `output.rs` are what is asked and what is answered. The rest knows no process and starts no thread:
+//!
+//! - [`Record`]: what has come out, in memory; its rest in a [`Spill`].
+//! - [`Decoder`], [`Lines`]: bytes as text, however they are cut.
+//! - [`events()`]: a bounded queue from the engine to who wants to see output as it comes.
+//! - [`Source`], [`Feed`]: what goes in. [`Pty`]: a terminal for it all.
+//!
+//! `futures.rs` waits for runs and events in tasks; `tokio.rs` reads and writes as tokio does.
+
+mod command;
+mod engine;
+mod events;
+mod futures;
+mod holders;
+mod input;
+mod kept;
+mod lines;
+mod options;
+mod output;
+mod pty;
+mod record;
+mod running;
+mod spill;
+mod sweep;
+mod text;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod waker;
+
+pub use command::Job;
+pub use engine::RunHandle;
+pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
+pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
+pub use lines::LineEnd;
+pub use options::{Leftovers, Run};
+pub use output::{Drain, ExitError, Leftover, Output, Started, Stop};
+pub use pty::{Pty, TerminalSize};
+pub use record::{Chunk, Keep, Record, Recorded, Stream};
+pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
+pub use text::Decoder;
+#[cfg(feature = "tokio")]
+pub use tokio::{JobInput, JobOutput};
+pub use waker::Waker;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of a run.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::kept::text;
+use super::{Leftovers, Spilled};
+use crate::child::Usage;
+use crate::tree::Tier;
+
+/// Why a run came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Stop {
+    /// The program ended by itself (or by somebody else's signal).
+    Exited,
+    /// It was ended when its time was over.
+    Timeout,
+    /// It was ended as somebody asked for that, or nobody wanted the result any more.
+    Cancelled,
+    /// It was ended when it had written too much.
+    OutputLimit,
+}
+
+/// How reading the program's output ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Drain {
+    /// All of it has been read.
+    Eof,
+    /// After the program's end these processes still held its pipes; what they write later is lost. Empty if nobody could
+    /// be named: they belong to another user, or let go in this instant.
+    Cut(Vec<u32>),
+}
+
+/// A process that outlived the program that started it.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// Its process id.
+    pub pid: u32,
+    /// Its name (comm).
+    pub name: String,
+    /// What was done with it.
+    pub fate: Leftovers,
+}
+
+/// How the program was started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Started {
+    /// By clone and exec.
+    Clone,
+}
+
+/// The result of a run. An exit code, a timeout and cut output are results, not errors; see [`check`](Output::check).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Output {
+    /// The status, whatever the reason of the stop.
+    pub status: ExitStatus,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
+    pub stdout: Vec<u8>,
+    /// Captured standard error, likewise; empty if merged into standard output.
+    pub stderr: Vec<u8>,
+    /// How many bytes both streams had that were not kept.
+    pub omitted_bytes: u64,
+    /// How many bytes both streams had.
+    pub seen_bytes: u64,
+    /// The file with all of the output, where one was asked for and needed. It goes with the last handle of it.
+    pub spill: Option<Spilled>,
+    /// How reading ended.
+    pub drain: Drain,
+    /// From the start of the spawn to the end of reading.
+    pub wall: Duration,
+    /// What the program used.
+    pub usage: Usage,
+    /// How far control of the process tree reached.
+    pub tree: Tier,
+    /// What of the program's process tree outlived it, and what was done with it.
+    pub leftovers: Vec<Leftover>,
+    /// How it was started.
+    pub started: Started,
+    /// The program closed its standard input, or ended, before all of it was written.
+    pub input_refused: bool,
+    pub(super) program: String,
+    /// Of each stream: how many of the kept bytes are its head, and how many are missing after that.
+    pub(super) cuts: [(usize, u64); 2],
+}
+
+impl Output {
+    /// Whether the program ended by itself with exit code 0.
+    pub fn ok(&self) -> bool {
+        self.stop == Stop::Exited && self.status.success()
+    }
+
+    /// The exit code; `None` if a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// The signal that ended it.
+    pub fn signal(&self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.status)
+    }
+
+    /// Standard output as text, what is no UTF-8 replaced; a character cut by an omission is left out.
+    pub fn text(&self) -> Cow<'_, str> {
+        let [(head, omitted), _] = self.cuts;
+        text(&self.stdout, head, omitted)
+    }
+
+    /// Standard error, likewise.
+    pub fn error_text(&self) -> Cow<'_, str> {
+        let [_, (head, omitted)] = self.cuts;
+        text(&self.stderr, head, omitted)
+    }
+
+    /// Turns a run that was not [`ok`](Output::ok) into an error that carries it.
+    ///
+    /// # Errors
+    /// [`ExitError`] unless it is ok.
+    pub fn check(self) -> std::result::Result<Output, Box<ExitError>> {
+        if self.ok() { Ok(self) } else { Err(Box::new(ExitError { output: self })) }
+    }
+}
+
+/// A run that did not end with exit code 0.
+#[derive(Clone, Debug)]
+pub struct ExitError {
+    /// The run.
+    pub output: Output,
+}
+
+impl fmt::Display for ExitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Output { program, stop, wall, .. } = &self.output;
+        match (stop, self.output.code(), self.output.signal()) {
+            (Stop::Timeout, ..) => write!(f, "{program} was ended after {:.3} s", wall.as_secs_f64())?,
+            (Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
+            (Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
+            (_, Some(code), _) => write!(f, "{program} exited with code {code}")?,
+            (_, None, signal) => write!(f, "{program} was killed by signal {}", signal.unwrap_or(0))?,
+        }
+        match self.output.error_text().trim_end().lines().last() {
+            Some(line) => write!(f, ": {line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ExitError {}

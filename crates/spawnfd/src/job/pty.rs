@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A terminal for a job.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::command::{Command, Stdio};
+use crate::error::{Error, Result, Stage, errno};
+use crate::numbers::above_standard;
+
+/// The character that ends a terminal's input, where the program has not changed that: ^D.
+pub(super) const END_OF_INPUT: u8 = 4;
+
+/// A terminal's size in characters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters a line.
+    pub columns: u16,
+}
+
+impl Default for TerminalSize {
+    /// 24 rows of 80 columns.
+    fn default() -> TerminalSize {
+        TerminalSize { rows: 24, columns: 80 }
+    }
+}
+
+impl From<TerminalSize> for Winsize {
+    fn from(TerminalSize { rows, columns }: TerminalSize) -> Winsize {
+        Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+    }
+}
+
+/// Our end of a pseudoterminal: what the program writes is read here, what is written here it reads. Does not block.
+///
+/// The bytes are as the terminal makes them of what the program writes: `\n` comes as `\r\n`, and input is echoed, unless the program
+/// changes that. A line of input is at most 4,095 bytes.
+#[derive(Debug)]
+pub struct Pty(OwnedFd);
+
+/// The program's end: closed with the command it is attached to.
+#[derive(Debug)]
+pub struct Terminal(OwnedFd);
+
+impl Pty {
+    /// Makes a terminal; both ends are close-on-exec, and neither becomes ours to be controlled by.
+    ///
+    /// # Errors
+    /// ENOENT: there is no /dev/ptmx. EAGAIN: as many terminals as are allowed (/proc/sys/kernel/pty/max). EMFILE.
+    ///
+    /// # References
+    /// TIOCGPTPEER, ioctl_tty(2): Linux 4.13; opens the other end without a path, which could be another mount's.
+    #[doc(alias = "openpty")]
+    pub fn open(size: TerminalSize) -> Result<(Pty, Terminal)> {
+        let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).map(above_standard).map_err(failed("open(\"/dev/ptmx\")"))?;
+        unlockpt(&ours).map_err(failed("ioctl(TIOCSPTLCK)"))?;
+        let theirs = ioctl_tiocgptpeer(&ours, flags).map(above_standard).map_err(failed("ioctl(TIOCGPTPEER)"))?;
+        fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK).map_err(failed("fcntl(F_SETFL, O_NONBLOCK)"))?;
+        let pty = Pty(ours);
+        pty.resize(size)?;
+        Ok((pty, Terminal(theirs)))
+    }
+
+    /// Changes the size; the foreground processes get SIGWINCH.
+    ///
+    /// # Errors
+    /// None that are known.
+    #[doc(alias = "TIOCSWINSZ")]
+    pub fn resize(&self, size: TerminalSize) -> Result<()> {
+        tcsetwinsize(&self.0, size.into()).map_err(|e| {
+            let call = format!("ioctl(TIOCSWINSZ, {} x {})", size.rows, size.columns);
+            Error::new(Stage::Capture, errno(e), call)
+        })
+    }
+
+    /// Another descriptor of this end, for [`Feed::terminal`](super::Feed::terminal).
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn writer(&self) -> Result<OwnedFd> {
+        self.0
+            .try_clone()
+            .map_err(|e| Error::new(Stage::Capture, crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
+    }
+}
+
+impl Read for Pty {
+    /// Reads what the program has written. 0 when nobody has the other end any more (the kernel says EIO), so not before the
+    /// [`Terminal`] has been given away and closed.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match rustix::io::read(&self.0, buffer) {
+            Err(rustix::io::Errno::IO) => Ok(0),
+            read => Ok(read?),
+        }
+    }
+}
+
+impl AsFd for Pty {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Terminal {
+    /// Makes it the program's standard input, output and error, and its controlling terminal, in a session of its own.
+    ///
+    /// The command has it from then on: to find the end of the output, drop the command after the spawn, or connect its streams with
+    /// something else.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn attach(self, command: &mut Command<'_>) -> Result<()> {
+        let copy = self.0.try_clone();
+        let copy =
+            copy.map_err(|e| Error::new(Stage::Capture, crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+        command.stdin(self.0).stdout(copy).stderr(Stdio::SameAsStdout).setsid().controlling_terminal(0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::{Feed, Feeding, Source};
+    use super::super::waker::Waker;
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::termios::tcgetwinsize;
+    use spawnfd_tests::deadline;
+    use std::time::Duration;
+
+    /// Reads on until the text so far is enough, or the other end is closed.
+    fn read_until(pty: &mut Pty, so_far: &mut String, enough: impl Fn(&str) -> bool) {
+        let mut buffer = [0; 4096];
+        while !enough(so_far) {
+            let mut ready = [PollFd::new(pty, PollFlags::IN)];
+            poll(&mut ready, None).expect("own descriptor");
+            match pty.read(&mut buffer).expect("readable") {
+                0 => return,
+                length => *so_far += std::str::from_utf8(&buffer[..length]).expect("ASCII"),
+            }
+        }
+    }
+
+    fn start(script: &str, size: TerminalSize) -> (Pty, crate::child::Child) {
+        let (pty, terminal) = Pty::open(size).expect("a terminal");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        terminal.attach(&mut command).expect("descriptors");
+        // The command goes, and with it our copy of the program's end.
+        (pty, command.spawn().expect("starts"))
+    }
+
+    fn within<T>(body: impl FnOnce() -> T) -> T {
+        deadline(Duration::from_secs(60), body)
+    }
+
+    #[test]
+    fn a_program_has_it_as_its_controlling_terminal() {
+        within(|| {
+            let script = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && echo err >&2 && echo ctl >/dev/tty; ls /proc/self/fd | wc -l";
+            let (mut pty, mut child) = start(script, TerminalSize { rows: 33, columns: 101 });
+            let mut text = String::new();
+            read_until(&mut pty, &mut text, |_| false);
+            // ls has its directory, too.
+            assert_eq!(text, "33 101\r\nerr\r\nctl\r\n4\r\n");
+            assert!(child.wait().expect("own child").success());
+        });
+    }
+
+    #[test]
+    fn a_resize_is_noticed() {
+        within(|| {
+            let script = r#"trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 60 & wait $!; done"#;
+            let (mut pty, mut child) = start(script, TerminalSize::default());
+            let mut text = String::new();
+            read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
+            pty.resize(TerminalSize { rows: 5, columns: 7 }).expect("own terminal");
+            assert_eq!(tcgetwinsize(&pty).expect("own terminal"), TerminalSize { rows: 5, columns: 7 }.into());
+            read_until(&mut pty, &mut text, |_| false);
+            assert_eq!(text, "ready\r\n5 7\r\n");
+            assert!(child.wait().expect("own child").success());
+        });
+    }
+
+    #[test]
+    fn input_ends_with_or_without_a_newline() {
+        within(|| {
+            for (input, output) in [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\r\nb"), ("", "")] {
+                // Echo off before the input is there.
+                let (mut pty, mut child) = start("stty -echo; echo ready; exec cat", TerminalSize::default());
+                let mut text = String::new();
+                read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
+                let source = Source::bytes(input.into());
+                let writer = pty.writer().expect("a descriptor");
+                let mut feed = Feed::terminal(writer, source, Waker::new(|| {})).expect("own terminal");
+                assert_eq!((feed.write(), feed.has_more()), (Feeding::Done, false));
+                read_until(&mut pty, &mut text, |_| false);
+                assert_eq!(text, format!("ready\r\n{output}"), "{input:?}");
+                assert!(child.wait().expect("own child").success());
+            }
+        });
+    }
+
+    #[test]
+    fn our_end_closed_hangs_up_on_the_program() {
+        within(|| {
+            let (mut pty, mut child) = start("echo ready; exec sleep 60", TerminalSize::default());
+            read_until(&mut pty, &mut String::new(), |text| text.contains("ready"));
+            drop(pty);
+            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().expect("own child")), Some(1));
+        });
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everything that has come out of one job.
+
+use std::borrow::Cow;
+
+use super::kept::{Captured, Kept, Ring};
+use super::spill::{Spill, Spilled, Spilling};
+use super::text::unfinished;
+
+/// One of a program's two outputs.
+///
+/// A job that merges them gives its program one pipe for both, and so does a terminal: all that comes is [`Stream::Stdout`].
+/// The order in which a program wrote is known only then; of two pipes it is the order of arrival.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// Both, by their index.
+    pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+
+    /// 0 for standard output, 1 for standard error.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What a [`Record`] keeps.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// Bytes of each stream's beginning and end.
+    pub streams: (usize, usize),
+    /// Bytes of both streams' most recent output, for [`Record::read`]. 0: none.
+    pub window: usize,
+    /// Where all output goes, too, once a stream has more than is kept.
+    pub spill: Option<Spill>,
+}
+
+impl Default for Keep {
+    /// 64 KB of head and of tail, no window, no file.
+    fn default() -> Keep {
+        Keep { streams: (64_000, 64_000), window: 0, spill: None }
+    }
+}
+
+/// What has come out of one job so far: the streams' heads and tails, a window on the most recent output, and a file.
+///
+/// Memory is bounded by what is kept, and taken as bytes come. A byte's *position* is how many bytes of both streams arrived
+/// before it.
+#[derive(Debug)]
+pub struct Record {
+    seen: u64,
+    streams: [Kept; 2],
+    window: Option<Ring>,
+    spilling: Option<Spilling>,
+    closed: bool,
+}
+
+/// The whole record of a job that is over.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// What became of the file; `None` if none was asked for, or all output was kept.
+    pub spill: Option<Spilled>,
+}
+
+/// Output from a position on; see [`Job::read`](super::Job::read).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Chunk {
+    /// Bytes of both streams in order of arrival.
+    pub bytes: Vec<u8>,
+    /// The position to read from next.
+    pub next: u64,
+    /// How many bytes from the position asked for on are held no more.
+    pub lost: u64,
+}
+
+impl Chunk {
+    /// The text, what is no UTF-8 replaced by U+FFFD.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+}
+
+impl Record {
+    /// An empty record. Makes no file yet.
+    pub fn new(keep: &Keep) -> Record {
+        Record {
+            seen: 0,
+            streams: [Kept::new(keep.streams), Kept::new(keep.streams)],
+            window: (keep.window > 0).then(|| Ring::new(keep.window)),
+            spilling: keep.spill.as_ref().map(Spilling::new),
+            closed: false,
+        }
+    }
+
+    /// Takes what has come; returns its position. Writes to the file, where there is one, before it returns; trouble with that
+    /// is told by [`close`](Record::close).
+    pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
+        let position = self.seen;
+        self.seen += bytes.len() as u64;
+        if let Some(spilling) = &mut self.spilling {
+            let kept = self.streams[stream.index()].has_room(bytes.len());
+            spilling.take(stream, bytes, kept, &self.streams);
+        }
+        self.streams[stream.index()].take(bytes);
+        if let Some(window) = &mut self.window {
+            window.push(bytes);
+        }
+        position
+    }
+
+    /// How many bytes have come.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// What the window holds from position `since` on. A reader that asks for each answer's `next` gets every byte once, but for
+    /// those lost.
+    ///
+    /// While more may come, a last character that is not whole yet is left for later.
+    pub fn read(&self, since: u64) -> Chunk {
+        let held = self.window.as_ref().map_or(0, |window| window.len() as u64);
+        let since = since.min(self.seen);
+        let start = since.max(self.seen - held);
+        let mut bytes = match &self.window {
+            Some(window) => window.copy((start - (self.seen - held)) as usize),
+            None => Vec::new(),
+        };
+        if !self.closed {
+            bytes.truncate(bytes.len() - unfinished(&bytes));
+        }
+        Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
+    }
+
+    /// Ends the record and takes out what it has kept; the window remains. To be called once, after the last byte.
+    pub fn close(&mut self) -> Recorded {
+        self.closed = true;
+        let [stdout, stderr] = &mut self.streams;
+        Recorded {
+            stdout: stdout.finish(),
+            stderr: stderr.finish(),
+            spill: self.spilling.take().and_then(Spilling::finish),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+
+    fn windowed(window: usize) -> Record {
+        Record::new(&Keep { window, ..Keep::default() })
+    }
+
+    #[test]
+    fn little_output_takes_little() {
+        let mut record = Record::new(&Keep::default());
+        assert_eq!(record.take(Stream::Stdout, b"out"), 0);
+        assert_eq!(record.take(Stream::Stderr, b"err"), 3);
+        assert_eq!(record.take(Stream::Stdout, b"!"), 6);
+        let Recorded { stdout, stderr, spill } = record.close();
+        assert_eq!((&stdout.bytes[..], &stderr.bytes[..], spill.is_none()), (&b"out!"[..], &b"err"[..], true));
+        assert!(stdout.bytes.capacity() <= 8, "{}", stdout.bytes.capacity());
+        assert_eq!((record.seen(), record.read(0)), (7, Chunk { next: 7, lost: 7, ..Chunk::default() }));
+    }
+
+    #[test]
+    fn a_cursor_says_what_it_missed() {
+        let mut record = windowed(4);
+        assert_eq!(record.read(0), Chunk::default());
+        assert_eq!(record.read(9), Chunk::default());
+        record.take(Stream::Stdout, b"abc");
+        assert_eq!(record.read(0), Chunk { bytes: b"abc".into(), next: 3, lost: 0 });
+        record.take(Stream::Stderr, b"def");
+        assert_eq!(record.read(3), Chunk { bytes: b"def".into(), next: 6, lost: 0 });
+        assert_eq!(record.read(0), Chunk { bytes: b"cdef".into(), next: 6, lost: 2 });
+        record.take(Stream::Stdout, b"0123456789");
+        assert_eq!(record.read(6), Chunk { bytes: b"6789".into(), next: 16, lost: 6 });
+        record.close();
+        assert_eq!(record.read(15), Chunk { bytes: b"9".into(), next: 16, lost: 0 });
+    }
+
+    #[test]
+    fn a_cursor_does_not_cut_characters() {
+        let mut record = windowed(100);
+        let crab = "🦀".as_bytes();
+        record.take(Stream::Stdout, b"a");
+        record.take(Stream::Stdout, &crab[..3]);
+        let first = record.read(0);
+        assert_eq!((&first.text()[..], first.next), ("a", 1));
+        record.take(Stream::Stdout, &crab[3..]);
+        assert_eq!(record.read(first.next).text(), "🦀");
+        record.take(Stream::Stdout, &crab[..2]);
+        assert_eq!(record.read(5).next, 5);
+        record.close();
+        assert_eq!((record.read(5).text().into_owned(), record.read(5).next), ("\u{FFFD}".into(), 7));
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_gets_every_byte_once(
+            chunks in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20), any::<bool>()), 0..30),
+            window in 1..64_usize,
+        ) {
+            let (mut record, mut all, mut next) = (windowed(window), Vec::new(), 0);
+            let check = |record: &Record, all: &[u8], next: u64| {
+                let chunk = record.read(next);
+                let start = (next + chunk.lost) as usize;
+                assert_eq!(chunk.next as usize, start + chunk.bytes.len());
+                assert_eq!(chunk.bytes, &all[start..chunk.next as usize]);
+                assert!(chunk.next as usize + 3 >= all.len());
+                assert!(chunk.lost == 0 || all.len() - start == window);
+                chunk.next
+            };
+            for (error, bytes, read) in chunks {
+                let stream = if error { Stream::Stderr } else { Stream::Stdout };
+                prop_assert_eq!(record.take(stream, &bytes), all.len() as u64);
+                all.extend(bytes);
+                if read {
+                    next = check(&record, &all, next);
+                }
+            }
+            record.close();
+            prop_assert_eq!(check(&record, &all, next), all.len() as u64);
+        }
+    }
+
+    #[test]
+    fn much_output_costs_a_copy_of_it() {
+        spawnfd_tests::deadline(Duration::from_secs(60), || {
+            let mut record = Record::new(&Keep { window: 1 << 20, ..Keep::default() });
+            let (buffer, rounds) = (vec![b'x'; 64 << 10], 4096);
+            let start = Instant::now();
+            for _ in 0..rounds {
+                record.take(Stream::Stdout, &buffer);
+            }
+            // 256 MiB; some 10 GB/s optimised. The limit is only for what is wrong by orders of magnitude.
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+            let Recorded { stdout, .. } = record.close();
+            assert_eq!((stdout.omitted, stdout.bytes.len()), ((256 << 20) - 128_000, 128_000));
+            assert_eq!(record.read(0).bytes.len(), 1 << 20);
+        });
+    }
+}

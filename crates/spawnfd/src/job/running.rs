@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One supervised run, as a state that events move on: in the caller's thread, or in the engine's.
+
+use std::io::{PipeReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::ioctl_fionread;
+use spawnfd_sys::call;
+
+use super::holders::holders;
+use super::{
+    Drain, Feed, Feeding, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Started, Stop,
+    Stream, Waker,
+};
+use crate::child::Child;
+use crate::error::{Error, Result, Stage, errno};
+use crate::tree::{Tier, Tree};
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// What an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Process,
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 4] = [Part::Process, Part::Stdin, Part::Stdout, Part::Stderr];
+}
+
+/// What has come out so far: written by who moves the run on, read by who holds its handle.
+#[derive(Debug)]
+pub(super) struct Log(Mutex<Record>);
+
+impl Log {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far a run has come. Each phase but the last ends by itself at a moment, if it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Until its time is over.
+    Running(Option<Instant>),
+    /// It was told to end, and is killed at that moment.
+    Ending(Option<Instant>),
+    /// The program has ended; its pipes are read on until then.
+    Draining(Option<Instant>),
+    /// Its pipes are not read any more.
+    Cut,
+}
+
+/// A program under way, its pipes, and what has come out of them.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
+    tree: Option<Tree>,
+    /// When it last had its number for sure, as [`Tree::now`] has it.
+    seen: u64,
+    program: String,
+    started: Instant,
+    phase: Phase,
+    grace: Duration,
+    drain: Duration,
+    leftovers: Leftovers,
+    output_limit: u64,
+    stop: Stop,
+    /// It has got SIGTERM.
+    told: bool,
+    status: Option<ExitStatus>,
+    feed: Option<Feed>,
+    input_refused: bool,
+    outlets: [Option<Outlet>; 2],
+    log: Arc<Log>,
+    events: Option<Producer>,
+    /// The result has been given; what is left is read on for who has adopted it.
+    adopted: bool,
+}
+
+/// Where output comes from.
+#[derive(Debug)]
+enum Outlet {
+    /// `true`: our end does not block.
+    Pipe(PipeReader, bool),
+    Terminal(Pty),
+}
+
+/// How long after a kill the next look for survivors comes.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How many buffers are read of one stream before it is the others' turn.
+const READS_IN_A_ROW: usize = 4;
+
+impl Outlet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Outlet::Pipe(pipe, _) => pipe.as_fd(),
+            Outlet::Terminal(terminal) => terminal.as_fd(),
+        }
+    }
+
+    /// Reads once. 0 at the end; `None` when nothing can be read for now.
+    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let read = match self {
+            Outlet::Pipe(pipe, _) => pipe.read(buffer),
+            Outlet::Terminal(terminal) => terminal.read(buffer),
+        };
+        match read {
+            Ok(length) => Some(length),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => None,
+            Err(_) => Some(0),
+        }
+    }
+
+    /// Makes reads of what may be empty return.
+    fn stop_blocking(&mut self) -> bool {
+        match self {
+            Outlet::Pipe(pipe, nonblocking) => {
+                *nonblocking = *nonblocking || fcntl_setfl(pipe, OFlags::NONBLOCK).is_ok();
+                *nonblocking
+            }
+            Outlet::Terminal(_) => true,
+        }
+    }
+}
+
+/// What a run is connected with, besides its program.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// Prepared before the program was born.
+    pub(super) tree: Option<Tree>,
+    pub(super) terminal: Option<Pty>,
+    pub(super) source: Option<Source>,
+    /// Called when there is something to write again.
+    pub(super) feed_waker: Option<Waker>,
+    pub(super) events: Option<Producer>,
+}
+
+impl Running {
+    pub(super) fn new(
+        mut child: Child,
+        program: String,
+        started: Instant,
+        run: &Run,
+        connections: Connections,
+    ) -> Result<Running> {
+        let Connections { terminal, source, feed_waker, events, mut tree } = connections;
+        if let Some(tree) = &mut tree {
+            tree.born(child.id(), child.as_fd());
+        }
+        let waker = feed_waker.unwrap_or_else(|| Waker::new(|| ()));
+        let feed = match (source, child.stdin.take(), &terminal) {
+            (Some(source), _, Some(terminal)) => Some(Feed::terminal(terminal.writer()?, source, waker)?),
+            (Some(source), Some(pipe), None) => Some(Feed::new(pipe.into(), source, waker)?),
+            _ => None,
+        };
+        let pipe = |pipe: Option<PipeReader>| pipe.map(|pipe| Outlet::Pipe(pipe, false));
+        let stdout = terminal.map(Outlet::Terminal).or(pipe(child.stdout.take()));
+        let outlets = [stdout, pipe(child.stderr.take())];
+        Ok(Running {
+            child,
+            tree,
+            seen: 0,
+            program,
+            started,
+            phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
+            grace: run.grace,
+            drain: run.drain,
+            leftovers: run.leftovers,
+            output_limit: run.output_limit.unwrap_or(u64::MAX),
+            stop: Stop::Exited,
+            told: false,
+            status: None,
+            feed,
+            input_refused: false,
+            outlets,
+            log: Arc::new(Log(Mutex::new(Record::new(&run.record())))),
+            events,
+            adopted: false,
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn log(&self) -> Arc<Log> {
+        self.log.clone()
+    }
+
+    /// What to watch for a part: its descriptor, and whether for writing.
+    pub(super) fn watched(&self, part: Part) -> Option<(BorrowedFd<'_>, bool)> {
+        match part {
+            Part::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
+            Part::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
+            Part::Stdout => self.outlets[0].as_ref().map(|outlet| (outlet.as_fd(), false)),
+            Part::Stderr => self.outlets[1].as_ref().map(|outlet| (outlet.as_fd(), false)),
+        }
+    }
+
+    /// When [`tick`](Running::tick) has something to do, if no event comes before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running(at) | Phase::Ending(at) | Phase::Draining(at) => at,
+            Phase::Cut => None,
+        }
+    }
+
+    /// The result is there.
+    pub(super) fn is_done(&self) -> bool {
+        self.status.is_some() && (self.phase == Phase::Cut || self.is_read())
+    }
+
+    fn is_read(&self) -> bool {
+        self.outlets.iter().all(Option::is_none)
+    }
+
+    /// Nothing more is to come, not even for who has adopted what was left.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_done() && (!self.adopted || self.is_read())
+    }
+
+    /// A watched descriptor has news, which may not be reported again; `hung_up`: its other side is closed. `false` when the
+    /// same is to be called once more, after others.
+    pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
+        match part {
+            Part::Process => {
+                self.reap()?;
+                if self.status.is_some() {
+                    Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
+                }
+                Ok(true)
+            }
+            Part::Stdin => Ok(self.write()),
+            Part::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
+            Part::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
+        }
+    }
+
+    fn reap(&mut self) -> Result<()> {
+        if self.status.is_some() {
+            return Ok(());
+        }
+        // Its number is its own until it is reaped: whoever is in a session of that number now, is of its tree.
+        match &mut self.tree {
+            Some(tree) => tree.ended(),
+            None => self.seen = Tree::now(),
+        }
+        let ended = match self.child.try_wait() {
+            // Killed by us before it was the program: what we did says more.
+            Err(error) if error.stage() == Stage::Killed && self.stop != Stop::Exited => self.child.try_wait()?,
+            ended => ended?,
+        };
+        if let Some(status) = ended {
+            self.status = Some(status);
+            self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
+            self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
+            if !self.told && status.signal() != Some(SIGKILL) {
+                // It came to its own end before it could be killed.
+                self.stop = Stop::Exited;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> bool {
+        let Some(feed) = &mut self.feed else { return true };
+        match feed.write() {
+            Feeding::Again => false,
+            Feeding::Blocked | Feeding::Idle => true,
+            Feeding::Done => {
+                self.input_refused = feed.refused();
+                self.feed = None;
+                true
+            }
+        }
+    }
+
+    /// Makes reads of what may be empty return.
+    pub(super) fn stop_blocking(&mut self) {
+        self.outlets.iter_mut().flatten().for_each(|outlet| _ = outlet.stop_blocking());
+    }
+
+    /// Reads all there is, or as much as its consumer wants now. `false` when there may be more and it is others' turn.
+    fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
+        for _ in 0..READS_IN_A_ROW {
+            if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                // It says so when it does: the engine then asks again.
+                return true;
+            }
+            let Some(length) = self.read_once(stream, buffer) else { return true };
+            // Less than was asked for is all there was; what is written from here on is news.
+            if !hung_up && length < buffer.len() {
+                return true;
+            }
+            // The next read could find the pipe just emptied.
+            if !hung_up && !self.outlets[stream.index()].as_mut().is_some_and(Outlet::stop_blocking) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Reads once, and passes on what came; how much that was, unless there is nothing or no more.
+    fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+        let length = self.outlets[stream.index()].as_mut()?.read(buffer)?;
+        if length == 0 {
+            self.outlets[stream.index()] = None;
+            return None;
+        }
+        let (position, seen) = {
+            let mut record = self.log.lock();
+            (record.take(stream, &buffer[..length]), record.seen())
+        };
+        if let Some(events) = &self.events {
+            events.push(stream, position, &buffer[..length]);
+        }
+        if seen > self.output_limit && matches!(self.phase, Phase::Running(_)) {
+            self.end(Stop::OutputLimit, None);
+        }
+        Some(length)
+    }
+
+    /// Takes what the program, which has ended, has left in its pipe, even if who wants it as it comes is behind: there is an end
+    /// to it, and it would be lost with the pipe.
+    fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
+        let behind = self.events.as_ref().is_some_and(|events| !events.wants_more());
+        let Some(outlet) = self.outlets[stream.index()].as_mut().filter(|_| behind) else { return };
+        let mut left = ioctl_fionread(outlet.as_fd()).unwrap_or(0);
+        if !outlet.stop_blocking() {
+            return;
+        }
+        // Once more than that: to find the end.
+        while let Some(length) = self.read_once(stream, buffer) {
+            match left.checked_sub(length as u64) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    }
+
+    /// The clock has moved: ends a program whose time is over, gives up pipes that outlive it.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Running(_) => self.end(Stop::Timeout, None),
+            Phase::Ending(_) => {
+                // Again until it has ended: what was born between a look and the kill is found by the next.
+                self.phase = Phase::Ending(now.checked_add(AGAIN));
+                self.signal_tree(SIGKILL);
+            }
+            Phase::Draining(_) | Phase::Cut => self.phase = Phase::Cut,
+        }
+    }
+
+    /// Tells the program's tree to end, and kills it after `grace` (by default the run's own). One that has ended already keeps its own reason.
+    pub(super) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
+        let grace = grace.unwrap_or(self.grace);
+        if self.status.is_none() && matches!(self.reap(), Ok(())) && self.status.is_some() {
+            return;
+        }
+        if self.status.is_some() {
+            // What is left of it is not waited for any longer.
+            self.phase = Phase::Cut;
+            if self.adopted {
+                self.outlets = [None, None];
+                bury(self.tree.take());
+            }
+            return;
+        }
+        if self.stop == Stop::Exited {
+            self.stop = stop;
+        }
+        if grace.is_zero() {
+            self.phase = Phase::Ending(Instant::now().checked_add(AGAIN));
+            self.signal_tree(SIGKILL);
+            return;
+        }
+        let killed = Instant::now().checked_add(grace);
+        match self.phase {
+            // Nobody gets more time by being told twice.
+            Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
+            _ => {
+                self.phase = Phase::Ending(killed);
+                self.told = true;
+                self.signal_tree(SIGTERM);
+            }
+        }
+    }
+
+    /// Its tree, which knows the program from here on if it has not before.
+    fn tree(&mut self) -> &mut Tree {
+        let (child, seen, ended) = (&self.child, self.seen, self.status.is_some());
+        self.tree.get_or_insert_with(|| {
+            if ended {
+                return Tree::of_ended(child.id(), child.as_fd(), seen);
+            }
+            let mut tree = Tree::of_group();
+            tree.born(child.id(), child.as_fd());
+            tree
+        })
+    }
+
+    /// Sends a signal to the program and its process tree.
+    pub(super) fn signal_tree(&mut self, signal: i32) {
+        if signal == SIGKILL {
+            // Whoever is found; who is born meanwhile is found by the next look, or by the last.
+            let _ = self.tree().kill(Duration::ZERO);
+            let _ = self.child.kill();
+        } else {
+            self.tree().signal(signal);
+        }
+    }
+
+    /// What of its tree has outlived the program, and what becomes of it.
+    fn leave(&mut self) -> Vec<Leftover> {
+        if self.tree.is_none() && !self.child.may_have_left_somebody() {
+            return Vec::new();
+        }
+        let fate = self.leftovers;
+        let left = self.tree().survivors();
+        match fate {
+            Leftovers::Kill => bury(self.tree.take()),
+            Leftovers::Detach => self.tree.take().into_iter().for_each(Tree::detach),
+            Leftovers::Adopt => {}
+        }
+        left.into_iter().map(|survivor| Leftover { pid: survivor.pid, name: survivor.name, fate }).collect()
+    }
+
+    /// Sends a signal to the program alone.
+    pub(super) fn signal(&self, signal: i32) -> Result<()> {
+        self.child.signal(signal)
+    }
+
+    /// Changes the size of its terminal.
+    pub(super) fn resize(&self, size: super::TerminalSize) -> Result<()> {
+        match &self.outlets[0] {
+            Some(Outlet::Terminal(terminal)) => terminal.resize(size),
+            _ => Err(Error::new(Stage::Capture, spawnfd_sys::Errno::ENOTTY, "resize()")),
+        }
+    }
+
+    /// Runs to the end in the calling thread; asks at the start, and after each signal, whether to give up.
+    pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+        let mut buffer = [0; 32 << 10];
+        if interrupted() {
+            self.end(Stop::Cancelled, None);
+        }
+        while !self.is_done() {
+            let mut ready = [None; Part::ALL.len()];
+            {
+                let mut parts = Vec::with_capacity(Part::ALL.len());
+                let mut fds = Vec::with_capacity(Part::ALL.len());
+                for part in Part::ALL {
+                    if let Some((fd, write)) = self.watched(part) {
+                        parts.push(part);
+                        fds.push(PollFd::from_borrowed_fd(fd, if write { PollFlags::OUT } else { PollFlags::IN }));
+                    }
+                }
+                let timeout =
+                    self.deadline().map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+                match poll(&mut fds, timeout.as_ref()) {
+                    Ok(_) => {}
+                    Err(rustix::io::Errno::INTR) => {
+                        if interrupted() {
+                            self.end(Stop::Cancelled, None);
+                        }
+                        continue;
+                    }
+                    Err(e) => return Err(Error::new(Stage::Capture, errno(e), "poll()")),
+                }
+                for (part, fd) in parts.iter().zip(&fds) {
+                    let events = fd.revents();
+                    ready[*part as usize] = (!events.is_empty()).then_some(events.contains(PollFlags::HUP));
+                }
+            }
+            for part in Part::ALL {
+                if let Some(hung_up) = ready[part as usize] {
+                    // What is left to read or write is reported again.
+                    self.news(part, hung_up, &mut buffer)?;
+                }
+            }
+            self.tick(Instant::now());
+        }
+        Ok(self.finish())
+    }
+
+    /// The result, once it [is there](Running::is_done).
+    pub(super) fn finish(&mut self) -> Output {
+        let open: Vec<BorrowedFd<'_>> = self.outlets.iter().flatten().map(Outlet::as_fd).collect();
+        let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
+        drop(open);
+        let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
+        let leftovers = self.leave();
+        self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
+        if !self.adopted {
+            self.outlets = [None, None];
+            self.events = None;
+        }
+        let (Recorded { stdout, stderr, spill }, seen_bytes) = {
+            let mut record = self.log.lock();
+            (record.close(), record.seen())
+        };
+        let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
+        Output {
+            status: self.status.unwrap_or_else(|| ExitStatus::from_raw(0)),
+            stop: self.stop,
+            omitted_bytes: cuts[0].1 + cuts[1].1,
+            stdout: stdout.bytes,
+            stderr: stderr.bytes,
+            seen_bytes,
+            spill,
+            drain,
+            wall: self.started.elapsed(),
+            usage: self.child.usage().unwrap_or_default(),
+            tree: tier,
+            leftovers,
+            started: Started::Clone,
+            input_refused: self.input_refused,
+            program: std::mem::take(&mut self.program),
+            cuts,
+        }
+    }
+}
+
+/// Ends what is left of a tree. That can take a moment, in which this thread has others to serve.
+fn bury(tree: Option<Tree>) {
+    let Some(mut tree) = tree else { return };
+    if tree.kill(Duration::ZERO) {
+        return;
+    }
+    let Ok(mask) = call::set_signal_mask(u64::MAX) else { return };
+    // Without a thread it is dropped, and so ended, here.
+    let _ =
+        std::thread::Builder::new().name("spawnfd-undertaker".into()).stack_size(128 << 10).spawn(move || drop(tree));
+    let _ = call::set_signal_mask(mask);
+}
+
+pub(super) fn timespec(left: Duration) -> Timespec {
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Removing spill files, one's own and those whose owner was killed; [`super::spill`] says how these are known.
+
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata, symlink_metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+
+use super::spill::{MARK, PREFIX};
+use crate::per_process::PerProcess;
+
+/// How many names of a directory are looked at; a busy /tmp is not worth more.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Directories this process has swept.
+static SWEPT: PerProcess<BTreeSet<PathBuf>> = PerProcess::new(BTreeSet::new());
+
+/// How many are remembered; then all are swept once more.
+const MAX_SWEPT: usize = 64;
+
+/// Removes what dead owners have left in a directory, with the first call for it.
+pub(super) fn once(dir: &Path) {
+    {
+        let mut swept = SWEPT.lock();
+        if swept.contains(dir) {
+            return;
+        }
+        if swept.len() >= MAX_SWEPT {
+            swept.clear();
+        }
+        swept.insert(dir.to_owned());
+    }
+    sweep(dir);
+}
+
+/// The same, each time.
+pub(super) fn sweep(dir: &Path) {
+    let Ok(entries) = dir.read_dir() else { return };
+    for entry in entries.take(MAX_ENTRIES).flatten() {
+        if entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) {
+            remove_if_abandoned(&entry.path());
+        }
+    }
+}
+
+fn remove_if_abandoned(path: &Path) {
+    // Looked at before it is opened, which can do something to what is no file.
+    if !symlink_metadata(path).is_ok_and(|found| is_marked(&found)) {
+        return;
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else { return };
+    // Looked at again with the lock: the owner may have taken the mark away before it let go.
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && file.metadata().is_ok_and(|found| is_marked(&found))
+    {
+        remove(path, &file);
+    }
+}
+
+/// Whether it is a regular file of ours that goes with its owner.
+fn is_marked(found: &Metadata) -> bool {
+    found.is_file() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & MARK.as_raw_mode() != 0
+}
+
+/// Removes a name if it is that file's.
+pub(super) fn remove(path: &Path, file: &File) {
+    if let (Ok(named), Ok(open)) = (symlink_metadata(path), file.metadata())
+        && (named.dev(), named.ino()) == (open.dev(), open.ino())
+    {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn takes_only_what_is_marked_ours_and_not_locked() {
+        // Alone: a fork for another test would have a copy of the lock.
+        spawnfd_tests::isolated("job::sweep::tests::takes_only_what_is_marked_ours_and_not_locked", || {
+            let dir = spawnfd_tests::scratch();
+            let make = |name: &str, mode: u32| {
+                let path = dir.path().join(name);
+                write(&path, "x").expect("own directory");
+                set_permissions(&path, Permissions::from_mode(mode)).expect("own file");
+                path
+            };
+            let abandoned = make("spawnfd-spill-1", 0o1600);
+            let kept = make("spawnfd-spill-2", 0o600);
+            let locked = make("spawnfd-spill-3", 0o1600);
+            let foreign = make("spill-4", 0o1600);
+            let directory = dir.path().join("spawnfd-spill-5");
+            std::fs::create_dir(&directory).expect("own directory");
+            set_permissions(&directory, Permissions::from_mode(0o1700)).expect("own directory");
+            let link = dir.path().join("spawnfd-spill-6");
+            symlink(&foreign, &link).expect("own directory");
+            let lock = File::open(&locked).expect("own file");
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody else's");
+
+            once(dir.path());
+            assert!(!abandoned.exists());
+            assert!([&kept, &locked, &foreign, &directory, &link].iter().all(|path| path.exists()));
+            // Its owner dies.
+            drop(lock);
+            once(dir.path());
+            assert!(locked.exists(), "once");
+            sweep(dir.path());
+            assert!(!locked.exists() && kept.exists());
+        });
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! UTF-8 out of bytes that come in pieces.
+
+/// How many of the last bytes begin a character that the next ones may complete: 0 to 3.
+///
+/// Bytes cut before them decode, each part for itself, to what they decode to together.
+pub(super) fn unfinished(bytes: &[u8]) -> usize {
+    for length in 1..=bytes.len().min(3) {
+        let end = &bytes[bytes.len() - length..];
+        match end[0] {
+            // Belongs to what stands before it.
+            0x80..=0xBF => {}
+            0xC2..=0xF4 if std::str::from_utf8(end).is_err_and(|e| e.error_len().is_none()) => return length,
+            _ => return 0,
+        }
+    }
+    0
+}
+
+/// Decodes one stream piece by piece; what is no UTF-8 becomes U+FFFD.
+///
+/// All pieces together give what [`String::from_utf8_lossy`] gives for all bytes together.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    /// The beginning of a character, at most 3 bytes.
+    begun: Vec<u8>,
+}
+
+impl Decoder {
+    /// A decoder that has seen nothing.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Appends the text of `bytes`, but for a character that is not whole yet: that waits for the next piece.
+    pub fn decode(&mut self, mut bytes: &[u8], text: &mut String) {
+        while let (false, Some((&next, rest))) = (self.begun.is_empty(), bytes.split_first()) {
+            self.begun.push(next);
+            if unfinished(&self.begun) == self.begun.len() {
+                bytes = rest;
+            } else if let Ok(character) = std::str::from_utf8(&self.begun) {
+                text.push_str(character);
+                self.begun.clear();
+                bytes = rest;
+            } else {
+                // The byte does not continue it, and is looked at by itself.
+                self.begun.pop();
+                self.finish(text);
+            }
+        }
+        let (whole, begun) = bytes.split_at(bytes.len() - unfinished(bytes));
+        text.push_str(&String::from_utf8_lossy(whole));
+        self.begun.extend_from_slice(begun);
+    }
+
+    /// Appends U+FFFD if the last character has never become whole. The decoder can then be used anew.
+    pub fn finish(&mut self, text: &mut String) {
+        if !self.begun.is_empty() {
+            self.begun.clear();
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes with much that is nearly UTF-8.
+    pub(in crate::job) fn nearly_text() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            3 => any::<char>().prop_map(|c| c.to_string().into_bytes()),
+            1 => Just(b"\n".to_vec()),
+            1 => Just(b"\r\n".to_vec()),
+            1 => Just(b"\r".to_vec()),
+            2 => any::<char>().prop_map(|c| { let s = c.to_string().into_bytes(); s[..s.len() - 1].to_vec() }),
+            2 => prop_oneof![Just(0x80u8), Just(0xBF), Just(0xC0), Just(0xC2), Just(0xE0), Just(0xED), Just(0xF0), Just(0xF4), Just(0xFF), any::<u8>()]
+                .prop_map(|byte| vec![byte]),
+        ];
+        prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
+
+    fn decoded<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+        let (mut decoder, mut text) = (Decoder::new(), String::new());
+        pieces.into_iter().for_each(|piece| decoder.decode(piece, &mut text));
+        decoder.finish(&mut text);
+        text
+    }
+
+    proptest! {
+        #[test]
+        fn is_the_whole_wherever_it_is_cut(bytes in nearly_text()) {
+            let whole = String::from_utf8_lossy(&bytes);
+            for at in 0..=bytes.len() {
+                prop_assert_eq!(&decoded([&bytes[..at], &bytes[at..]]), &whole);
+            }
+            for size in 1..5 {
+                prop_assert_eq!(&decoded(bytes.chunks(size)), &whole);
+            }
+        }
+
+        #[test]
+        fn a_cut_before_the_unfinished_changes_nothing(bytes in nearly_text()) {
+            for end in 0..=bytes.len() {
+                let at = end - unfinished(&bytes[..end]);
+                let parts = [String::from_utf8_lossy(&bytes[..at]), String::from_utf8_lossy(&bytes[at..])];
+                prop_assert_eq!(parts.concat(), String::from_utf8_lossy(&bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn a_character_waits_until_it_is_whole() {
+        let (mut decoder, mut text) = (Decoder::new(), String::new());
+        for (byte, so_far) in [(0xF0, ""), (0x9F, ""), (0xA6, ""), (0x80, "🦀"), (b'!', "🦀!"), (0xC3, "🦀!")] {
+            decoder.decode(&[byte], &mut text);
+            assert_eq!(text, so_far);
+        }
+        decoder.finish(&mut text);
+        decoder.decode("é".as_bytes(), &mut text);
+        assert_eq!(text, "🦀!\u{FFFD}é");
+    }
+
+    #[test]
+    fn every_pair_and_triple_of_kinds_of_bytes() {
+        const KINDS: [u8; 14] = [b'a', 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xC1, 0xC2, 0xE0, 0xE1, 0xED, 0xF0, 0xF4, 0xF5];
+        for a in KINDS {
+            for b in KINDS {
+                for c in KINDS {
+                    for d in KINDS {
+                        let bytes = [a, b, c, d];
+                        assert_eq!(decoded(bytes.chunks(1)), String::from_utf8_lossy(&bytes), "{bytes:x?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job's output and input as tokio's traits: they need no runtime of tokio, the engine wakes their tasks.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{Event, Events, InputWriter, Job, Stream, Waker};
+
+/// A job's output, made of its [`Events`]. While nobody reads, the program waits, as the events' options say.
+///
+/// # Errors
+/// A read fails with [`InvalidData`](io::ErrorKind::InvalidData), once, where output was lost
+/// ([`WhenFull::DropOldest`](super::WhenFull::DropOldest)); the next one goes on after that.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use spawnfd::{Command, EventOptions, JobOutput, Run};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// let (mut job, events) = Command::new("cat").start_events(&Run::new().writable(1024), EventOptions::default())?;
+/// let mut input = job.take_input().expect("writable");
+/// let mut output = JobOutput::new(events);
+/// input.write_all(b"there and back").await?;
+/// input.shutdown().await?;
+/// let mut text = String::new();
+/// output.read_to_string(&mut text).await?;
+/// assert_eq!(text, "there and back");
+/// # Ok::<(), std::io::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct JobOutput {
+    events: Events,
+    only: Option<Stream>,
+    /// What has been taken out and not been read yet, from `at` on.
+    rest: Vec<u8>,
+    at: usize,
+}
+
+impl JobOutput {
+    /// Both streams, in order of arrival.
+    pub fn new(events: Events) -> JobOutput {
+        JobOutput { events, only: None, rest: Vec::new(), at: 0 }
+    }
+
+    /// One stream; the other is passed over. What is kept of that is in the job's result.
+    pub fn of(events: Events, stream: Stream) -> JobOutput {
+        JobOutput { only: Some(stream), ..JobOutput::new(events) }
+    }
+
+    /// Takes the next bytes out. There is nothing left before, and after the end.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.rest.clear();
+        self.at = 0;
+        while self.rest.is_empty() {
+            let (stream, bytes) = match ready!(self.events.poll_next(context)) {
+                Some(Event::Chunk { stream, bytes, .. }) => (stream, bytes),
+                Some(Event::Line { stream, mut bytes, end, .. }) => {
+                    bytes.extend_from_slice(end.as_bytes());
+                    (stream, bytes)
+                }
+                Some(Event::Lost { bytes }) => {
+                    let lost = format!("{bytes} bytes of output came faster than they were read");
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, lost)));
+                }
+                Some(Event::End) | None => break,
+            };
+            if self.only.is_none_or(|only| only == stream) {
+                self.rest = bytes;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for JobOutput {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if self.at == self.rest.len() {
+            ready!(self.poll_rest(context))?;
+        }
+        let length = buffer.remaining().min(self.rest.len() - self.at);
+        buffer.put_slice(&self.rest[self.at..][..length]);
+        self.at += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A job's standard input, taken out of it. Shutting it down, or dropping it, is the input's end.
+///
+/// What has been written is on its way; flushing does not wait until the program has read it. Writing fails with
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the program reads no more.
+#[derive(Debug)]
+pub struct JobInput(InputWriter);
+
+impl Job {
+    /// The input of a [writable](super::Run::writable) run, once; [`write`](Job::write) has none from then on.
+    pub fn take_input(&mut self) -> Option<JobInput> {
+        self.writer.take().map(JobInput)
+    }
+}
+
+impl AsyncWrite for JobInput {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let JobInput(writer) = &*self;
+        let mut length = writer.write(bytes)?;
+        if length == 0 && !bytes.is_empty() {
+            let task = context.waker().clone();
+            writer.set_waker(Waker::new(move || task.wake_by_ref()));
+            // Room that was made before the waker was set.
+            length = writer.write(bytes)?;
+            if length == 0 {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.close();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Children that nobody waits for: the caller goes on while they are on their way to exec.
+//!
+//! Such a child stands in a slot until it has left our memory; that shows in a word, looked at when the next one is started. What
+//! became of it is asked for when its pidfd says that it has ended. See docs/adr/0005-starts-without-vfork.md.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use spawnfd_child::{Flight, Handlers, Lent, Outcome, Plan, Stage, Table};
+use spawnfd_sys::{Birth, Cloned};
+
+use super::slots::{self, Channel, Slot};
+use super::{explain, features, handlers};
+use crate::error::{Error, Result};
+use crate::per_process::PerProcess;
+use crate::template::{Named, Template, TemplateCache};
+
+/// How many may be on their way at once. A start takes a tenth of a millisecond; where more are under way than this the
+/// machine is overloaded, and waiting for the next one helps it.
+const MOST: usize = 32;
+
+/// A slot with a child in it.
+struct Taken {
+    lent: Lent,
+    generation: u64,
+    channel: Option<Channel>,
+    flight: Flight,
+    /// When it was born, as [`handlers::now`] has it.
+    begun: u64,
+}
+
+static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
+
+/// What there is to know of a child that may still be on its way.
+pub(crate) struct InFlight {
+    pub(super) flight: Flight,
+    pub(super) template: Template,
+    /// Where a cache has the template.
+    pub(super) cached: Option<(Named, TemplateCache)>,
+    pub(super) name: OsString,
+}
+
+impl std::fmt::Debug for InFlight {
+    /// No more than the name: the rest has the program's environment in it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InFlight").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl InFlight {
+    /// Whether a child that has ended had become the program.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn landed(&self) -> Result<()> {
+        let failure = match self.flight.outcome() {
+            Some(Outcome::Program { renewed }) => {
+                if let (true, Some((named, cache))) = (renewed, &self.cached) {
+                    cache.drop_stale(named);
+                }
+                return Ok(());
+            }
+            Some(Outcome::Failed(failure)) => Some(failure),
+            Some(Outcome::Killed) | None => None,
+        };
+        Err(self.explain(failure))
+    }
+
+    fn explain(&self, failure: Option<spawnfd_child::Failure>) -> Error {
+        explain(self.flight.plan(), &self.template, &self.name, failure)
+    }
+}
+
+/// Starts a child without waiting for it. `None` where that cannot be, or is not known to work; then it has not been tried, or left
+/// nothing behind.
+pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>) -> Option<(Cloned, Flight)> {
+    if features::passing() != Some(true) || !features::close_range() {
+        return None;
+    }
+    if land() >= MOST {
+        return None;
+    }
+    let mut slot = slots::take().ok()?;
+    let table = match slot.pass(&plan.sources) {
+        Ok(table @ Table::Passed { .. }) => table,
+        // A source that is not open is found again, and named, by a child that is waited for.
+        Ok(_) | Err(_) => {
+            slots::put(slot);
+            return None;
+        }
+    };
+    let handlers = if birth.clone3 { Handlers::Cleared } else { handlers::known() };
+    let begun = handlers::now();
+    let Slot { generation, room, channel } = slot;
+    match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers) {
+        Ok((child, flight, lent)) => {
+            TAKEN.lock().push(Taken { lent, generation, channel, flight: flight.clone(), begun });
+            Some((child, flight))
+        }
+        // The channel has a message for nobody in it, and goes.
+        Err((_, room)) => {
+            slots::put(Slot { generation, room, channel: None });
+            None
+        }
+    }
+}
+
+/// Puts back the slots of children that have left. How many have not.
+fn land() -> usize {
+    let mut all = TAKEN.lock();
+    let mut left = Vec::new();
+    for Taken { lent, generation, channel, flight, begun } in all.drain(..) {
+        match lent.back() {
+            Ok(room) => {
+                if let Some(caught) = flight.caught() {
+                    handlers::learn(caught, begun);
+                }
+                // One that ended early may not have taken its message.
+                let early = match flight.outcome() {
+                    Some(Outcome::Program { .. }) => false,
+                    Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
+                    Some(Outcome::Killed) | None => true,
+                };
+                let channel = channel.filter(|_| !early);
+                slots::put(Slot { generation, room, channel });
+            }
+            Err(lent) => left.push(Taken { lent, generation, channel, flight, begun }),
+        }
+    }
+    *all = left;
+    all.len()
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a child has from the thread that starts it, beside authority, descriptors and signal mask.
+//!
+//! | | how it is told |
+//! |---|---|
+//! | policy, priority, nice value, deadline, clamps | sched_getattr |
+//! | processors | sched_getaffinity |
+//! | core scheduling cookie | PR_SCHED_CORE_GET |
+//! | I/O priority | ioprio_get |
+//! | NUMA policy | get_mempolicy |
+//! | timer slack, machine check policy, time stamp counter, I/O flusher | prctl |
+//! | execution domain | personality |
+//! | working directory, root, umask | kcmp says whether they are one; where it is blocked, by what they are |
+//! | cgroup, which in threaded mode and in version 1 is a thread's | /proc/thread-self/cgroup |
+//!
+//! What differs is not imitated: lowering a nice value or widening a mask can need rights that a fork needs not. A question that is
+//! refused to both is one that no longer can be answered differently, by the same filter.
+
+use spawnfd_sys::{Errno, abi, call};
+
+use crate::authority::of_proc;
+
+type Answer<T> = Result<T, Errno>;
+
+/// All of it, of one thread.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    scheduling: Answer<[u64; 7]>,
+    processors: Answer<[u64; 128]>,
+    cookie: Answer<u64>,
+    io_priority: Answer<usize>,
+    memory_policy: Answer<(i32, [u64; 16])>,
+    switches: [Answer<usize>; 3],
+    time_stamp_counter: Answer<i32>,
+    persona: Answer<usize>,
+    cgroup: Option<Vec<u8>>,
+}
+
+impl Inherited {
+    /// From the calling thread.
+    pub(super) fn of_calling_thread() -> Inherited {
+        const PR_GET_TIMERSLACK: u32 = 30;
+        const PR_MCE_KILL_GET: u32 = 34;
+        const PR_GET_IO_FLUSHER: u32 = 58;
+        Inherited {
+            scheduling: call::scheduling(),
+            processors: call::affinity(),
+            cookie: call::core_cookie(),
+            io_priority: call::io_priority(),
+            memory_policy: call::memory_policy(),
+            switches: [PR_GET_TIMERSLACK, PR_MCE_KILL_GET, PR_GET_IO_FLUSHER].map(|option| call::prctl(option, 0, 0)),
+            time_stamp_counter: call::time_stamp_counter(),
+            persona: call::persona(),
+            cgroup: of_proc("/proc/thread-self/cgroup").ok(),
+        }
+    }
+
+    /// In what `other` differs.
+    pub(super) fn differs(&self, other: &Inherited) -> Option<&'static str> {
+        let equal = [
+            ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
+            ("affinity", self.processors == other.processors),
+            ("I/O priority", self.io_priority == other.io_priority),
+            ("memory policy", self.memory_policy == other.memory_policy),
+            ("switches", self.switches == other.switches && self.time_stamp_counter == other.time_stamp_counter),
+            ("personality", self.persona == other.persona),
+            ("cgroup", self.cgroup == other.cgroup),
+        ];
+        equal.iter().find(|(_, equal)| !equal).map(|(what, _)| *what)
+    }
+}
+
+/// Working directory, root and umask by what they are.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Directories {
+    /// Device, inode and mount.
+    places: [Answer<(u32, u32, u64, u64)>; 2],
+    umask: String,
+}
+
+impl Directories {
+    /// The calling thread's. `umask` as /proc prints it.
+    pub(super) fn of_calling_thread(umask: &str) -> Directories {
+        // An empty path is the working directory itself, whatever may be searched.
+        let places = [c"", c"/"].map(|path| {
+            let found = call::statx(abi::AT_FDCWD, path)?;
+            Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
+        });
+        Directories { places, umask: umask.to_owned() }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cgroup (v2) for one tree, below this process's own.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, Mode, OFlags, mkdir, openat};
+use spawnfd_guard::{cgroup as group, sys, table};
+use spawnfd_sys::{Errno, call};
+
+use super::failed;
+use crate::error::{Result, errno};
+use crate::numbers::above_standard;
+use crate::per_process::PerProcess;
+
+/// This process's own cgroup, found once and again when it has been moved.
+static OWN: PerProcess<Option<Own>> = PerProcess::new(None);
+
+#[derive(Clone, Debug)]
+struct Own {
+    /// Its line in /proc/self/cgroup.
+    line: String,
+    dir: PathBuf,
+    /// Why none could be made below it.
+    refused: Option<Errno>,
+}
+
+/// Where a cgroup is to be made.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: CString,
+    line: String,
+}
+
+/// Chooses the place of a new cgroup. `once`: fails by itself where one has been refused before.
+pub(super) fn place(once: bool) -> Result<Place> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let line = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
+    let line = line.ok_or_else(absent)?;
+    let mut own = OWN.lock();
+    if own.as_ref().is_none_or(|own| own.line != line) {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir, refused: None });
+    }
+    let own = own.as_ref().ok_or_else(absent)?;
+    if let Some(errno) = own.refused.filter(|_| once) {
+        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
+    }
+    let pid = call::getpid().unwrap_or_default();
+    let name = format!("spawnfd-{pid}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = own.dir.join(name).into_os_string().into_vec();
+    let path = CString::new(path).map_err(|_| absent())?;
+    if path.count_bytes() > table::LONGEST_PATH {
+        return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
+    }
+    Ok(Place { path, line: own.line.clone() })
+}
+
+/// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says.
+fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
+    // ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
+    // The last mount on a point hides the others.
+    mounts.lines().rev().find_map(|line| {
+        let (fields, kind) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(3);
+        let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
+        // A mount of a part of the hierarchy has only what is below that.
+        let below = Path::new(own).strip_prefix(root).ok().filter(|_| kind.starts_with("cgroup2 "))?;
+        Some(point.join(below)).filter(|dir| dir.join("cgroup.procs").exists())
+    })
+}
+
+/// Undoes the octal escapes of /proc/self/mountinfo.
+fn unescape(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => (bytes.push(byte), rest = &tail[3..]).1,
+            None => (bytes.push(*first), rest = tail).1,
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+impl Place {
+    pub(super) fn path(&self) -> &[u8] {
+        self.path.to_bytes()
+    }
+
+    /// Makes the cgroup.
+    pub(super) fn make(self) -> Result<Group> {
+        self.attempt().map_err(|errno| {
+            if let Some(own) = OWN.lock().as_mut().filter(|own| own.line == self.line) {
+                own.refused = Some(errno);
+            }
+            failed(errno, format!("mkdir({:?})", self.path))
+        })
+    }
+
+    fn attempt(&self) -> std::result::Result<Group, Errno> {
+        mkdir(self.path.as_c_str(), Mode::from(0o755)).map_err(errno)?;
+        let made = || {
+            let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+            let path = Path::new(std::ffi::OsStr::from_bytes(self.path.to_bytes()));
+            // Below a threaded cgroup it would be "domain invalid", and take nobody.
+            match std::fs::read(path.join("cgroup.type")).as_deref() {
+                Ok(b"domain\n") => Ok(Group { dir: dir.map(above_standard).map_err(errno)?, path: self.path.clone() }),
+                _ => Err(Errno::EOPNOTSUPP),
+            }
+        };
+        made().inspect_err(|_| {
+            let _ = group::remove(&self.path);
+        })
+    }
+}
+
+/// A cgroup that is there.
+#[derive(Debug)]
+pub(super) struct Group {
+    dir: OwnedFd,
+    path: CString,
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+impl Group {
+    pub(super) fn number(&self) -> i32 {
+        self.dir.as_raw_fd()
+    }
+
+    /// Moves everybody to the cgroup above.
+    pub(super) fn empty(&self) {
+        // Whoever forks meanwhile has a child here: once more.
+        for _ in 0..100 {
+            let members = group::members(self.number());
+            if members.is_empty() {
+                return;
+            }
+            let open = || openat(&self.dir, "../cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            let Ok(above) = open() else { return };
+            for pid in members {
+                let _ = rustix::io::write(&above, pid.to_string().as_bytes());
+            }
+        }
+    }
+
+    /// Removes it, for so long as the kernel still counts who has just ended.
+    pub(super) fn remove(&self, milliseconds: u64) -> std::result::Result<(), sys::Errno> {
+        for _ in 0..milliseconds {
+            match group::remove(&self.path) {
+                Err(sys::Errno::EBUSY) if !group::is_populated(self.number()) => sys::sleep(1),
+                answer => return answer,
+            }
+        }
+        group::remove(&self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undoes_the_escapes_of_mountinfo() {
+        assert_eq!(unescape(r"/a\040b\134c\09"), Path::new(r"/a b\c\09"));
+    }
+
+    #[test]
+    fn finds_this_process_s_directory_if_cgroup_v2_is_mounted() {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
+        let groups = std::fs::read_to_string("/proc/self/cgroup").expect("/proc");
+        let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return };
+        let Some(dir) = directory(&mounts, own) else {
+            assert!(!mounts.contains(" - cgroup2 ") || own.starts_with("/.."), "{own} in {mounts}");
+            return;
+        };
+        let pids = std::fs::read_to_string(dir.join("cgroup.procs")).expect("readable");
+        assert!(pids.lines().any(|pid| pid == std::process::id().to_string()), "{dir:?}: {pids}");
+        assert_eq!(directory("31 23 0:28 / /none rw - cgroup2 cgroup2 rw", own), None);
+    }
+}

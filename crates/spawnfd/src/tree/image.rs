@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The helper as something that can be executed, wherever that is allowed.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, openat};
+use spawnfd_guard::IMAGE;
+use spawnfd_sys::Errno;
+
+use super::failed;
+use crate::child::Child;
+use crate::command::SignalSet;
+use crate::env::Env;
+use crate::error::{Result, errno};
+use crate::template::Template;
+
+/// Starts the helper with the three descriptors it asks for.
+pub(super) fn spawn(owner: &OwnedFd, table: &OwnedFd, ready: &OwnedFd) -> Result<Child> {
+    let attempt = |file: OwnedFd| {
+        let template = Template::from_descriptor(file)?;
+        let mut command = template.command();
+        // All signals blocked: neither the terminal's nor anybody else's end it, but SIGKILL.
+        command.arg0("spawnfd-guard").environment(&Env::empty()).current_dir("/").setsid().signal_mask(SignalSet::ALL);
+        command.stdin(owner).stdout(table).stderr(ready).spawn()
+    };
+    let mut outcome = in_memory().map_err(|e| failed(errno(e), "memfd_create()")).and_then(attempt);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
+        // EACCES: vm.memfd_noexec, or a file system mounted noexec; EPERM: a security module. Anything else is not about the file.
+        if !outcome.as_ref().is_err_and(|error| matches!(error.errno(), Errno::EACCES | Errno::EPERM)) {
+            break;
+        }
+        if let Ok(file) = in_directory(&dir) {
+            outcome = attempt(file);
+        }
+    }
+    outcome
+}
+
+fn write_all(file: &OwnedFd) -> rustix::io::Result<()> {
+    let mut rest = IMAGE;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(file, rest)?..];
+    }
+    Ok(())
+}
+
+fn in_memory() -> rustix::io::Result<OwnedFd> {
+    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = match memfd_create("spawnfd-guard", wanted | MemfdFlags::EXEC) {
+        // Before Linux 6.3 there is no such flag, and every memfd can be executed.
+        Err(rustix::io::Errno::INVAL) => memfd_create("spawnfd-guard", wanted)?,
+        outcome => outcome?,
+    };
+    write_all(&memfd)?;
+    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(memfd)
+}
+
+/// As a file without a name.
+fn in_directory(dir: &std::ffi::OsStr) -> rustix::io::Result<OwnedFd> {
+    let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500))?;
+    write_all(&file)?;
+    // Nobody keeps it open for writing: executing it would be ETXTBSY.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Control of a running program's process tree: to signal it, to end it, to say what of it is left, and to end it with its owner.
+//!
+//! How far that reaches is a [`Tier`]. What to expect of each, in words: docs/trees.md.
+
+mod cgroup;
+mod guard;
+mod image;
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use spawnfd_guard::members::{self, Members};
+use spawnfd_guard::process::{Process, Stat, all, present};
+use spawnfd_guard::{cgroup as group, sys};
+use spawnfd_sys::{call, fork_generation};
+
+use crate::error::{Error, Result};
+use cgroup::Group;
+use guard::Watch;
+
+/// How far control of a tree reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Tier {
+    /// A cgroup of its own: everything, whatever it does. Ends with the owner.
+    Cgroup,
+    /// Session, process group and known descendants. A process that has left the session and lost its parent before it was
+    /// seen may survive. Ends with the owner.
+    Guard,
+    /// As [`Guard`](Tier::Guard), but nothing ends the tree when the owner is killed.
+    Group,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Cgroup => "cgroup",
+            Tier::Guard => "guard",
+            Tier::Group => "group",
+        })
+    }
+}
+
+/// Which tier is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
+pub enum Want {
+    /// [`Tier::Group`]: no helper, nothing made beforehand.
+    #[default]
+    Group,
+    /// The first that can be had, of all three.
+    Auto,
+    /// [`Tier::Cgroup`] or an error.
+    Cgroup,
+    /// [`Tier::Guard`] or an error.
+    Guard,
+}
+
+/// A process of a tree that has outlived the program the tree began with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Survivor {
+    /// Its process id.
+    pub pid: u32,
+    /// What ps calls it: its program's name, cut after 15 bytes, unless it has given itself another.
+    pub name: String,
+}
+
+/// How long dropping a tree waits for what it has killed to be gone.
+const DROP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an emptied cgroup may refuse to be removed before that is left to the guard.
+const REMOVAL_MS: u64 = 20;
+
+/// The process tree of one program.
+///
+/// Prepared before the program is born, and told of its birth. Dropping it ends what is left of it, unless
+/// [`detach`](Tree::detach) has let it go. A fork's copy of it does nothing.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::tree::{Tree, Want};
+/// use std::os::fd::AsFd;
+///
+/// let mut tree = Tree::prepare(Want::Auto)?;
+/// let mut command = Command::new("sh");
+/// command.args(["-c", "sleep 1000 & exit"]).setsid();
+/// if let Some(dir) = tree.cgroup() {
+///     command.cgroup(dir);
+/// }
+/// let mut child = command.spawn()?;
+/// tree.born(child.id(), child.as_fd());
+/// child.wait()?;
+/// assert_eq!(tree.survivors().len(), 1, "sleep");
+/// assert!(tree.kill(std::time::Duration::from_secs(5)));
+/// assert_eq!(tree.survivors(), []);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Tree {
+    tier: Tier,
+    control: Control,
+    watch: Option<Watch>,
+    /// The process that prepared it.
+    generation: u64,
+}
+
+/// What control stands on.
+#[derive(Debug)]
+enum Control {
+    /// No program is born yet, or the tree has been let go of.
+    Nobody,
+    /// A cgroup, and the program once it is born.
+    Group(Group, Option<(i32, sys::Fd)>),
+    /// A program and what is known of its descendants.
+    Members(Members),
+}
+
+impl Tree {
+    /// Makes ready to control the tree of a program about to be started.
+    ///
+    /// The first tree starts a guard, a small process that ends the trees if this one is killed, and that ends by itself when there has
+    /// been no tree for a while. It is a child of this process: see docs/trees.md.
+    ///
+    /// # Errors
+    /// [`Want::Group`], [`Want::Auto`]: never. [`Want::Cgroup`]: ENOENT: no cgroup v2 is mounted; EACCES, EROFS: this process may not make one below its
+    /// own; EOPNOTSUPP: its own is a threaded one. [`Want::Guard`], and both: what kept the guard from starting; ENOSPC: it has
+    /// as many trees as it can have.
+    pub fn prepare(want: Want) -> Result<Tree> {
+        match want {
+            Want::Group => Ok(Tree::of_group()),
+            Want::Cgroup => Tree::grouped(false),
+            Want::Guard => Tree::guarded(),
+            Want::Auto => Ok(Tree::grouped(true).or_else(|_| Tree::guarded()).unwrap_or_else(|_| Tree::of_group())),
+        }
+    }
+
+    /// One without a helper, and with nothing made beforehand.
+    pub(crate) fn of_group() -> Tree {
+        Tree::of(Tier::Group, Control::Nobody, None)
+    }
+
+    /// What is left of the tree of a program that has been reaped, and had its number for sure at the moment `seen`, as
+    /// [`now`](Tree::now) has it.
+    pub(crate) fn of_ended(pid: u32, pidfd: BorrowedFd<'_>, seen: u64) -> Tree {
+        let copy = sys::Fd::duplicate(pidfd.as_raw_fd()).ok();
+        let mut members = Members::new(Process { pid: pid as i32, start: 0 }, 0, copy);
+        members.root_was_seen(seen);
+        Tree::of(Tier::Group, Control::Members(members), None)
+    }
+
+    /// The moment, as processes' start times have it.
+    pub(crate) fn now() -> u64 {
+        present()
+    }
+
+    fn of(tier: Tier, control: Control, watch: Option<Watch>) -> Tree {
+        Tree { tier, control, watch, generation: fork_generation().unwrap_or(1) }
+    }
+
+    fn guarded() -> Result<Tree> {
+        guard::watch(b"").map(|watch| Tree::of(Tier::Guard, Control::Nobody, Some(watch)))
+    }
+
+    /// `once`: not where it has been tried in vain.
+    fn grouped(once: bool) -> Result<Tree> {
+        let place = cgroup::place(once)?;
+        // The guard knows of it before it is there, so that it is not left behind in any case.
+        let watch = guard::watch(place.path())?;
+        match place.make() {
+            Ok(group) => Ok(Tree::of(Tier::Cgroup, Control::Group(group, None), Some(watch))),
+            Err(error) => {
+                watch.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// How far control reaches.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// The directory of the cgroup that the program has to be born in, for [`Command::cgroup`](crate::Command::cgroup):
+    /// before actions that change ids, as where there is no clone3 joining is one of them.
+    pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
+        match &self.control {
+            Control::Group(dir, _) => Some(dir.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Tells the tree of its program, right after its birth: a child of this process, by its id and its pidfd.
+    ///
+    /// The tree has the program's session if the program leads one (as after [`Command::setsid`](crate::Command::setsid)); else its process
+    /// group if it leads that; else its descendants only. The session and group of this process are never the tree's.
+    pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
+        let (pid, number) = (pid as i32, pidfd.as_raw_fd());
+        let copy = sys::Fd::duplicate(number).ok();
+        if let Control::Group(_, program) = &mut self.control {
+            *program = copy.map(|copy| (pid, copy));
+            return;
+        }
+        // A program that is not reaped yet has its number for sure, so what was just read is its own.
+        let stat = Stat::read(pid).filter(|_| call::pidfd_send_signal(number, 0).is_ok());
+        // Gone already, SIGCHLD being ignored: what it leaves is known by its group, which the pidfd stands for.
+        let (root, home) = match stat {
+            Some(stat) if stat.session == pid => (stat.process, 0),
+            Some(stat) => (stat.process, stat.session),
+            None => (Process { pid, start: 0 }, 0),
+        };
+        let mut members = Members::new(root, home, copy);
+        if let (Some(watch), true) = (&self.watch, root.start > 0) {
+            watch.born(root, home, members.note_root());
+        }
+        self.control = Control::Members(members);
+    }
+
+    /// Tells the tree that its program has ended, *before* it is reaped: then its number is still its own, and all that is in a
+    /// session of that number is known to be the tree's. Cheap.
+    ///
+    /// Without it the last such moment is when the tree was told of the birth, or last asked: of what was born later only that is
+    /// found which is in the program's own process group (Linux 6.9), or descends from what is found.
+    pub fn ended(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        let Control::Members(members) = &mut self.control else { return };
+        let seen = members.note_root();
+        if let Some(watch) = &self.watch {
+            watch.seen(seen);
+        }
+    }
+
+    /// Sends a signal to every process of the tree, once; stopped ones are made to go on so that they see it.
+    pub fn signal(&mut self, signal: i32) {
+        if !self.is_ours() {
+            return;
+        }
+        match &mut self.control {
+            Control::Group(dir, _) => group::signal(dir.number(), signal),
+            Control::Members(members) => members.signal(signal),
+            Control::Nobody => {}
+        }
+    }
+
+    /// Kills the tree as far as its tier reaches, and waits at most so long until it is gone. `true` if it is.
+    ///
+    /// The program itself counts as gone when it has ended, reaped or not.
+    #[must_use = "false: something is left"]
+    pub fn kill(&mut self, patience: Duration) -> bool {
+        let milliseconds = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        if !self.is_ours() {
+            return true;
+        }
+        match &mut self.control {
+            Control::Group(dir, _) => group::end(dir.number(), milliseconds),
+            Control::Members(members) => members::end(std::slice::from_mut(members), milliseconds),
+            Control::Nobody => true,
+        }
+    }
+
+    /// What runs of the tree, but for the program itself; remembered from then on.
+    ///
+    /// Cheap once the program has been reaped, if there is nobody. Asked while it runs it makes known who could not be found later.
+    pub fn survivors(&mut self) -> Vec<Survivor> {
+        if !self.is_ours() {
+            return Vec::new();
+        }
+        match &mut self.control {
+            Control::Group(dir, program) => {
+                if !group::is_populated(dir.number()) {
+                    return Vec::new();
+                }
+                // Once it has ended its number may be another's.
+                let program = program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0));
+                let program = program.map_or(0, |(pid, _)| *pid);
+                let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
+                others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
+            }
+            Control::Members(members) if members.may_have_others() => {
+                let list = all();
+                let alive = members.look(&list);
+                if let Some(watch) = &self.watch {
+                    watch.seen(members.note_root());
+                    members.strays(&list).for_each(|stray| watch.learn(stray));
+                }
+                alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lets what runs of the tree run on, also beyond this process's end.
+    ///
+    /// Out of a cgroup it is moved into this process's own.
+    pub fn detach(mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        if let Control::Group(dir, _) = &self.control {
+            dir.empty();
+        }
+        self.let_go();
+    }
+
+    /// Whether this is the process that prepared it, not a fork's copy. The guard's table is shared with copies, and the tree's processes are
+    /// no concern of theirs.
+    fn is_ours(&self) -> bool {
+        fork_generation().unwrap_or(1) == self.generation
+    }
+
+    /// Gives up what the tree stands on. What runs of it then, runs on.
+    fn let_go(&mut self) {
+        let control = std::mem::replace(&mut self.control, Control::Nobody);
+        let Some(watch) = self.watch.take() else { return };
+        match control {
+            Control::Group(dir, _) if dir.remove(REMOVAL_MS).is_err() => watch.leave_to_clean(),
+            _ => watch.release(),
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        let may_live = match &self.control {
+            // Who is in it keeps it from being removed.
+            Control::Group(dir, _) => dir.remove(0).is_err(),
+            Control::Members(members) => members.may_have_others(),
+            Control::Nobody => false,
+        };
+        if may_live {
+            // Who does not end is left, as by a kill that nobody asks about.
+            let _ = self.kill(DROP_PATIENCE);
+        }
+        self.let_go();
+    }
+}
+
+impl From<Stat> for Survivor {
+    fn from(stat: Stat) -> Survivor {
+        Survivor { pid: stat.process.pid as u32, name: String::from_utf8_lossy(stat.name()).into_owned() }
+    }
+}
+
+fn failed(errno: spawnfd_sys::Errno, call: impl Into<String>) -> Error {
+    Error::new(crate::error::Stage::Tree, errno, call)
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ways a child can be started.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use spawnfd::{Command, LauncherStats, LauncherThread, Stdio, Template};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{confine, program};
+
+use super::wait_success;
+
+/// A way to start a child. All must come to the same for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// clone3, descriptors fetched from the caller where the kernel has that.
+    Clone3,
+    /// clone3, descriptors passed over the low socket.
+    Passed,
+    /// clone, descriptors passed: Docker's profile.
+    Clone,
+    /// clone3, the table copied: close_range is refused.
+    Copied,
+    /// clone, the table copied.
+    CopiedClone,
+    /// clone3, without shared memory: the command changes ids (to what they are).
+    OwnMemory,
+    /// clone, without shared memory.
+    OwnMemoryClone,
+    /// execveat.
+    ByDescriptor,
+    /// clone3, descriptors passed, the caller goes on before the child has become the program.
+    Flight,
+    /// The same by clone.
+    FlightClone,
+    /// From a launcher thread.
+    Thread,
+    /// The same by clone, and where it takes more to tell whether directories are the same: Docker's profile.
+    ThreadClone,
+}
+
+/// What [`Launcher::Thread`] goes by, and the ended children that are there beside it.
+static THREAD: Mutex<(Option<LauncherThread>, Vec<i32>)> = Mutex::new((None, Vec::new()));
+
+impl Launcher {
+    pub const ALL: [Launcher; 12] = [
+        Launcher::Clone3,
+        Launcher::Passed,
+        Launcher::Clone,
+        Launcher::Copied,
+        Launcher::CopiedClone,
+        Launcher::OwnMemory,
+        Launcher::OwnMemoryClone,
+        Launcher::ByDescriptor,
+        Launcher::Flight,
+        Launcher::FlightClone,
+        Launcher::Thread,
+        Launcher::ThreadClone,
+    ];
+
+    /// Forces this way, for the calling thread and before its first spawn.
+    pub fn enter(self) {
+        let refused: &[(&str, i32)] = match self {
+            Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
+            Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
+            Launcher::Copied => &[("close_range", libc::ENOSYS)],
+            Launcher::FlightClone => &[("clone3", libc::ENOSYS)],
+            Launcher::ThreadClone => &[("clone3", libc::ENOSYS), ("kcmp", libc::EPERM)],
+            Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
+            _ => &[],
+        };
+        if !refused.is_empty() {
+            confine::deny(refused).expect("confined");
+        }
+        self.renew();
+        if self.does_not_wait() {
+            // The first one is waited for: it shows whether descriptors can be passed.
+            wait_success(self.command("/bin/true").stdin(Stdio::Null).stdout(Stdio::Null).spawn().expect("starts"));
+        }
+    }
+
+    pub fn is_thread(self) -> bool {
+        matches!(self, Launcher::Thread | Launcher::ThreadClone)
+    }
+
+    /// Makes the launcher thread, if that is the way, anew: from what the calling thread is now.
+    pub fn renew(self) {
+        if self.is_thread() {
+            let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+            *thread = (None, Vec::new());
+            let before: Vec<i32> = Snapshot::take().children.iter().map(|child| child.pid).collect();
+            let launcher = LauncherThread::new().expect("a launcher thread");
+            let after = Snapshot::take().children.into_iter().map(|child| child.pid);
+            *thread = (Some(launcher), after.filter(|pid| !before.contains(pid)).collect());
+        }
+    }
+
+    /// Children were born in the launcher thread, and none otherwise, if that is the way.
+    #[track_caller]
+    pub fn assert_used(self) {
+        if self.is_thread() {
+            let stats = self.stats();
+            assert!(stats.spawned > 0 && stats.fell_back.is_empty(), "{stats:?}");
+        }
+    }
+
+    pub fn stats(self) -> LauncherStats {
+        let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.0.as_ref().expect("entered").stats()
+    }
+
+    /// Whether what goes wrong in the child is told by its wait.
+    pub fn does_not_wait(self) -> bool {
+        matches!(self, Launcher::Flight | Launcher::FlightClone)
+    }
+
+    pub fn template(self, path: impl AsRef<Path>) -> Template {
+        let template = Template::open(path).expect("a template");
+        if self == Launcher::ByDescriptor { template.by_descriptor().expect("no script") } else { template }
+    }
+
+    pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
+        let mut command = self.template(path).command();
+        self.prepare(&mut command);
+        command
+    }
+
+    /// What makes a command go this way. May add an action.
+    pub fn prepare(self, command: &mut Command<'_>) {
+        if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
+            command.group_ids(u32::MAX, u32::MAX, u32::MAX);
+        }
+        if self.is_thread() {
+            let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+            command.launcher(thread.0.as_ref().expect("entered"));
+        }
+        if self.does_not_wait() {
+            command.wait_for_exec(false);
+            // What is inherited without a word is waited for.
+            // SAFETY: tests leave 0, 1 and 2 open while they spawn.
+            let [stdin, stdout, stderr] = [0, 1, 2].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+            command.stdin(stdin).stdout(stdout).stderr(stderr);
+        }
+    }
+
+    /// The oracle, with nothing to read.
+    pub fn oracle<'fd>(self) -> Command<'fd> {
+        let mut command = self.command(program("spawnfd-oracle"));
+        command.stdin(Stdio::Null);
+        command
+    }
+}
+
+/// The ended child beside the launcher thread.
+pub fn marker() -> Vec<i32> {
+    THREAD.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+}

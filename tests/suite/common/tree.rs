@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in trees, and what is left of them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::{Child, Command, Stdio};
+
+pub const TERM: i32 = libc::SIGTERM;
+/// What is generous for a kill on a busy machine, and short enough that nothing ended by itself.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One test body for each tier that reaches beyond the owner's life.
+macro_rules! every_tier {
+    ($($name:ident: $body:expr;)*) => {$(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            #[test]
+            fn guard() {
+                spawnfd_tests::isolated(concat!(stringify!($name), "::guard"), || ($body)(Want::Guard));
+            }
+            #[test]
+            fn cgroup() {
+                spawnfd_tests::isolated(concat!(stringify!($name), "::cgroup"), || {
+                    adopt_orphans();
+                    match Tree::prepare(Want::Cgroup).map(drop) {
+                        Ok(()) => ($body)(Want::Cgroup),
+                        Err(error) => spawnfd_tests::skip(&format!("no cgroup can be made: {error}")),
+                    }
+                });
+            }
+        }
+    )*};
+}
+pub(crate) use every_tier;
+
+/// Has the orphans of this test come to this process, which never reaps them: so no number is used again meanwhile.
+pub fn adopt_orphans() {
+    // SAFETY: a flag of this process.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
+}
+
+/// A program in a tree.
+pub struct Started {
+    pub tree: Tree,
+    pub child: Child,
+    lines: BufReader<std::io::PipeReader>,
+}
+
+impl Started {
+    /// The next number it prints.
+    pub fn pid(&mut self) -> i32 {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("own pipe");
+        line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
+    }
+
+    pub fn survivors(&mut self) -> Vec<i32> {
+        self.tree.survivors().iter().map(|survivor| survivor.pid as i32).collect()
+    }
+}
+
+pub fn start(want: Want, script: &str) -> Started {
+    start_command(want, |command| {
+        command.args(["-c", script]).setsid();
+    })
+}
+
+/// Starts a shell, unless `configure` says otherwise.
+pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) -> Started {
+    let mut command = Command::new("/bin/sh");
+    let mut tree = Tree::prepare(want).unwrap_or_else(|error| panic!("{error}"));
+    let tier = match want {
+        Want::Cgroup => Tier::Cgroup,
+        _ => Tier::Guard,
+    };
+    assert_eq!(tree.tier(), tier);
+    command.stdin(Stdio::Null).stdout(Stdio::Piped);
+    // First: where there is no clone3 joining is a step, and not everybody may.
+    if let Some(dir) = tree.cgroup() {
+        command.cgroup(dir.try_clone_to_owned().expect("a descriptor"));
+    }
+    configure(&mut command);
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
+    tree.born(child.id(), child.as_fd());
+    let lines = BufReader::new(child.stdout.take().expect("piped"));
+    Started { tree, child, lines }
+}
+
+/// The letter of a process's state; Z once it has ended, as long as nobody reaps it.
+pub fn state(pid: i32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('Z')
+}
+
+pub fn lives(pid: i32) -> bool {
+    !matches!(state(pid), 'Z' | 'X')
+}
+
+/// Waits for something; how long it took.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    begun.elapsed()
+}
+
+#[track_caller]
+pub fn until_gone(pids: &[i32]) -> Duration {
+    let left = || pids.iter().copied().filter(|&pid| lives(pid)).collect::<Vec<_>>();
+    let begun = Instant::now();
+    while !left().is_empty() {
+        let stats =
+            || left().into_iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/stat"))).collect::<Vec<_>>();
+        assert!(begun.elapsed() < PATIENCE, "in {PATIENCE:?} of {pids:?} not gone: {:?}", stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    begun.elapsed()
+}
+
+/// The guards of a process.
+pub fn guards_of(owner: i32) -> Vec<i32> {
+    let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_guard = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains("(spawnfd-guard) ")
+            && stat.rsplit(')').next().unwrap_or_default().split(' ').nth(2) == Some(&owner.to_string())
+    };
+    all.filter(is_guard).collect()
+}
+
+pub fn own_guard() -> i32 {
+    let guards = guards_of(std::process::id() as i32);
+    assert_eq!(guards.len(), 1, "{guards:?}");
+    guards[0]
+}
+
+/// The cgroups made by a process, wherever they are.
+pub fn groups_of(owner: i32) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+    let dirs = mounts.filter_map(|line| fs::read_dir(PathBuf::from(line.split(' ').nth(1)?).join(&own)).ok()).flatten();
+    let prefix = format!("spawnfd-{owner}-");
+    dirs.flatten().map(|dir| dir.path()).filter(|path| path.to_string_lossy().contains(&prefix)).collect()
+}
+
+/// Forks; the copy runs `body`, and then sleeps until it is killed.
+pub fn fork(body: impl FnOnce()) -> i32 {
+    // SAFETY: the copy has this thread only, and never returns.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the copy without running this process's destructors.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    pid
+}
+
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: to a process of this test, which is not reaped before.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+/// Reaps a child of this test, which has not failed.
+pub fn reap(pid: i32) {
+    let mut status = 0;
+    // SAFETY: stores an int.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(matches!(status, 0 | libc::SIGKILL), "{status:#x}");
+}
+
+/// Forks a copy to be killed: it runs `body`, which can tell numbers to this process, and keeps what that gives.
+pub fn owner<T>(body: impl FnOnce(&dyn Fn(i32)) -> T) -> (i32, BufReader<std::io::PipeReader>) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let pid = fork(|| {
+        let writer = std::cell::RefCell::new(&mut writer);
+        let _kept = body(&|number| writeln!(writer.borrow_mut(), "{number}").expect("own pipe"));
+        std::thread::sleep(PATIENCE * 2);
+    });
+    (pid, BufReader::new(reader))
+}
+
+pub fn next_pid(report: &mut BufReader<std::io::PipeReader>) -> i32 {
+    let mut line = String::new();
+    report.read_line(&mut line).expect("own pipe");
+    line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
+}
+
+pub fn until_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
+    let mut got = Vec::new();
+    until("something", || {
+        got = get();
+        !got.is_empty()
+    });
+    got
+}

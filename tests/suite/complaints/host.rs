@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts that do something of their own: with children, descriptors, threads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use spawnfd::snapshot::SnapshotCache;
+use spawnfd::tree::Want;
+use spawnfd::{Command, Errno, Leftovers, Output, Run, Stage, Stdio, Stop, Template, TerminalSize};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{isolated, isolated_within};
+
+use super::common::{self, eventually, rounds};
+use super::{both, is_alive, kill, pid_in, sh};
+
+/// The result where somebody else may have taken the status: never a wrong one, and lost only where the kernel does not keep it.
+fn status_of(result: spawnfd::Result<Output>, expected: i32) {
+    match result {
+        Ok(output) => assert_eq!((output.stop, output.code()), (Stop::Exited, Some(expected))),
+        Err(error) => {
+            assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
+            assert!(!common::keeps_statuses(), "this kernel knows: {error}");
+        }
+    }
+}
+
+fn runs_while_others_wait() {
+    for round in 0..rounds(200) {
+        let code = round as i32 % 100;
+        let line = format!("exit {code}");
+        status_of(sh(&line).run(), code);
+        let job = sh(&line).start(&Run::new()).expect("starts");
+        status_of(job.wait().map(|output| (*output).clone()), code);
+        let mut child = sh(&line).spawn().expect("starts");
+        match child.wait() {
+            Ok(status) => assert_eq!(status.code(), Some(code)),
+            Err(_) => assert!(!common::keeps_statuses()),
+        }
+    }
+    let run = Run::new().timeout(Duration::from_millis(100));
+    match sh("exec sleep 1000").run_with(&run) {
+        Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
+        Err(error) => assert!(!common::keeps_statuses() && error.errno() == Errno::ECHILD),
+    }
+    eventually("nobody is left", || common::children().is_empty());
+}
+
+/// A cure for zombies (openclaw#97616): a host that ignores SIGCHLD, so that the kernel reaps.
+#[test]
+fn sigchld_is_ignored() {
+    isolated("host::sigchld_is_ignored", || {
+        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        runs_while_others_wait();
+        // The platform cannot tell how its program ended.
+        let lost = std::process::Command::new("true").status().expect_err("nobody knows");
+        assert_eq!(lost.raw_os_error(), Some(libc::ECHILD));
+    });
+}
+
+/// Another one: a host (an init, a supervisor, another library) that loops on wait(-1).
+#[test]
+fn a_foreign_wait_takes_the_status() {
+    isolated_within(Duration::from_secs(120), "host::a_foreign_wait_takes_the_status", || {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: any child of this process; that is the test.
+                    unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
+                }
+            });
+            let done = std::panic::catch_unwind(runs_while_others_wait);
+            over.store(true, Ordering::Relaxed);
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    });
+}
+
+/// A status that was surely taken before it was asked for.
+#[test]
+fn a_status_that_was_taken_is_recovered() {
+    isolated("host::a_status_that_was_taken_is_recovered", || {
+        for (line, expected) in [("exit 0", 0), ("exit 77", 77 << 8), ("kill -9 $$", 9), ("kill -15 $$", 15)] {
+            let mut child = sh(line).spawn().expect("starts");
+            let (pid, mut status) = (child.id().cast_signed(), 0);
+            // SAFETY: this test's own child.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, expected);
+            match child.wait() {
+                Ok(status) => assert_eq!(std::os::unix::process::ExitStatusExt::into_raw(status), expected),
+                Err(error) => assert!(error.errno() == Errno::ECHILD && !common::keeps_statuses(), "{error}"),
+            }
+            assert_eq!(child.usage(), None, "what it used is gone");
+            child.kill().expect("nobody is left to kill");
+        }
+    });
+}
+
+/// Daemons close 0, 1 and 2; what a library opens then lands there.
+#[test]
+fn standard_streams_are_closed() {
+    isolated("host::standard_streams_are_closed", || {
+        for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2]] {
+            // In a copy of this process, of which only the exit status is needed.
+            wait_for(fork(|| {
+                // SAFETY: the copy needs none of them.
+                closed.iter().for_each(|&number| _ = unsafe { libc::close(number) });
+                let line = "cat; echo out; echo err >&2; ls /proc/self/fd | wc -l";
+                both(
+                    || sh(line),
+                    &Run::new().input("in\n"),
+                    |output| {
+                        assert_eq!((&output.text()[..], &output.error_text()[..]), ("in\nout\n4\n", "err\n"));
+                    },
+                );
+            }));
+        }
+    });
+}
+
+/// And stays there: the stream that the application opens later is closed with what the library kept.
+#[test]
+fn standard_streams_are_opened_later() {
+    isolated("host::standard_streams_are_opened_later", || {
+        wait_for(fork(|| {
+            let snapshots = SnapshotCache::default();
+            // SAFETY: the copy needs none of them.
+            (0..3).for_each(|number| _ = unsafe { libc::close(number) });
+            let none_open = |what: &str| {
+                for number in 0..3 {
+                    // SAFETY: asks for a flag.
+                    assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1, "{what}: {number}");
+                }
+            };
+            let template = Template::open("/bin/true").expect("a template");
+            none_open("a template");
+            drop(snapshots.open("/bin/true").expect("a snapshot"));
+            none_open("a cached snapshot");
+            assert!(template.command().run().expect("runs").ok());
+            none_open("what a spawn keeps");
+            let run = Run::new().writable(10).window(10);
+            let jobs = [run.clone(), run.clone().tree(Want::Guard), run.terminal(TerminalSize::default())]
+                .map(|run| sh("read x").start(&run).expect("starts"));
+            none_open("jobs under way, the engine, and the guard");
+            let mut left = Command::new("/bin/cat");
+            left.stdin(Stdio::Piped).stdout(Stdio::Null).stderr(Stdio::Null);
+            let mut left = left.spawn().expect("starts");
+            let stdin = left.stdin.take();
+            drop(left);
+            none_open("a child that is left to the reaper");
+            drop((jobs, stdin));
+            eventually("all are reaped", || common::children().is_empty());
+        }));
+    });
+}
+
+/// Forks; the copy runs `body` and exits with 0, or 1 if it panics.
+fn fork(body: impl FnOnce()) -> i32 {
+    // SAFETY: the copy has this thread only, and leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the copy without running this process's destructors.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    pid
+}
+
+fn wait_for(pid: i32) {
+    let mut status = 0;
+    // SAFETY: stores an int; the child is this test's own.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+    assert_eq!(status, 0, "the copy failed");
+}
+
+/// A host that forks (os.fork, multiprocessing) while jobs run: the jobs are the parent's, and both go on.
+#[test]
+fn a_fork_while_jobs_run() {
+    isolated_within(Duration::from_secs(120), "host::a_fork_while_jobs_run", || {
+        let line = "read x; echo got $x";
+        for _ in 0..rounds(40) {
+            let jobs: Vec<_> = (0..8).map(|_| sh(line).start(&Run::new().writable(100)).expect("starts")).collect();
+            let copy = fork(|| {
+                both(|| sh("echo copy"), &Run::new(), |output| assert_eq!(output.text(), "copy\n"));
+                let job = sh(line).start(&Run::new().writable(100)).expect("starts");
+                assert_eq!(job.write(b"copy\n").expect("reads"), 5);
+                assert_eq!(job.wait().expect("watched").text(), "got copy\n");
+            });
+            both(|| sh("echo parent"), &Run::new(), |output| assert_eq!(output.text(), "parent\n"));
+            wait_for(copy);
+            for job in jobs {
+                assert!(job.try_wait().expect("watched").is_none(), "the copy's end is nothing to them");
+                assert_eq!(job.write(b"parent\n").expect("reads"), 7);
+                assert_eq!(job.wait().expect("watched").text(), "got parent\n");
+            }
+        }
+    });
+}
+
+/// A copy of a job's handle, dropped in a fork's copy, leaves the parent's job alone.
+#[test]
+fn a_copy_drops_its_handle() {
+    isolated("host::a_copy_drops_its_handle", || {
+        let mut job = Some(sh("read x; echo got $x").start(&Run::new().writable(100)).expect("starts"));
+        wait_for(fork(|| drop(job.take())));
+        let job = job.expect("the parent's");
+        assert!(job.wait_timeout(Duration::from_millis(50)).expect("watched").is_none(), "it runs on");
+        assert_eq!(job.write(b"1\n").expect("reads"), 2);
+        assert_eq!(job.wait().expect("watched").text(), "got 1\n");
+    });
+}
+
+/// PDEATHSIG kills the child when the creating thread ends, the process alive. A pool's threads come and go.
+#[test]
+fn the_creating_thread_ends() {
+    isolated("host::the_creating_thread_ends", || {
+        let run = Run::new().writable(100).leftovers(Leftovers::Detach);
+        let (job, child) = std::thread::spawn(move || {
+            let job = sh("sleep 1000 >/dev/null 2>&1 & echo $!; read x; echo got $x").start(&run).expect("starts");
+            (job, Command::new("/bin/sleep").arg("1000").spawn().expect("starts"))
+        })
+        .join()
+        .expect("no panic");
+        eventually("the thread is gone", || Snapshot::take().threads.len() <= 3);
+        assert!(job.wait_timeout(Duration::from_millis(100)).expect("watched").is_none(), "it runs on");
+        assert!(is_alive(child.id()));
+        job.write(b"1\n").expect("reads");
+        let output = job.wait().expect("watched");
+        assert!(output.ok() && output.text().ends_with("got 1\n"), "{output:?}");
+        let server = pid_in(&output.text());
+        assert!(is_alive(server));
+        kill(server);
+        child.kill().expect("own child");
+    });
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a kill hits, and what it misses.
+
+use std::time::Duration;
+
+use spawnfd::tree::{Tier, Want};
+use spawnfd::{Command, Drain, Leftovers, Output, Run, Stop};
+use spawnfd_tests::{isolated, scratch};
+
+use super::common::eventually;
+use super::{both, is_alive, kill, pid_from, pid_in, platform_sh, sh};
+
+/// More than it takes on a busy machine until all have let go of the output, who do that by themselves.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn timeout() -> Run {
+    Run::new().timeout(Duration::from_millis(300)).drain(PATIENCE)
+}
+
+/// claude-code#79902, claude-code#84647, codex#21994: a timeout ends the shell; what the shell has started lives on.
+#[test]
+fn a_tree_survives_the_kill() {
+    isolated("trees::a_tree_survives_the_kill", || {
+        let line = "sh -c 'sleep 1000 & echo $!; wait' & wait";
+        both(
+            || sh(line),
+            &timeout(),
+            |output| {
+                let grandchild = pid_in(&output.text());
+                assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
+                eventually("it is gone", || !is_alive(grandchild));
+            },
+        );
+
+        // The platform's kill is for the one process.
+        let directory = scratch();
+        let path = directory.path().join("pid");
+        let line = format!("sh -c 'sleep 1000 & echo $! > {}; wait' & wait", path.display());
+        let mut child = platform_sh(&line).spawn().expect("starts");
+        let grandchild = pid_from(&path);
+        child.kill().and_then(|()| child.wait()).expect("own child");
+        assert!(is_alive(grandchild), "the platform does it now, too: tell the documents");
+        // The shell between them ends with it.
+        kill(grandchild);
+    });
+}
+
+/// The same reports; what has made a session of its own (setsid, a second shell) survives a kill of the process group.
+#[test]
+fn a_session_of_its_own_survives_the_kill() {
+    isolated("trees::a_session_of_its_own_survives_the_kill", || {
+        both(
+            || sh("setsid sleep 1000 & echo $!; wait"),
+            &timeout(),
+            |output| {
+                let escaped = pid_in(&output.text());
+                assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
+                eventually("it is gone", || !is_alive(escaped));
+            },
+        );
+    });
+}
+
+/// And a daemon, which has no parent any more either: it is gone where the tier reaches it, and else named.
+#[test]
+fn a_daemon_survives_the_kill() {
+    isolated("trees::a_daemon_survives_the_kill", || {
+        let line = "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000";
+        for want in [Want::Group, Want::Auto] {
+            let run = timeout().drain(Duration::from_secs(1)).tree(want);
+            both(
+                || sh(line),
+                &run,
+                |output| {
+                    let daemon = pid_in(&output.text());
+                    assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
+                    match &output.drain {
+                        Drain::Cut(holders) if output.tree != Tier::Cgroup => {
+                            assert_eq!(holders, &[daemon], "docs/trees.md tells of it");
+                            kill(daemon);
+                        }
+                        _ => eventually("it is gone", || !is_alive(daemon)),
+                    }
+                },
+            );
+        }
+    });
+}
+
+/// The server a user wants to keep: `server &` at the end of a command.
+const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & echo $!";
+
+fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
+    both(
+        || sh(SERVER),
+        &Run::new().leftovers(leftovers).drain(PATIENCE),
+        |output| {
+            let server = pid_in(&output.text());
+            assert!(output.ok() && output.drain == Drain::Eof, "{output:?}");
+            check(server, &output);
+        },
+    );
+}
+
+/// A development server that is meant to stay is killed with the command that started it.
+#[test]
+fn a_server_must_survive() {
+    isolated("trees::a_server_must_survive", || {
+        run_server(Leftovers::Detach, |server, _| {
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(is_alive(server));
+            kill(server);
+        });
+    });
+}
+
+/// claude-code#79902, claude-code#84647, codex#21994: and the one that nobody wanted stays.
+#[test]
+fn a_server_must_die() {
+    isolated("trees::a_server_must_die", || {
+        run_server(Leftovers::Kill, |server, output| {
+            assert_eq!(
+                output.leftovers.iter().map(|left| (left.pid, left.fate)).collect::<Vec<_>>(),
+                [(server, Leftovers::Kill)]
+            );
+            assert_eq!(output.leftovers[0].name, "sleep");
+            eventually("it is gone", || !is_alive(server));
+        });
+    });
+}
+
+/// Nobody is told what was left behind.
+#[test]
+fn what_is_left_is_listed() {
+    isolated("trees::what_is_left_is_listed", || {
+        run_server(Leftovers::Detach, |server, output| {
+            let left = output.leftovers.iter().find(|left| left.pid == server).expect("listed");
+            assert_eq!((&left.name[..], left.fate), ("sleep", Leftovers::Detach));
+            kill(server);
+        });
+    });
+}
+
+/// What runs on is read on, and ends with the job.
+#[test]
+fn what_is_adopted_is_read_and_ends_with_the_job() {
+    isolated("trees::what_is_adopted_is_read_and_ends_with_the_job", || {
+        let run = Run::new().leftovers(Leftovers::Adopt).window(1000);
+        let job = sh("(while :; do echo more; sleep 0.02; done) & echo $!").start(&run).expect("starts");
+        let output = job.wait().expect("watched");
+        let loop_ = pid_in(&output.text());
+        assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Leftovers::Adopt)));
+        let next = job.read(0).next;
+        eventually("it is read on", || job.read(next).text().matches("more").count() >= 3);
+        drop(job);
+        eventually("it is gone", || !is_alive(loop_));
+    });
+}
+
+/// claude-code#45717: the kill at the end of the timeout hits the agent itself, as the program was in the agent's own group.
+#[test]
+fn the_kill_hits_the_caller() {
+    isolated("trees::the_kill_hits_the_caller", || {
+        // SAFETY: no arguments.
+        let own_group = unsafe { libc::getpgrp() };
+        let mut neighbour = std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
+        let plain: fn() -> Command<'static> = || sh("exec sleep 1000");
+        both(plain, &timeout(), |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
+        // Also where the program asks for the group of its caller, or has gone there by the time of the kill.
+        let joined = || {
+            let mut command = sh("ps -o pgid= -p $$; exec sleep 1000");
+            command.process_group(own_group);
+            command
+        };
+        let refused = |error: spawnfd::Error| assert_eq!(error.errno(), spawnfd::Errno::EPERM, "{error}");
+        match joined().run_with(&timeout()) {
+            // A group of another session cannot be joined.
+            Err(error) => refused(error),
+            Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
+        }
+        assert!(neighbour.try_wait().expect("own child").is_none(), "nor what else is in the caller's group");
+        neighbour.kill().and_then(|()| neighbour.wait()).expect("own child");
+    });
+}
+
+/// The same, with a kill for each of hundreds of programs that end by themselves in just that moment.
+#[test]
+fn a_kill_comes_too_late() {
+    isolated("trees::a_kill_comes_too_late", || {
+        for round in 0..super::common::rounds(400) {
+            let job =
+                sh(if round % 2 == 0 { "exit 4" } else { "sleep 0.002; exit 4" }).start(&Run::new()).expect("starts");
+            let pid = job.id();
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("watched");
+            assert!(output.code() == Some(4) || output.signal() == Some(9), "{output:?}");
+            // Over: its number may be another's.
+            job.stop(Duration::ZERO);
+            job.signal(9, true).expect("a signal");
+            assert!(!is_alive(pid));
+        }
+    });
+}

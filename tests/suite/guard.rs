@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree ends with its owner, and what sees to that is no trouble to the owner.
+
+mod common;
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::tree::*;
+use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::{Command, Errno, Stage};
+use spawnfd_tests::{confine, isolated};
+
+every_tier! {
+    what_is_detached_lives_on: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut sh = start(want, "sleep 1000 & echo $!");
+            let sleep = sh.pid();
+            sh.child.wait().expect("own child");
+            assert_eq!(sh.survivors(), [sleep]);
+            sh.tree.detach();
+            // Another tree keeps the guard.
+            let other = start(want, "sleep 1000");
+            tell(sleep);
+            tell(other.child.id() as i32);
+            other
+        });
+        let (sleep, other) = (next_pid(&mut report), next_pid(&mut report));
+        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        kill(owner, libc::SIGKILL);
+        until_gone(&[guard, other]);
+        assert!(lives(sleep), "let go of");
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+        kill(sleep, libc::SIGKILL);
+    };
+    the_tree_ends_with_its_owner: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            // One that runs, one of which something is left, one that does not listen, one that has left its session.
+            let mut trees = [
+                start(want, "sleep 1000 & echo $!; wait"),
+                start(want, "sleep 0.05; sleep 1000 & echo $!"),
+                start(want, "trap '' TERM HUP INT; (trap '' TERM; sleep 1000) & echo $!; kill -STOP $$"),
+                start(want, "setsid sh -c 'echo $$; exec sleep 1000' & wait"),
+            ];
+            for tree in &mut trees {
+                tell(tree.pid());
+                tell(tree.child.id() as i32);
+                tree.survivors();
+            }
+            trees[1].child.wait().expect("own child");
+            tell(0);
+            trees
+        });
+        let pids: Vec<i32> = std::iter::from_fn(|| Some(next_pid(&mut report)).filter(|&pid| pid != 0)).collect();
+        assert_eq!(pids.len(), 8);
+        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        if want == Want::Cgroup {
+            assert_eq!(groups_of(owner).len(), 4);
+        }
+        kill(owner, libc::SIGKILL);
+        let took = until_gone(&pids);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        until_gone(&[guard]);
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+        reap(owner);
+    };
+    a_tree_without_a_program_leaves_nothing: |want| {
+        adopt_orphans();
+        drop(Tree::prepare(want).expect("prepared"));
+        assert_eq!(groups_of(std::process::id() as i32), Vec::<PathBuf>::new());
+        let (owner, mut report) = owner(|tell| {
+            let tree = Tree::prepare(want).expect("prepared");
+            tell(0);
+            tree
+        });
+        assert_eq!(next_pid(&mut report), 0);
+        let guard = guards_of(owner);
+        assert_eq!((guard.len(), groups_of(owner).len()), (1, usize::from(want == Want::Cgroup)));
+        kill(owner, libc::SIGKILL);
+        until_gone(&guard);
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+    };
+    a_copy_of_the_owner_keeps_nothing_alive: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut sh = start(want, "sleep 1000 & echo $!; wait");
+            tell(sh.pid());
+            let copy = fork(|| std::thread::sleep(PATIENCE * 2));
+            tell(copy);
+            sh
+        });
+        let (sleep, copy) = (next_pid(&mut report), next_pid(&mut report));
+        kill(owner, libc::SIGKILL);
+        until_gone(&[sleep]);
+        assert!(lives(copy));
+        kill(copy, libc::SIGKILL);
+    };
+    a_copy_leaves_the_tree_alone: |want| {
+        adopt_orphans();
+        let mut sh = Some(start(want, "sleep 1000 & echo $!; wait"));
+        let sleep = sh.as_mut().expect("started").pid();
+        reap(fork(|| drop(sh.take())));
+        reap(fork(|| sh.take().expect("a copy").tree.detach()));
+        reap(fork(|| {
+            let mut sh = sh.take().expect("a copy");
+            assert!(sh.tree.kill(PATIENCE) && sh.survivors().is_empty());
+        }));
+        let sh = sh.as_mut().expect("this process's");
+        assert_eq!(sh.survivors(), [sleep]);
+        assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
+        // And the guard has not been told that it is over.
+        std::thread::sleep(Duration::from_millis(1500));
+        own_guard();
+        assert!(sh.tree.kill(PATIENCE));
+    };
+    sigchld_may_be_ignored: |want| {
+        adopt_orphans();
+        // SAFETY: no handler.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let mut sh = start(want, "sleep 1000 & echo $!; exec >&-; read x");
+        let sleep = sh.pid();
+        let program = sh.child.id();
+        until("reaped by the kernel", || !std::path::Path::new(&format!("/proc/{program}")).exists());
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+        drop(sh);
+        until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
+    };
+    somebody_else_may_reap: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!");
+        let (sleep, program) = (sh.pid(), sh.child.id() as i32);
+        // SAFETY: no status is asked for.
+        until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    };
+    the_guard_leaves_when_there_is_no_tree: |want| {
+        let sh = start(want, "exit");
+        let guard = own_guard();
+        drop(sh);
+        until("gone and reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
+        until("its thread gone", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
+        // The next one has another.
+        let mut sh = start(want, "sleep 1000");
+        assert_ne!(own_guard(), guard);
+        assert!(sh.tree.kill(PATIENCE));
+    };
+    a_guard_that_is_killed_is_replaced: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut one = start(want, "sleep 1000 & echo $!; wait");
+            tell(one.pid());
+            let guard = own_guard();
+            kill(guard, libc::SIGKILL);
+            until_gone(&[guard]);
+            let mut other = start(want, "sleep 1000 & echo $!; wait");
+            tell(other.pid());
+            assert_ne!(own_guard(), guard);
+            (one, other)
+        });
+        let (one, other) = (next_pid(&mut report), next_pid(&mut report));
+        kill(owner, libc::SIGKILL);
+        until_gone(&[one, other]);
+        reap(owner);
+    };
+}
+
+#[test]
+fn the_guard_has_nothing_of_its_host() {
+    isolated("the_guard_has_nothing_of_its_host", || {
+        // As careless an application as can be: descriptors that are inherited.
+        let file = fs::File::open("/dev/null").expect("/dev/null");
+        // SAFETY: a copy of an open descriptor, without close-on-exec.
+        assert!(unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) } > 2);
+        let mut sh = start(Want::Guard, "sleep 1000");
+        let guard = own_guard();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
+            kill(guard, signal);
+        }
+        let stat = fs::read_to_string(format!("/proc/{guard}/stat")).expect("it lives");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a line").split_whitespace().collect();
+        assert_eq!(fields[2..4], [&*guard.to_string(), &*guard.to_string()], "a session of its own");
+        let name = fs::read_to_string(format!("/proc/{guard}/comm")).expect("it lives");
+        assert_eq!(name, "spawnfd-guard\n");
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(lives(guard) && state(guard) != 'T');
+        let link = |path: &str| fs::read_link(format!("/proc/{guard}/{path}"));
+        let Ok(first) = link("fd/0") else {
+            // It cannot be looked into, nor traced, by its own user.
+            assert!(link("exe").is_err());
+            return;
+        };
+        assert!(first.to_string_lossy().contains("pidfd"));
+        let fds = fs::read_dir(format!("/proc/{guard}/fd")).expect("root may");
+        let fds: Vec<String> = fds.map(|fd| fd.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        assert_eq!(fds, ["0"]);
+        assert_eq!(link("cwd").expect("root may"), PathBuf::from("/"));
+        assert_eq!(fs::read(format!("/proc/{guard}/environ")).expect("root may"), b"");
+        assert!(sh.tree.kill(PATIENCE));
+    });
+}
+
+#[test]
+fn the_guard_starts_where_memory_cannot_be_executed() {
+    isolated("the_guard_starts_where_memory_cannot_be_executed", || {
+        // As vm.memfd_noexec=2 has it: what does not ask to be executable is not refused.
+        deny_executable_memory();
+        let mut sh = start(Want::Guard, "sleep 1000");
+        let image = fs::read_link(format!("/proc/{}/exe", own_guard()));
+        assert!(image.is_err() || !image.expect("readable").starts_with("/memfd:"));
+        assert!(sh.tree.kill(PATIENCE));
+    });
+}
+
+/// Answers EACCES to memfd_create with MFD_EXEC, for the calling thread.
+fn deny_executable_memory() {
+    const MFD_EXEC: u32 = 0x10;
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let answer = |value| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
+    // struct seccomp_data: the number at 0, the low half of the second argument at 24.
+    let mut filter = [
+        load(0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_memfd_create as u32),
+        load(24),
+        instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, MFD_EXEC),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EACCES as u32),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a flag of this thread, and a program that the kernel copies and checks.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+#[test]
+fn without_a_guard_control_is_what_this_process_can_do() {
+    isolated("without_a_guard_control_is_what_this_process_can_do", || {
+        adopt_orphans();
+        confine::deny(&[("memfd_create", libc::ENOSYS)]).expect("confined");
+        let error = Tree::prepare(Want::Guard).expect_err("no guard");
+        assert_eq!((error.stage(), error.errno(), error.call()), (Stage::Tree, Errno::ENOSYS, "memfd_create()"));
+        let mut tree = Tree::prepare(Want::Auto).expect("in any case");
+        assert_eq!((tree.tier(), tree.tier().to_string().as_str()), (Tier::Group, "group"));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 1000 & wait"]).setsid();
+        let child = command.spawn().expect("starts");
+        tree.born(child.id(), child.as_fd());
+        until("seen", || tree.survivors().len() == 1);
+        let sleep = tree.survivors()[0].pid as i32;
+        assert!(tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    });
+}
+
+#[test]
+fn without_a_cgroup_there_is_a_guard() {
+    isolated("without_a_cgroup_there_is_a_guard", || {
+        confine::deny(&[("mkdir", libc::EACCES), ("mkdirat", libc::EACCES)]).expect("confined");
+        for _ in 0..2 {
+            let error = Tree::prepare(Want::Cgroup).expect_err("no cgroup");
+            assert_eq!(error.stage(), Stage::Tree);
+            assert!(matches!(error.errno(), Errno::EACCES | Errno::ENOENT), "{error}");
+            assert_eq!(Tree::prepare(Want::Auto).expect("in any case").tier(), Tier::Guard);
+        }
+    });
+}

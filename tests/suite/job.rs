@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs that are held: waiting without ending, reading and writing meanwhile, stopping.
+
+mod common;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use common::eventually;
+use spawnfd::tree::{Tier, Want};
+use spawnfd::{
+    Command, Drain, Errno, Event, EventOptions, Job, Leftovers, LineEnd, Output, Run, Spill, SpillEnd, Stop, Stream,
+    TerminalSize, Waker, WhenFull,
+};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{isolated, scratch};
+
+fn sh(line: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn start(line: &str, run: &Run) -> Job {
+    sh(line).start(run).expect("starts")
+}
+
+fn text(output: &Output) -> String {
+    output.text().into_owned()
+}
+
+/// Waits for what a job is to print next.
+fn read_until(job: &Job, since: u64, ends: &str) -> (String, u64) {
+    eventually(&format!("prints {ends:?}"), || job.read(since).text().contains(ends));
+    let chunk = job.read(since);
+    (chunk.text().into_owned(), chunk.next)
+}
+
+#[test]
+fn waiting_is_not_ending() {
+    isolated("waiting_is_not_ending", || {
+        let job = start("echo one; read line; echo \"two $line\"; exit 3", &Run::new().writable(100).window(1000));
+        let (text, next) = read_until(&job, 0, "one\n");
+        assert_eq!((&text[..], next), ("one\n", 4));
+        assert!(job.wait_timeout(Duration::from_millis(20)).expect("watched").is_none());
+        assert!(job.try_wait().expect("watched").is_none());
+        assert_eq!(job.write(b"more\n").expect("reads"), 5);
+        let output = job.wait().expect("watched");
+        assert_eq!((output.stop, output.code(), &output.text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
+        assert_eq!(job.read(next).text(), "two more\n", "also afterwards");
+        assert_eq!(job.wait().expect("again").code(), Some(3));
+        assert_eq!(job.write(b"x").expect_err("gone").errno(), Errno::EPIPE);
+    });
+}
+
+#[test]
+fn a_stop_is_term_then_kill() {
+    isolated("a_stop_is_term_then_kill", || {
+        let run = Run::new().window(100);
+        let polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", &run);
+        read_until(&polite, 0, "ready");
+        polite.stop(Duration::from_secs(20));
+        let output = polite.wait().expect("watched");
+        assert_eq!((output.stop, output.code(), text(&output)), (Stop::Cancelled, Some(7), "ready\nbye\n".to_owned()));
+
+        let deaf = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &run);
+        read_until(&deaf, 0, "ready");
+        let begun = Instant::now();
+        deaf.stop(Duration::from_millis(200));
+        let output = deaf.wait().expect("watched");
+        assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)));
+        assert!(begun.elapsed() >= Duration::from_millis(200), "it had its grace");
+
+        let stopped = start("echo ready; kill -STOP $$; exit 5", &run);
+        read_until(&stopped, 0, "ready");
+        stopped.stop(Duration::from_secs(20));
+        assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped one is woken to notice");
+    });
+}
+
+#[test]
+fn one_that_is_told_twice_gets_no_more_time() {
+    isolated("one_that_is_told_twice_gets_no_more_time", || {
+        let job = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &Run::new().window(100));
+        read_until(&job, 0, "ready");
+        job.stop(Duration::from_millis(300));
+        job.stop(Duration::from_secs(1000));
+        assert_eq!(job.wait().expect("watched").signal(), Some(9));
+    });
+}
+
+#[test]
+fn one_that_has_ended_keeps_its_own_reason() {
+    isolated("one_that_has_ended_keeps_its_own_reason", || {
+        for _ in 0..50 {
+            let job = start("exit 4", &Run::new());
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("watched");
+            match output.stop {
+                Stop::Exited => assert_eq!(output.code(), Some(4)),
+                Stop::Cancelled => assert_eq!(output.signal(), Some(9)),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn dropping_ends_and_detaching_does_not() {
+    isolated("dropping_ends_and_detaching_does_not", || {
+        let directory = scratch();
+        let (there, mark) = (directory.path().join("there"), directory.path().join("mark"));
+        let line = |path: &std::path::Path, then: &str| format!("echo > {}; {then}", path.display());
+        let job = start(&line(&there, "exec sleep 1000"), &Run::new());
+        let pid = job.id();
+        eventually("it runs", || there.exists());
+        drop(job);
+        eventually("it is ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+        start(&format!("sleep 0.2; {}", line(&mark, "true")), &Run::new()).detach();
+        eventually("it ran to its end", || mark.exists());
+        eventually("and is reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn too_much_output_ends_it() {
+    isolated("too_much_output_ends_it", || {
+        let run = Run::new().output_limit(1_000_000).keep(10, 10).grace(Duration::from_secs(20));
+        let output = sh("yes").run_with(&run).expect("runs");
+        assert_eq!((output.stop, output.signal()), (Stop::OutputLimit, Some(15)));
+        assert!(output.seen_bytes > 1_000_000 && output.seen_bytes == output.omitted_bytes + 20);
+    });
+}
+
+#[test]
+fn all_of_it_is_in_a_file() {
+    isolated("all_of_it_is_in_a_file", || {
+        let directory = scratch();
+        let run = Run::new().keep(4, 4).spill(Spill::new(1 << 20).dir(directory.path()));
+        let output = sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done").run_with(&run).expect("runs");
+        let all: String = (0..100).map(|i| format!("{i}\n")).collect();
+        assert_eq!(output.text(), format!("{}{}", &all[..4], &all[all.len() - 4..]));
+        let spill = output.spill.clone().expect("needed");
+        assert_eq!((spill.end, spill.bytes), (SpillEnd::Whole, all.len() as u64));
+        let path = spill.file.as_ref().expect("there").path().to_owned();
+        assert_eq!(fs::read_to_string(&path).expect("there"), all);
+        drop((spill, output));
+        assert!(!path.exists(), "it goes with the last handle");
+        let little = sh("echo x").run_with(&run).expect("runs");
+        assert!(little.spill.is_none_or(|spill| spill.file.is_none()));
+    });
+}
+
+#[test]
+fn lines_as_they_come() {
+    isolated("lines_as_they_come", || {
+        let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
+        let line = "echo out; echo err >&2; read go; printf 'last'";
+        let (job, mut events) = sh(line).start_events(&Run::new().writable(10), options).expect("starts");
+        let mut next = || events.next_timeout(Duration::from_secs(20)).expect("comes");
+        let mut first = vec![next(), next()];
+        first.sort_by_key(|event| matches!(event, Event::Line { stream: Stream::Stderr, .. }));
+        for (event, (expected, text)) in first.into_iter().zip([(Stream::Stdout, b"out"), (Stream::Stderr, b"err")]) {
+            let Event::Line { stream, bytes, end, .. } = event else { panic!("{event:?}") };
+            assert_eq!((stream, &bytes[..], end), (expected, &text[..], LineEnd::Lf));
+        }
+        assert!(job.try_wait().expect("watched").is_none(), "while it runs");
+        job.write(b"\n").expect("reads");
+        let Event::Line { bytes, end, .. } = next() else { panic!("no line") };
+        assert_eq!((&bytes[..], end), (&b"last"[..], LineEnd::Open));
+        assert_eq!(next(), Event::End);
+        assert!(job.wait().expect("watched").ok());
+    });
+}
+
+#[test]
+fn a_slow_reader_slows_the_program_or_loses() {
+    isolated("a_slow_reader_slows_the_program_or_loses", || {
+        let line = "head -c 3000000 /dev/zero; echo done >&2";
+        let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
+        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        let (mut seen, mut lost) = (0, 0);
+        while let Some(event) = events.next_timeout(Duration::from_secs(20)) {
+            match event {
+                Event::Chunk { bytes, .. } => seen += bytes.len(),
+                Event::Lost { bytes } => lost += bytes,
+                Event::End => break,
+                Event::Line { .. } => panic!("chunks were asked for"),
+            }
+        }
+        assert_eq!((seen, lost), (3_000_005, 0));
+        assert!(job.wait().expect("watched").ok());
+
+        let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), dropping).expect("starts");
+        assert!(job.wait().expect("watched").ok(), "nobody has read");
+        let (mut seen, mut lost) = (0, 0);
+        while let Some(event) = events.try_next() {
+            match event {
+                Event::Chunk { bytes, .. } => seen += bytes.len() as u64,
+                Event::Lost { bytes } => lost += bytes,
+                _ => break,
+            }
+        }
+        assert_eq!(seen + lost, 3_000_005);
+        assert!(lost > 2_000_000);
+    });
+}
+
+#[test]
+fn what_an_ended_program_has_left_is_not_lost() {
+    isolated("what_an_ended_program_has_left_is_not_lost", || {
+        let options = EventOptions { max_bytes: 1000, ..EventOptions::default() };
+        let line = "head -c 30000 /dev/zero; sleep 0.1; head -c 30000 /dev/zero";
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
+        let output = job.wait().expect("nobody has to read for that");
+        assert_eq!((output.seen_bytes, &output.drain), (60_000, &Drain::Eof));
+        let mut seen = 0;
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+            seen += bytes.len();
+        }
+        assert_eq!(seen, 60_000);
+    });
+}
+
+#[test]
+fn a_consumer_may_look_away() {
+    isolated("a_consumer_may_look_away", || {
+        let options = EventOptions { max_bytes: 10_000, lines: Some(100), ..EventOptions::default() };
+        let line = "echo ready; head -c 3000000 /dev/zero; echo; printf end";
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
+        let Some(Event::Line { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) else { panic!("no line") };
+        assert_eq!(bytes, b"ready");
+        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        events.set_when_full(WhenFull::DropOldest);
+        assert!(job.wait().expect("watched").ok());
+        events.set_lines(None);
+        let mut rest = Vec::new();
+        while let Some(event) = events.next_timeout(Duration::from_secs(20)) {
+            match event {
+                Event::Chunk { bytes, .. } => rest.extend(bytes),
+                Event::End => break,
+                _ => {}
+            }
+        }
+        // What came before it may have been dropped by then.
+        assert!(rest.ends_with(b"end"), "no lines any more");
+    });
+}
+
+#[test]
+fn a_terminal() {
+    isolated("a_terminal", || {
+        let run = Run::new().terminal(TerminalSize { rows: 33, columns: 77 }).writable(100).window(1000);
+        let mut command = sh("stty -echo; tty >/dev/null && stty size; read line; stty size; echo \"got $line\"; cat");
+        for _ in 0..2 {
+            let job = command.start(&run).expect("starts");
+            let (_, next) = read_until(&job, 0, "33 77\r\n");
+            job.resize(TerminalSize { rows: 5, columns: 6 });
+            job.write(b"hello\n").expect("reads");
+            let (text, _) = read_until(&job, next, "got hello\r\n");
+            assert!(text.starts_with("5 6\r\n"), "{text:?}");
+            job.close_stdin();
+            let output = job.wait().expect("watched");
+            assert!(output.ok() && output.stderr.is_empty(), "{output:?}");
+        }
+        assert_eq!(command.action_count(), 0, "the command is as it was");
+        assert_eq!(command.run().expect("runs").text().trim(), "got", "and has no terminal any more");
+    });
+}
+
+#[test]
+fn input_that_nobody_reads() {
+    isolated("input_that_nobody_reads", || {
+        let output = sh("exec true").run_with(&Run::new().input(vec![b'x'; 1 << 20])).expect("runs");
+        assert!(output.ok() && output.input_refused);
+        let output = sh("cat >/dev/null").run_with(&Run::new().input(vec![b'x'; 1 << 20])).expect("runs");
+        assert!(output.ok() && !output.input_refused);
+    });
+}
+
+#[test]
+fn who_waits_is_told_once() {
+    isolated("who_waits_is_told_once", || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = start("sleep 0.1", &Run::new());
+        let told = sender.clone();
+        job.when_done(Waker::new(move || told.send(1).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
+        job.when_done(Waker::new(move || sender.send(2).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(2), "at once");
+        drop(job);
+        assert!(receiver.try_recv().is_err());
+    });
+}
+
+#[test]
+fn jobs_leave_nothing() {
+    isolated("jobs_leave_nothing", || {
+        let once = || {
+            let job = start("cat; echo x", &Run::new().writable(10).window(10));
+            job.write(b"y").expect("reads");
+            job.close_stdin();
+            assert!(job.wait().expect("watched").ok());
+            drop(start("sleep 1000", &Run::new().grace(Duration::ZERO)));
+        };
+        once();
+        eventually("idle", || common::children().is_empty() && Snapshot::take().threads.len() <= 2);
+        let before = Snapshot::take();
+        (0..common::rounds(200)).for_each(|_| once());
+        eventually("idle", || common::children().is_empty() && Snapshot::take().threads.len() <= 2);
+        common::assert_unchanged_but_for_sockets(&before);
+    });
+}
+
+/// A command line that leaves a process behind, and says its number.
+const LEAVES_ONE: &str = "sleep 1000 >/dev/null 2>&1 & echo $!";
+
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn what_is_left_behind_is_killed_and_named() {
+    isolated("what_is_left_behind_is_killed_and_named", || {
+        for want in [Want::Group, Want::Guard, Want::Auto] {
+            let output = sh(LEAVES_ONE).run_with(&Run::new().tree(want)).expect("runs");
+            let pid = text(&output).trim().to_owned();
+            let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
+            assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Leftovers::Kill));
+            eventually("it is killed", || !is_alive(&pid));
+            // In a process group of its own, as shells with job control make them.
+            let line = "set -m; sleep 1000 >/dev/null 2>&1 & echo $!; exec true";
+            let output = Command::new("/bin/bash").args(["-c", line]).run_with(&Run::new().tree(want)).expect("runs");
+            assert_eq!(output.leftovers.len(), 1, "{want:?}: {output:?}");
+            eventually("it is killed", || !is_alive(text(&output).trim()));
+        }
+        let nobody = Command::new("true").run().expect("runs");
+        assert_eq!((nobody.leftovers.len(), nobody.tree), (0, Tier::Group));
+    });
+}
+
+#[test]
+fn what_is_left_behind_lives_on_if_it_may() {
+    isolated("what_is_left_behind_lives_on_if_it_may", || {
+        for want in [Want::Group, Want::Guard] {
+            let run = Run::new().tree(want).leftovers(Leftovers::Detach);
+            let output = sh(LEAVES_ONE).run_with(&run).expect("runs");
+            let pid = text(&output).trim().to_owned();
+            assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Detach));
+            assert!(is_alive(&pid));
+            // SAFETY: the process this test has just had started.
+            unsafe { libc::kill(pid.parse().expect("a number"), libc::SIGKILL) };
+        }
+    });
+}
+
+#[test]
+fn what_is_adopted_is_read_on_and_ends_with_the_job() {
+    isolated("what_is_adopted_is_read_on_and_ends_with_the_job", || {
+        let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
+        let job = start("(sleep 0.3; echo late; sleep 1000) & echo early", &run);
+        let output = job.wait().expect("watched");
+        assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Leftovers::Adopt));
+        read_until(&job, 6, "late");
+        let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
+        assert!(pids.iter().any(|pid| is_alive(pid)));
+        job.stop(Duration::ZERO);
+        eventually("they are ended", || !pids.iter().any(|pid| is_alive(pid)));
+    });
+}
+
+#[test]
+fn a_stop_reaches_who_has_left_the_session() {
+    isolated("a_stop_reaches_who_has_left_the_session", || {
+        let job = start("setsid sleep 1000 & setsid sleep 1001 & echo $!; wait", &Run::new().window(100));
+        let (text, _) = read_until(&job, 0, "\n");
+        let second = text.trim().to_owned();
+        eventually("it has left", || {
+            fs::read_to_string(format!("/proc/{second}/comm")).is_ok_and(|comm| comm == "sleep\n")
+        });
+        job.stop(Duration::from_secs(20));
+        assert_eq!(job.wait().expect("watched").signal(), Some(15));
+        eventually("it is ended, too", || !is_alive(&second));
+    });
+}
+
+#[test]
+fn a_cgroup_of_its_own() {
+    isolated("a_cgroup_of_its_own", || {
+        let run = Run::new().tree(Want::Cgroup);
+        let output = match sh("setsid sleep 1000 >/dev/null 2>&1 & grep -c spawnfd /proc/self/cgroup; echo $!")
+            .run_with(&run)
+        {
+            Err(error) if error.stage() == spawnfd::Stage::Tree => return spawnfd_tests::skip("no cgroup can be made"),
+            output => output.expect("runs"),
+        };
+        let lines: Vec<&str> = std::str::from_utf8(&output.stdout).expect("text").lines().collect();
+        assert_eq!((lines[0], output.tree), ("1", Tier::Cgroup), "{output:?}");
+        assert_eq!(output.leftovers.len(), 1, "complete: {:?}", output.leftovers);
+        eventually("it is killed", || !is_alive(lines[1]));
+    });
+}

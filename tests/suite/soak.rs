@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many jobs of all kinds from several threads, ended in all ways; at the end nothing is left, and memory has not grown.
+//!
+//! SPAWNFD_SOAK says how many jobs; without it the clock does, so that it fits among the other tests.
+
+mod common;
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Launcher, eventually};
+use spawnfd::tree::Want;
+use spawnfd::{
+    Command, Errno, Event, EventOptions, Job, JobOutput, Output, Run, Spill, SpillEnd, Stage, Stop, Template,
+    TerminalSize,
+};
+use spawnfd_tests::isolated_within;
+use spawnfd_tests::leaks::{self, Snapshot};
+use tokio::io::AsyncReadExt;
+
+const THREADS: usize = 4;
+
+/// When it is enough.
+#[derive(Clone, Copy)]
+enum Enough {
+    Jobs(usize),
+    Time(Duration),
+}
+
+impl Enough {
+    fn asked() -> Enough {
+        let jobs = std::env::var("SPAWNFD_SOAK").ok().and_then(|jobs| jobs.parse().ok());
+        let quick = std::env::var_os("SPAWNFD_QUICK").is_some();
+        jobs.map_or(Enough::Time(Duration::from_secs(if quick { 6 } else { 30 })), Enough::Jobs)
+    }
+
+    fn reached(self, begun: Instant, jobs: usize) -> bool {
+        match self {
+            Enough::Jobs(all) => jobs >= all,
+            Enough::Time(all) => begun.elapsed() >= all,
+        }
+    }
+}
+
+/// xorshift64: the same jobs in each run, as far as one thread is concerned.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// One thread's work.
+struct Worker<'a> {
+    random: Random,
+    template: &'a Template,
+    /// Jobs that any thread may end.
+    prey: &'a Mutex<Vec<Arc<Job>>>,
+}
+
+fn sh(line: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+#[track_caller]
+fn assert_ended(output: &Output, stops: &[Stop]) {
+    assert!(stops.contains(&output.stop) && output.signal().is_some(), "{output:?}");
+}
+
+impl Worker<'_> {
+    fn sleeper(&self) -> Command<'static> {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("1000");
+        command
+    }
+
+    fn one(&mut self) {
+        if self.random.below(4) == 0 {
+            self.hunt();
+        }
+        match self.random.below(24) {
+            0..6 => assert!(self.template.command().run().expect("runs").ok()),
+            6..9 => self.captured(),
+            9 | 10 => self.called_back(),
+            11 | 12 => self.conversation(),
+            13 => self.lines(),
+            14 => self.future(),
+            15 => self.terminal(),
+            16 => self.spilled(),
+            17 | 18 => self.timed_out(),
+            19..21 => self.hunted(),
+            21 => drop(self.sleeper().start(&Run::new()).expect("starts")),
+            22 => drop(self.template.command().spawn().expect("starts")),
+            _ => {
+                let error = Command::new("/nowhere").start(&Run::new()).expect_err("no program");
+                assert_eq!(error.errno(), Errno::ENOENT);
+            }
+        }
+    }
+
+    /// Ends somebody's job, in one way or another.
+    fn hunt(&mut self) {
+        let job = {
+            let mut prey = self.prey.lock().expect("no panic");
+            let number = self.random.below(prey.len().max(1) as u64) as usize;
+            if prey.is_empty() { return } else { prey.swap_remove(number) }
+        };
+        match self.random.below(3) {
+            0 => job.stop(Duration::from_millis(self.random.below(5))),
+            1 => job.signal(9, true).expect("a signal"),
+            _ => job.signal(15, false).expect("a signal"),
+        }
+    }
+
+    fn hunted(&mut self) {
+        let job = Arc::new(self.sleeper().start(&Run::new()).expect("starts"));
+        self.prey.lock().expect("no panic").push(job.clone());
+        let patience = Duration::from_micros(self.random.below(20_000));
+        if let Ok(None) = job.wait_timeout(patience) {
+            job.stop(Duration::ZERO);
+        }
+        match job.wait() {
+            Ok(output) => assert_ended(&output, &[Stop::Cancelled, Stop::Exited]),
+            // By somebody's signal, before it was the program.
+            Err(error) => assert_eq!(error.stage(), Stage::Killed, "{error}"),
+        }
+    }
+
+    fn captured(&mut self) {
+        let code = self.random.below(100) as i32;
+        let output = sh(&format!("echo out {code}; echo err >&2; exit {code}")).run().expect("runs");
+        assert_eq!((output.code(), output.error_text().trim()), (Some(code), "err"));
+        assert_eq!(output.text(), format!("out {code}\n"));
+    }
+
+    fn called_back(&mut self) {
+        let (sender, receiver) = channel();
+        let done = move |output| sender.send(output).expect("waited for");
+        let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0);
+        let handle = Command::new("/bin/cat").run_then(&run, done).expect("starts");
+        let cancelled = self.random.below(3) == 0;
+        if cancelled {
+            handle.cancel();
+        }
+        let output = receiver.recv().expect("comes").expect("runs");
+        assert!(cancelled || output.ok() && output.stdout.len() == 70_000, "{output:?}");
+    }
+
+    fn conversation(&mut self) {
+        let job = sh("read x; echo got $x").start(&Run::new().writable(100).window(100)).expect("starts");
+        assert_eq!(job.write(b"this\n").expect("reads"), 5);
+        let output = job.wait().expect("watched");
+        assert_eq!((&output.text()[..], &job.read(0).text()[..]), ("got this\n", "got this\n"));
+    }
+
+    fn lines(&mut self) {
+        let options = EventOptions { max_bytes: 200, lines: Some(100), ..EventOptions::default() };
+        let (job, mut events) =
+            Command::new("/usr/bin/seq").arg("500").start_events(&Run::new(), options).expect("starts");
+        let stop_at = self.random.below(700);
+        let mut count = 0;
+        while let Some(Event::Line { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+            count += 1;
+            assert_eq!(bytes, count.to_string().as_bytes());
+            if count == stop_at {
+                // Not interested any more: the job, the events, or both go.
+                return;
+            }
+        }
+        assert!(count == 500 && job.wait().expect("watched").ok());
+    }
+
+    fn future(&mut self) {
+        let run = self.template.command().run_async(&Run::new());
+        if self.random.below(2) == 0 {
+            return drop(run);
+        }
+        assert!(block_on(run).expect("runs").ok());
+        let (_job, events) = sh("echo text").start_events(&Run::new(), EventOptions::default()).expect("starts");
+        let mut text = String::new();
+        block_on(JobOutput::new(events).read_to_string(&mut text)).expect("own job");
+        assert_eq!(text, "text\n");
+    }
+
+    fn terminal(&mut self) {
+        let run = Run::new().terminal(TerminalSize::default()).writable(100);
+        let job = sh("stty -echo; read x; echo got $x").start(&run).expect("starts");
+        job.write(b"this\n").expect("reads");
+        assert!(job.wait().expect("watched").text().contains("got this\r\n"));
+    }
+
+    fn spilled(&mut self) {
+        let run = Run::new().keep(100, 100).spill(Spill::new(50_000));
+        let output = Command::new("/usr/bin/seq").arg("20000").run_with(&run).expect("runs");
+        let spill = output.spill.as_ref().expect("needed");
+        assert_eq!((output.ok(), spill.end, spill.bytes), (true, SpillEnd::Capped, 50_000));
+    }
+
+    fn timed_out(&mut self) {
+        let want = if self.random.below(2) == 0 { Want::Group } else { Want::Auto };
+        let timeout = Duration::from_millis(self.random.below(10));
+        let run = Run::new().timeout(timeout).grace(Duration::from_secs(20)).tree(want);
+        let deaf = self.random.below(4) == 0;
+        let output = if deaf {
+            sh("trap '' TERM; sleep 1000 & wait").run_with(&run.grace(Duration::from_millis(5)))
+        } else {
+            self.sleeper().run_with(&run)
+        };
+        assert_ended(&output.expect("runs"), &[Stop::Timeout]);
+    }
+}
+
+/// This process's memory, in KiB.
+fn rss() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").expect("own status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("listed");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// By how much memory grows over all these samples, as the straight line through them has it, in KiB.
+fn growth(samples: &[f64]) -> f64 {
+    let count = samples.len() as f64;
+    let (middle, mean) = ((count - 1.0) / 2.0, samples.iter().sum::<f64>() / count);
+    let (mut up, mut across) = (0.0, 0.0);
+    for (number, sample) in samples.iter().enumerate() {
+        up += (number as f64 - middle) * (sample - mean);
+        across += (number as f64 - middle).powi(2);
+    }
+    up / across * count
+}
+
+/// Without the descriptors that the library makes anew when it has to: sockets for starts, a thread's pidfd, what it has of the guard.
+/// And how many these are.
+fn without_renewed(mut snapshot: Snapshot) -> (Snapshot, usize) {
+    let all = snapshot.fds.len();
+    let renewed = ["socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:spawnfd-trees"];
+    snapshot.fds.retain(|_, fd| !renewed.iter().any(|target| fd.target.starts_with(target)));
+    let left = snapshot.fds.len();
+    (snapshot, all - left)
+}
+
+/// Other processes that were started from this test, directly or not: they have its temporary directory in their environment.
+fn strays() -> Vec<String> {
+    let mark = format!("TMPDIR={}", std::env::temp_dir().display());
+    let entries = fs::read_dir("/proc").expect("proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id())
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        })
+        .map(|pid| format!("{pid} {}", fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn soak() {
+    let enough = Enough::asked();
+    let limit = match enough {
+        Enough::Time(time) => time + Duration::from_secs(60),
+        // A tenth of the speed there is in a debug build.
+        Enough::Jobs(jobs) => Duration::from_secs(60) + Duration::from_millis(18) * jobs as u32,
+    };
+    isolated_within(limit, "soak", || run(enough));
+}
+
+fn run(enough: Enough) {
+    let template = Template::open("/bin/true").expect("a template");
+    let prey = Mutex::new(Vec::new());
+    common::warm_up(Launcher::Clone3);
+    for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/seq"] {
+        // The process-wide cache keeps their templates.
+        Command::new(program).run().expect("runs");
+    }
+    let before = Snapshot::take();
+    let (begun, jobs, working) = (Instant::now(), AtomicUsize::new(0), AtomicUsize::new(THREADS));
+    let mut samples = Vec::new();
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (template, prey, jobs, working) = (&template, &prey, &jobs, &working);
+            scope.spawn(move || {
+                let mut worker = Worker { random: Random(0x9e37_79b9 + number as u64), template, prey };
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    while !enough.reached(begun, jobs.fetch_add(1, Ordering::Relaxed)) {
+                        worker.one();
+                    }
+                }));
+                working.fetch_sub(1, Ordering::Relaxed);
+                done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+        }
+        while working.load(Ordering::Relaxed) == THREADS {
+            std::thread::sleep(Duration::from_millis(100));
+            samples.push(rss());
+        }
+    });
+    let (elapsed, jobs) = (begun.elapsed(), jobs.into_inner() - THREADS);
+    drop(prey);
+    eventually("all are reaped, and the library's threads are over", || {
+        let now = Snapshot::take();
+        now.children.is_empty() && now.threads == before.threads
+    });
+    let ((before, _), (after, renewed)) = (without_renewed(before), without_renewed(Snapshot::take()));
+    leaks::assert_same(&before, &after);
+    assert!(
+        renewed <= 2 * 2 * THREADS + 2 * 32 + 4,
+        "{renewed} descriptors for as many starts as there can be at once"
+    );
+    eventually("no strays", || strays().is_empty());
+    // What is there from first use on, and the allocator's arenas, come in the first third.
+    let steady = &samples[samples.len() / 3..];
+    let (first, last, growth) = (steady[0], steady[steady.len() - 1], growth(steady));
+    println!(
+        "\nREPORT soak: {jobs} jobs in {:.1} s, {:.0} a second; memory {first} KiB, then {last} KiB, slope {growth:+.0} KiB",
+        elapsed.as_secs_f64(),
+        jobs as f64 / elapsed.as_secs_f64(),
+    );
+    assert!(growth < 2048.0, "memory grows: {steady:?}");
+}

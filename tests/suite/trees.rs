@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Process trees: all of one is found, signalled and ended, and nobody else is.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::tree::*;
+use spawnfd::Stdio;
+use spawnfd::tree::{Tree, Want};
+use spawnfd_tests::{isolated, require_root, skip};
+
+every_tier! {
+    a_grandchild_is_found_and_killed: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!; wait");
+        let sleep = sh.pid();
+        assert_eq!(sh.survivors(), [sleep], "the program itself is none");
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep) && !lives(sh.child.id() as i32));
+        assert_eq!(sh.survivors(), [0; 0]);
+    };
+    what_outlives_the_program_is_named: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!");
+        let sleep = sh.pid();
+        assert!(sh.child.wait().expect("own child").success());
+        // Between fork and exec it is a shell.
+        until("a program", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
+        let survivors = sh.tree.survivors();
+        assert_eq!(survivors.iter().map(|survivor| (survivor.pid, &*survivor.name)).collect::<Vec<_>>(), [(sleep as u32, "sleep")]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    };
+    a_job_of_the_program_s_shell_is_found: |want| {
+        adopt_orphans();
+        // In a process group of its own, of the same session.
+        let mut sh = start(want, "set -m; sleep 1000 & echo $!");
+        let sleep = sh.pid();
+        until("ended", || state(sh.child.id() as i32) == 'Z');
+        sh.tree.ended();
+        sh.child.wait().expect("own child");
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    };
+    nobody_is_left_of_most_programs: |want| {
+        let mut sh = start(want, "true | true");
+        assert!(sh.child.wait().expect("own child").success());
+        assert_eq!(sh.survivors(), [0; 0]);
+        assert!(sh.tree.kill(Duration::ZERO));
+    };
+    a_daemon_that_was_seen_is_killed: |want| {
+        adopt_orphans();
+        // The one between lives until it has been seen, and dies of SIGTERM.
+        let mut sh = start(want, "setsid sh -c 'sh -c \"sleep 1000 & echo \\$!; exec sleep 1000\" & echo $!; wait' & wait");
+        let (one, other) = (sh.pid(), sh.pid());
+        let daemon = one.max(other);
+        until("seen", || sh.survivors().contains(&daemon));
+        for pid in sh.survivors().into_iter().filter(|&pid| pid != daemon) {
+            kill(pid, libc::SIGKILL);
+        }
+        sh.child.kill().expect("own child");
+        sh.child.wait().expect("own child");
+        until("alone", || sh.survivors() == [daemon]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(daemon));
+    };
+    one_that_ignores_sigterm_is_killed: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000");
+        let sleep = sh.pid();
+        sh.tree.signal(TERM);
+        // What it ignores it is not even woken by: both live on, and would for long.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(lives(sleep) && sh.child.try_wait().expect("own child").is_none());
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep) && !lives(sh.child.id() as i32));
+    };
+    all_get_a_signal_once: |want| {
+        adopt_orphans();
+        let script = "trap 'n=x$n' USR1; echo $$; i=0; while [ \"$n\" = '' ]; do sleep 0.01; done; sleep 0.2; echo ${#n}";
+        let mut sh = start(want, &format!("sh -c '{}' & wait", script.replace('\'', "'\\''")));
+        let inner = sh.pid();
+        // Before it has its trap the signal would end it; it has, as it has printed.
+        assert!(lives(inner));
+        sh.tree.signal(libc::SIGUSR1);
+        assert_eq!(sh.pid(), 1);
+    };
+    a_stopped_tree_sees_a_signal: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        let sleep = sh.pid();
+        until("stopped", || state(sleep) == 'T' && state(sh.child.id() as i32) == 'T');
+        sh.tree.signal(TERM);
+        until_gone(&[sleep, sh.child.id() as i32]);
+    };
+    a_stopped_tree_is_killed: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        let sleep = sh.pid();
+        until("stopped", || state(sleep) == 'T');
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    };
+    a_fork_bomb_is_killed: |want| {
+        if !require_root() {
+            // RLIMIT_NPROC counts all of a user's processes: somebody else's, too.
+            return;
+        }
+        // Each in a session of its own; whoever cannot fork tries again.
+        let bomb = "use POSIX; while (1) { my $p = fork; setsid if defined $p and $p == 0; select undef, undef, undef, 0.001 }";
+        let user = 1_000_000_000 + std::process::id();
+        let script = format!("exec perl -e '{bomb}'");
+        let mut sh = start_command(want, |command| {
+            command.args(["-c", &script]).setsid().limit(6, Some(150), Some(150)).stderr(Stdio::Null).uid(user);
+        });
+        until("many", || sh.survivors().len() > 100);
+        assert!(sh.tree.kill(PATIENCE));
+        let left = || fs::read_dir("/proc").expect("/proc").flatten().filter(|entry| {
+            let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            status.contains(&format!("Uid:\t{user}\t")) && !status.contains("State:\tZ")
+        }).count();
+        assert_eq!(left(), 0);
+    };
+    dropping_ends_the_tree: |want| {
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!");
+        let sleep = sh.pid();
+        sh.child.wait().expect("own child");
+        assert!(lives(sleep));
+        drop(sh.tree);
+        assert!(!lives(sleep));
+        until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
+    };
+}
+
+#[test]
+fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
+    isolated("a_daemon_nobody_saw_survives_but_in_a_cgroup", || {
+        adopt_orphans();
+        for want in [Want::Guard, Want::Cgroup] {
+            if Tree::prepare(want).is_err() {
+                skip("no cgroup can be made");
+                continue;
+            }
+            let mut sh = start(want, "setsid -f sh -c 'echo $$; exec sleep 1000'");
+            let daemon = sh.pid();
+            sh.child.wait().expect("own child");
+            let survives = want == Want::Guard;
+            assert_eq!(sh.survivors(), if survives { vec![] } else { vec![daemon] });
+            assert!(sh.tree.kill(PATIENCE));
+            assert_eq!(lives(daemon), survives, "docs/trees.md says so");
+            kill(daemon, libc::SIGKILL);
+        }
+    });
+}
+
+#[test]
+fn this_process_s_own_session_and_group_are_spared() {
+    isolated("this_process_s_own_session_and_group_are_spared", || {
+        adopt_orphans();
+        let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
+        let mut sh = start_command(Want::Guard, |command| {
+            command.args(["-c", "sleep 1000 & echo $!; wait"]);
+        });
+        let sleep = sh.pid();
+        assert_eq!(sh.survivors(), [sleep], "by descent");
+        sh.tree.signal(TERM);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep) && lives(bystander));
+        // The program has gone before its child was seen: then nothing shows whose it is.
+        let mut sh = start_command(Want::Guard, |command| {
+            command.args(["-c", "sleep 1000 & echo $!"]);
+        });
+        let sleep = sh.pid();
+        sh.child.wait().expect("own child");
+        assert_eq!(sh.survivors(), [0; 0]);
+        drop(sh.tree);
+        assert!(lives(sleep) && lives(bystander));
+        kill(sleep, libc::SIGKILL);
+        // In a group of its own, in this session.
+        let mut sh = start_command(Want::Guard, |command| {
+            command.args(["-c", "sleep 1000 & echo $!"]).process_group(0);
+        });
+        let sleep = sh.pid();
+        sh.child.wait().expect("own child");
+        assert_eq!(sh.survivors(), [sleep]);
+        drop(sh.tree);
+        assert!(!lives(sleep) && lives(bystander));
+        kill(bystander, libc::SIGKILL);
+    });
+}
+
+#[test]
+fn a_cgroup_with_groups_inside_is_removed() {
+    isolated("a_cgroup_with_groups_inside_is_removed", || {
+        adopt_orphans();
+        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("no cgroup can be made") };
+        drop(tree);
+        let mut sh = start(Want::Cgroup, "sleep 1000 & echo $!; wait");
+        let sleep = sh.pid();
+        let own = groups_of(std::process::id() as i32).pop().expect("a cgroup");
+        fs::create_dir_all(own.join("a/b")).expect("own directory");
+        fs::write(own.join("a/b/cgroup.procs"), sleep.to_string()).expect("own descendant");
+        sh.child.kill().expect("own child");
+        sh.child.wait().expect("own child");
+        assert_eq!(sh.survivors(), [sleep]);
+        drop(sh.tree);
+        assert!(!lives(sleep) && !own.exists());
+    });
+}
+
+#[test]
+fn many_trees_at_once() {
+    isolated("many_trees_at_once", || {
+        adopt_orphans();
+        let mut wants = vec![Want::Guard, Want::Cgroup];
+        wants.retain(|&want| Tree::prepare(want).is_ok());
+        let before = fs::read_dir("/proc/self/fd").expect("/proc").count();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..common::rounds(100) {
+                        let mut sh = start(wants[round % wants.len()], "sleep 1000 & echo $!; [ $# = 0 ]");
+                        let sleep = sh.pid();
+                        assert!(sh.child.wait().expect("own child").success());
+                        assert_eq!(sh.survivors(), [sleep]);
+                        drop(sh.tree);
+                        assert!(!lives(sleep));
+                    }
+                });
+            }
+        });
+        assert_eq!(groups_of(std::process::id() as i32), Vec::<PathBuf>::new());
+        // A stack's slot and its socket or pidfd for each thread that spawned, and the guard's two.
+        let after = fs::read_dir("/proc/self/fd").expect("/proc").count();
+        assert!(after <= before + 20, "{before} then {after}");
+    });
+}
