@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyOSError;
@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd::{Output, Waker};
+use spawnfd::{Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
 use crate::request::Subjects;
@@ -25,7 +25,7 @@ pub struct Queue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    news: Mutex<Vec<News>>,
+    news: PerProcess<Vec<News>>,
     wake: OwnedFd,
 }
 
@@ -45,13 +45,9 @@ struct Finished {
     subjects: Subjects,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Shared {
     fn push(&self, news: News) {
-        let mut queue = lock(&self.news);
+        let mut queue = self.news.lock();
         let first = queue.is_empty();
         queue.push(news);
         drop(queue);
@@ -80,7 +76,7 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(Shared { news: Mutex::default(), wake })))
+        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake })))
     }
 
     /// The eventfd to wait for.
@@ -92,7 +88,7 @@ impl Queue {
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
         // Read before the queue is emptied: what is pushed in between wakes once more than needed.
         let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
-        let all = std::mem::take(&mut *lock(&self.0.news));
+        let all = std::mem::take(&mut *self.0.news.lock());
         for news in all {
             let (News::Finished(key, _) | News::Rung(key)) = &news;
             let Some(future) = pending.get_item(key)? else { continue };
@@ -141,24 +137,24 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
 
 /// What rings when something has changed, once for each who listens: he looks what it is, and listens again.
 #[derive(Debug, Default)]
-pub struct Bell(Mutex<Vec<(Arc<Shared>, u64)>>);
+pub struct Bell(PerProcess<Vec<(Arc<Shared>, u64)>>);
 
 impl Bell {
     /// What rings it.
     pub fn waker(self: &Arc<Bell>) -> Waker {
         let bell = self.clone();
         Waker::new(move || {
-            for (queue, key) in std::mem::take(&mut *lock(&bell.0)) {
+            for (queue, key) in std::mem::take(&mut *bell.0.lock()) {
                 queue.push(News::Rung(key));
             }
         })
     }
 
     pub fn listen(&self, queue: &Queue, key: u64) {
-        lock(&self.0).push((queue.0.clone(), key));
+        self.0.lock().push((queue.0.clone(), key));
     }
 
     pub fn unlisten(&self, queue: &Queue, key: u64) {
-        lock(&self.0).retain(|(other, number)| !(Arc::ptr_eq(other, &queue.0) && *number == key));
+        self.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.0) && *number == key));
     }
 }

@@ -40,6 +40,7 @@ pub use job::{
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};
 pub use launch::{LauncherStats, LauncherThread};
+pub use per_process::PerProcess;
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;
 pub use template::{CacheStats, Template, TemplateCache};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use crate::child::Child;
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage};
 use crate::launch::{self, Wait};
+use crate::per_process::PerProcess;
 use crate::template::from_io;
 use crate::tree::{Tree, Want};
 
@@ -115,7 +116,7 @@ impl Command<'_> {
             }
             None => (None, None),
         };
-        let state = Arc::new(State::default());
+        let state = Arc::new(State::new());
         let (told, mut log, mut seen, mut pid) = (state.clone(), None, None, 0);
         let handle = engine::submit(
             |handle| {
@@ -189,6 +190,9 @@ impl Command<'_> {
 }
 
 /// A supervised run, held. Dropping it ends the program.
+///
+/// In a process forked from this one its copy is good for nothing: waiting fails with ECHILD, writing with EPIPE, there is nothing to
+/// read, and dropping it changes nothing.
 #[derive(Debug)]
 pub struct Job {
     handle: RunHandle,
@@ -201,9 +205,9 @@ pub struct Job {
 }
 
 /// Where the result comes to stand.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
-    told: Mutex<Told>,
+    told: PerProcess<Told>,
     changed: Condvar,
 }
 
@@ -217,8 +221,14 @@ struct Told {
 }
 
 impl State {
+    fn new() -> State {
+        // In a copy of the host nobody is told: the run is not its own.
+        let in_copy = || Told { outcome: Some(Err(not_ours())), ..Told::default() };
+        State { told: PerProcess::here(Told::default(), in_copy), changed: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 
     fn tell(&self, outcome: Result<Arc<Output>>) {
@@ -256,6 +266,10 @@ impl State {
     }
 }
 
+fn not_ours() -> Error {
+    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait()")
+}
+
 impl Job {
     /// The program's process id: for printing. It may be another process's once the program has ended.
     pub fn id(&self) -> u32 {
@@ -270,7 +284,7 @@ impl Job {
         let told = self.state.lock();
         let told =
             self.state.changed.wait_while(told, |told| told.outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
-        told.outcome.clone().unwrap_or_else(|| Err(Error::new(Stage::Wait, crate::Errno::ECHILD, "wait()")))
+        told.outcome.clone().unwrap_or_else(|| Err(not_ours()))
     }
 
     /// Waits at most so long; `None` if the program still runs then, untouched.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -39,8 +39,13 @@ impl RunHandle {
     }
 
     pub(super) fn order(&self, order: Order) {
-        self.engine.lock().orders.push((self.id, order));
-        self.engine.wake();
+        let mut inbox = self.engine.lock();
+        // In a fork's copy there is no thread, and the run is not its own.
+        if !inbox.over {
+            inbox.orders.push((self.id, order));
+            drop(inbox);
+            self.engine.wake();
+        }
     }
 
     /// Something to call that gives an order.
@@ -69,7 +74,7 @@ pub(super) enum Order {
 struct Engine {
     poll: OwnedFd,
     wake: OwnedFd,
-    inbox: Mutex<Inbox>,
+    inbox: PerProcess<Inbox>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -131,11 +136,12 @@ impl Engine {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map(above_standard).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(above_standard).map_err(failed)?;
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
-        Ok(Engine { poll, wake, inbox: Mutex::default() })
+        let in_copy = || Inbox { over: true, ..Inbox::default() };
+        Ok(Engine { poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inbox.lock()
     }
 
     /// Starts the thread, all signals blocked: they are the host's.

@@ -4,12 +4,13 @@
 //! The queue holds raw chunks; lines are made of them on the consumer's side, and at its cost.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::lines::{Line, LineEnd, Lines};
 use super::record::Stream;
 use super::waker::Waker;
+use crate::per_process::PerProcess;
 
 /// What is done with output that the consumer has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,7 +119,7 @@ impl State {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: PerProcess<State>,
     filled: Condvar,
     options: EventOptions,
     resume: Waker,
@@ -126,7 +127,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the state from the producer's side; tells the consumer if it was empty and now is not.
@@ -150,7 +151,9 @@ impl Shared {
 
 /// Makes a queue. `resume` is called when a producer that was told to wait may go on.
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
-    let state = Mutex::new(State { when_full: options.when_full, ..State::default() });
+    let state = State { when_full: options.when_full, ..State::default() };
+    // In a copy of the host nothing more comes.
+    let state = PerProcess::here(state, || State { ended: true, ..State::default() });
     let shared = Arc::new(Shared { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
     (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })

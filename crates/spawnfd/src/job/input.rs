@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -13,6 +13,7 @@ use spawnfd_sys::{Errno, call};
 use super::pty::END_OF_INPUT;
 use super::waker::Waker;
 use crate::error::{Error, Result, Stage, errno};
+use crate::per_process::PerProcess;
 
 /// Bytes that are shared, never copied: a vector, an [`Arc`], what a language binding holds.
 #[derive(Clone)]
@@ -71,7 +72,9 @@ impl Source {
 
     /// What is written while the program runs; up to `max_bytes` (at least 1) wait for it.
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
-        let shared = Arc::new(Shared { queue: Mutex::default(), room: Condvar::new(), max_bytes: max_bytes.max(1) });
+        // A copy of the host has no engine that would write it.
+        let queue = PerProcess::here(Queue::default(), || Queue { gone: true, ..Queue::default() });
+        let shared = Arc::new(Shared { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }
 
@@ -119,14 +122,14 @@ struct Queue {
 
 #[derive(Debug)]
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: PerProcess<Queue>,
     room: Condvar,
     max_bytes: usize,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Tells a writer that waits.

@@ -5,7 +5,7 @@ use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,11 +15,12 @@ use spawnfd_sys::call;
 
 use super::holders::holders;
 use super::{
-    Drain, Feed, Feeding, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Started, Stop,
-    Stream, Waker,
+    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Started,
+    Stop, Stream, Waker,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage, errno};
+use crate::per_process::PerProcess;
 use crate::tree::{Tier, Tree};
 
 const SIGKILL: i32 = 9;
@@ -40,11 +41,11 @@ impl Part {
 
 /// What has come out so far: written by who moves the run on, read by who holds its handle.
 #[derive(Debug)]
-pub(super) struct Log(Mutex<Record>);
+pub(super) struct Log(PerProcess<Record>);
 
 impl Log {
     pub(super) fn lock(&self) -> MutexGuard<'_, Record> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -186,7 +187,7 @@ impl Running {
             feed,
             input_refused: false,
             outlets,
-            log: Arc::new(Log(Mutex::new(Record::new(&run.record())))),
+            log: Arc::new(Log(PerProcess::here(Record::new(&run.record()), || Record::new(&Keep::default())))),
             events,
             adopted: false,
         })

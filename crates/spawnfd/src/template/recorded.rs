@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ pub(crate) struct Recorded {
 #[derive(Debug, Default)]
 struct Doubt {
     open: AtomicBool,
-    digest: Mutex<Option<[u8; 32]>>,
+    digest: [u8; 32],
 }
 
 impl Recorded {
@@ -47,12 +46,11 @@ impl Recorded {
     pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let recorded = Recorded { path, identity, file: above_standard(file), doubt: Doubt::default() };
+        let mut recorded = Recorded { path, identity, file: above_standard(file), doubt: Doubt::default() };
         if recorded.is_recent() {
             match recorded.digest() {
                 Ok(digest) => {
-                    *recorded.doubt.digest.lock().unwrap_or_else(|e| e.into_inner()) = Some(digest);
-                    recorded.doubt.open.store(true, Ordering::Release);
+                    recorded.doubt = Doubt { open: true.into(), digest };
                     // What was read may be newer than what was recorded before.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
@@ -74,9 +72,8 @@ impl Recorded {
             return Ok(());
         }
         let over = !self.is_recent();
-        let recorded = *self.doubt.digest.lock().unwrap_or_else(|e| e.into_inner());
         let stale = || Error::new(Stage::Revalidate, Errno::ESTALE, format!("compare({:?})", self.path));
-        if self.digest().map_err(|_| stale())? != recorded.unwrap_or_default() {
+        if self.digest().map_err(|_| stale())? != self.doubt.digest {
             return Err(stale());
         }
         if over {
