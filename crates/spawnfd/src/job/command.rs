@@ -267,7 +267,7 @@ impl State {
 }
 
 fn not_ours() -> Error {
-    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait()")
+    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a fork's copy, for the original's program")
 }
 
 impl Job {

@@ -5,10 +5,10 @@
 //! resets just the signals known to be caught, and goes through all of them if any signal is pending.
 //! See docs/adr/0003-handlers-without-clone3.md.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use spawnfd_child::Handlers;
 
 /// How long a reading holds.
@@ -16,13 +16,13 @@ const FRESH: Duration = Duration::from_millis(10);
 
 /// The signals found caught by any reading so far.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-/// When, in microseconds since the first reading, plus one; 0 for never.
+/// When, as [`now`] has it; 0 for never.
 static READ: AtomicU64 = AtomicU64::new(0);
 
-/// Microseconds since the first reading, and one.
+/// Microseconds of the monotonic clock, and one.
 pub(super) fn now() -> u64 {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    BEGIN.get_or_init(Instant::now).elapsed().as_micros() as u64 + 1
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
 /// What is known now.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates made on demand and made anew when they are stale.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
 use crate::command::Command;
@@ -26,9 +26,23 @@ const TRIES: usize = 16;
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct TemplateCache {
-    shared: Arc<Shared>,
+pub struct TemplateCache(Handle);
+
+#[derive(Clone, Debug)]
+enum Handle {
+    Global,
+    Own(Arc<Shared>),
 }
+
+/// There from the start: what one thread makes when it is first asked for, another's fork could leave half made.
+static GLOBAL: Shared = Shared {
+    capacity: TemplateCache::DEFAULT_CAPACITY,
+    state: PerProcess::new(State {
+        entries: BTreeMap::new(),
+        clock: 0,
+        stats: CacheStats { hits: 0, misses: 0, renewed: 0, evicted: 0, entries: 0 },
+    }),
+};
 
 #[derive(Debug)]
 struct Shared {
@@ -38,7 +52,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<Named, Entry>,
+    entries: BTreeMap<Named, Entry>,
     clock: u64,
     stats: CacheStats,
 }
@@ -66,7 +80,7 @@ pub struct CacheStats {
 }
 
 /// A program by name or absolute path, with the PATH a name is searched in.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Named {
     program: OsString,
     path: Option<OsString>,
@@ -98,13 +112,13 @@ impl TemplateCache {
 
     /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two.
     pub fn new(capacity: usize) -> TemplateCache {
-        TemplateCache { shared: Arc::new(Shared { capacity: capacity.max(1), state: PerProcess::default() }) }
+        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state: PerProcess::default() })))
     }
 
     /// The process-wide cache, which [`Command::new`] uses.
     pub fn global() -> &'static TemplateCache {
-        static GLOBAL: OnceLock<TemplateCache> = OnceLock::new();
-        GLOBAL.get_or_init(|| TemplateCache::new(Self::DEFAULT_CAPACITY))
+        static HANDLE: TemplateCache = TemplateCache(Handle::Global);
+        &HANDLE
     }
 
     /// Begins a command whose template comes from this cache.
@@ -155,7 +169,7 @@ impl TemplateCache {
     fn put(&self, named: &Named, template: Template) -> Result<Template> {
         let mut state = self.lock();
         let used = state.clock;
-        if state.entries.len() >= self.shared.capacity && !state.entries.contains_key(named) {
+        if state.entries.len() >= self.shared().capacity && !state.entries.contains_key(named) {
             let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(named, _)| named.clone());
             if let Some(oldest) = oldest {
                 state.entries.remove(&oldest);
@@ -177,8 +191,15 @@ impl TemplateCache {
         CacheStats { entries: state.entries.len(), ..state.stats }
     }
 
+    fn shared(&self) -> &Shared {
+        match &self.0 {
+            Handle::Global => &GLOBAL,
+            Handle::Own(shared) => shared,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock()
+        self.shared().state.lock()
     }
 }
 
