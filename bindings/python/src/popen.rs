@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
-use spawnfd::{Command, Env, Errno, ErrorKind, SignalSet, Stage, TemplateCache};
+use spawnfd::{Child, Command, Env, Errno, ErrorKind, SignalSet, Stage};
 
 use crate::arguments::{borrow, os_string, os_strings, wrong_type};
 use crate::plugs::{Plugs, is_open};
@@ -55,9 +55,6 @@ enum Outcome {
 #[pyfunction]
 pub fn popen(py: Python<'_>, call: Call<'_>, audit: &Bound<'_, PyAny>) -> PyResult<(u32, i32, &'static str)> {
     let mut spawn = Spawn::new(&call)?;
-    if let Err(reason) = spawn.locate() {
-        return Ok((0, 0, reason));
-    }
     audit.call0()?;
     Ok(match py.detach(|| spawn.run()) {
         Outcome::Started(pid) => (pid, 0, ""),
@@ -73,8 +70,8 @@ fn flag(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
 
 struct Spawn {
     command: Command<'static>,
-    /// The paths to try, and whether they were relative.
-    programs: Vec<(PathBuf, bool)>,
+    /// The paths to try.
+    programs: Vec<PathBuf>,
     cwd: Option<OsString>,
     /// The caller's descriptors it uses.
     sources: Vec<i32>,
@@ -134,9 +131,21 @@ impl Spawn {
         let keep_groups = identity(&mut command, call);
         let more = command.action_count() > harmless;
         let sources = sources.iter().map(|(fd, _)| *fd).collect();
-        let programs =
-            candidates.into_iter().map(PathBuf::from).map(|path| (path.clone(), path.is_relative())).collect();
+        let programs = candidates.into_iter().map(PathBuf::from).collect();
         Ok(Spawn { command, programs, cwd, sources, chdir, keep_groups, more })
+    }
+
+    /// What a relative path names, a script's interpreter too, only the child can tell, from the directory it is in at exec.
+    fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
+        if program.is_relative() {
+            return self.command.unpinned(program).spawn();
+        }
+        match self.command.program(program).spawn() {
+            Err(error) if error.stage() == Stage::Template && error.errno() == Errno::EINVAL => {
+                self.command.unpinned(program).spawn()
+            }
+            outcome => outcome,
+        }
     }
 
     fn run(&mut self) -> Outcome {
@@ -144,8 +153,8 @@ impl Spawn {
         // The first errno that says more than "not there", else the last: as _posixsubprocess has it.
         let (mut first, mut last) = (None, Errno::ENOENT);
         let mut tried = false;
-        for (program, is_relative) in std::mem::take(&mut self.programs) {
-            let error = match self.command.program(&program).spawn() {
+        for program in std::mem::take(&mut self.programs) {
+            let error = match self.start(&program) {
                 Ok(child) => {
                     let pid = child.id();
                     drop(child.into_pidfd());
@@ -157,8 +166,6 @@ impl Spawn {
             match error.stage() {
                 _ if error.kind() == ErrorKind::Stale => return Outcome::Left("stale"),
                 Stage::Template if !is_execs(errno) => return Outcome::Left("template"),
-                // Where the long way to a file is closed, the short one may not be.
-                Stage::Template if is_relative && !is_absence(errno) => return Outcome::Left("relative"),
                 Stage::Template => {}
                 Stage::Revalidate | Stage::Exec => tried = true,
                 Stage::Action(index) if Some(index) == self.chdir => return Outcome::Failed(errno, "cwd"),
@@ -173,26 +180,6 @@ impl Spawn {
         }
         let failed = Outcome::Failed(first.unwrap_or(last), "program");
         if tried { failed } else { self.earlier_failure().unwrap_or(failed) }
-    }
-
-    /// Makes the candidates absolute, those that are relative to the directory the child will be in.
-    fn locate(&mut self) -> Result<(), &'static str> {
-        for (path, is_relative) in &mut self.programs {
-            if !*is_relative {
-                continue;
-            }
-            let mut base = match &self.cwd {
-                Some(cwd) if Path::new(cwd).is_absolute() => PathBuf::new(),
-                _ => std::env::current_dir().map_err(|_| "relative")?,
-            };
-            base.extend(&self.cwd);
-            *path = base.join(&*path);
-            // The path that was executed is what a script gets to see as its name.
-            if TemplateCache::global().get(&*path, None).is_ok_and(|template| template.is_script()) {
-                return Err("relative_script");
-            }
-        }
-        Ok(())
     }
 
     /// No candidate was worth a child: whether one would have failed before it came to them.

@@ -186,6 +186,18 @@ def files(tmp_path: Path) -> Path:
         (["true"], {"creationflags": 1}),
         (["true"], {"startupinfo": 1}),
         (["x" * (1 << 20)] * 9, {"executable": "/bin/true"}),
+        (["./script"], {"cwd": "{}/dir"}),
+        (["./empty"], {"cwd": "{}"}),
+        (["./word"], {"cwd": "{}"}),
+        (["./no_interpreter"], {"cwd": "{}"}),
+        (["./nothing_named"], {"cwd": "{}"}),
+        (["./loop"], {"cwd": "{}"}),
+        (["./dir"], {"cwd": "{}"}),
+        (["./script/x"], {"cwd": "{}"}),
+        (["./script"], {"cwd": "{}/nowhere"}),
+        (["./" + "x" * 300], {"cwd": "{}"}),
+        (["./script", "x" * (1 << 20)], {"cwd": "{}"}),
+        (["plain"], {"cwd": "{}", "env": {"PATH": "none::dir"}}),
         (["./x"], {"cwd": "{}/dir", "env": {}}),
         (["x"], {"env": {"PATH": ":relative"}}),
     ],
@@ -339,6 +351,56 @@ def test_relative_paths(files: Path) -> None:
     assert counted.get() == (3, {}, 0)
 
 
+def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files / "dir" / "script").write_text('#!/bin/sh\necho dir "$0" "$@"\n')
+    (files / "dir" / "odd").write_text("#!bin/sh -e\necho odd $0\n")
+    (files / "dir" / "nested").write_text("#!dir/odd\n")
+    (files / "dir" / "bin").mkdir()
+    (files / "dir" / "bin" / "sh").symlink_to("/bin/sh")
+    for path in (files / "dir").iterdir():
+        path.chmod(0o755)
+    counted = Counted()
+
+    def both(*args: Any, **options: Any) -> bytes:
+        outputs = [module.check_output(*args, **options) for module in BOTH]
+        assert outputs[0] == outputs[1]
+        return outputs[1]
+
+    assert both(["./script"], cwd=files) == b"./script\n"
+    # What it names counts from the directory the child is in.
+    monkeypatch.chdir(files)
+    assert both(["./script", "x"], cwd="dir") == b"dir ./script x\n"
+    assert both(["x", "y"], executable="./script", cwd=b"dir") == b"dir ./script y\n"
+    assert both(["dir/script"]) == b"dir dir/script\n"
+    assert both(["script"], cwd="dir", env={"PATH": ":/bin"}) == b"dir script\n"
+    assert both(["script"], env={"PATH": "none:dir:/bin"}) == b"dir dir/script\n"
+    assert both("./script a", shell=True, cwd="dir") == b"dir ./script a\n"
+    # So does its interpreter, also when the script has an absolute path.
+    assert both([files / "dir" / "odd"], cwd="/") == f"odd {files}/dir/odd\n".encode()
+    assert both(["./odd"], cwd="dir") == b"odd ./odd\n"
+    assert both([files / "script"], cwd="dir") == f"{files}/script\n".encode()
+    # And it is looked up anew each time.
+    (files / "dir" / "script").unlink()
+    (files / "dir" / "script").symlink_to("../script")
+    assert both(["./script"], cwd="dir") == b"./script\n"
+    assert counted.get() == (11, {}, 0)
+
+
+def test_relative_where_the_directory_has_no_path(tmp_path: Path) -> None:
+    code = """
+        os.chdir(sys.argv[1])
+        os.rmdir(sys.argv[1])
+        for module in (subprocess, sf.subprocess):
+            try:
+                module.Popen(["./x"])
+            except FileNotFoundError as error:
+                assert error.filename == "./x"
+        assert sf.stats() == sf.subprocess.Stats(0, {}, 1), sf.stats()
+    """
+    (tmp_path / "gone").mkdir()
+    alone(code, str(tmp_path / "gone"))
+
+
 def test_left_to_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reason(*args: Any, **options: Any) -> dict[str, int]:
         counted = Counted()
@@ -348,14 +410,6 @@ def test_left_to_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return passed
 
     assert reason(["true"], preexec_fn=lambda: None) == {"preexec_fn": 1}
-    assert reason(["./script"], cwd=files, stdout=ours.DEVNULL) == {"relative_script": 1}
-    output = ours.check_output(["./script"], cwd=files)
-    assert output == b"./script\n"
-    assert ours.check_output([files / "script"]) == f"{files}/script\n".encode()
-    odd = files / "odd"
-    odd.write_text("#!bin/sh\n")
-    odd.chmod(0o755)
-    assert reason([odd], cwd="/") == {"template": 1}
     fds = [os.dup(0) for _ in range(300)]
     assert reason(["true"], pass_fds=fds) == {"refused": 1}
     for fd in fds:

@@ -14,9 +14,7 @@ What the core cannot start the original does. `stats()` counts it, by reason:
 
     preexec_fn: Python code that runs in the child asks for a fork.
     patched: The program has replaced subprocess._fork_exec, or set _USE_VFORK to False.
-    relative_script: A `#!` script named by a relative path, which it gets to see as its name.
-    relative: A relative path below a working directory that has no path, or one that is closed.
-    template: A `#!` line with a relative path; or no descriptor was left to open the program.
+    template: No descriptor was left to open the program, or it could not be read.
     closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
     groups: Another user by a root that may not keep its groups.
     refused: More than about 250 descriptors in pass_fds.

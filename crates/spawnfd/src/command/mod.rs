@@ -149,6 +149,18 @@ impl<'fd> Command<'fd> {
         self
     }
 
+    /// Runs whatever stands at `path` when the child executes it, as execve(2) has it, with all the rest as it is: a relative path
+    /// counts from the directory the child is in by then. No template is made, so nothing is pinned or compared. For drop-ins, whose
+    /// callers mean just that.
+    #[doc(hidden)]
+    pub fn unpinned(&mut self, path: impl AsRef<OsStr>) -> &mut Self {
+        match CString::new(path.as_ref().as_bytes()) {
+            Ok(path) => self.program = Program::Template(Template::unpinned(path)),
+            Err(_) => self.refuse(format!("execve({:?}): NUL byte", path.as_ref())),
+        }
+        self
+    }
+
     /// Adds one argument.
     pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
         self.args.push(arg.as_ref().to_owned());

@@ -148,6 +148,13 @@ impl Template {
         Ok(Template::of(Inner { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
+    /// Whatever stands at `path` when a child executes it: nothing is recorded, nor compared. It has no files.
+    pub(crate) fn unpinned(path: CString) -> Template {
+        let name = OsStr::from_bytes(path.as_bytes()).to_owned();
+        let pinned = Arc::new(Pinned { path, checks: Vec::new(), places: Vec::new() });
+        Template::of(Inner { name, files: Vec::new(), pinned, anonymous: false, creator: Credentials::current() })
+    }
+
     fn of(inner: Inner) -> Template {
         crate::authority::remember_if_alone();
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
@@ -191,7 +198,7 @@ impl Template {
 
     /// The absolute path; `None` for a template made from a descriptor.
     pub fn path(&self) -> Option<&Path> {
-        let path = &self.inner.files[0].path;
+        let path = &self.inner.pinned.path;
         (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.as_bytes())))
     }
 
