@@ -99,17 +99,40 @@ flights! {
         let mut child = command.spawn().expect("there is a child");
         let error = child.wait().expect_err("it never became the program");
         assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOEXEC), "{error}");
-        // Told once; then there is the status of a child that has exited.
-        assert_eq!(child.wait().expect("known").code(), Some(127));
+        assert_eq!(child.wait().expect_err("nor is there a status to be mistaken for its own"), error);
     };
 
     killed_on_its_way: |launcher, directory| {
         let gate = fifo(directory, "gate");
         let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
-        child.kill().expect("own child");
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
         let error = child.wait().expect_err("it never became the program");
         assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
-        assert_eq!(child.wait().expect("known").signal(), Some(9));
+        let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
+        child.kill().expect("own child");
+        assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
+    };
+
+    a_job_is_killed_on_its_way: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        for tree in [false, true] {
+            let mut command = standing(launcher, &gate, &directory.join("result"), "");
+            command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+            let job = command.start(&Run::new()).expect("starts");
+            job.signal(9, tree).expect("a signal");
+            let output = job.wait().expect("as after a stop");
+            assert_eq!((output.stop, output.signal()), (Stop::Exited, Some(9)), "{output:?}");
+            let job = command.start(&Run::new()).expect("starts");
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("a result");
+            assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)), "{output:?}");
+            // Somebody else's is none of the caller's.
+            let job = command.start(&Run::new()).expect("starts");
+            // SAFETY: a child that has not been waited for.
+            unsafe { libc::kill(job.id() as i32, libc::SIGKILL) };
+            assert_eq!(job.wait().expect_err("it never became the program").stage(), Stage::Killed);
+        }
     };
 
     a_run_is_cancelled_on_its_way: |launcher, directory| {

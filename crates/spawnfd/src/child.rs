@@ -5,11 +5,13 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
 
+use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
 use crate::launch::InFlight;
 use crate::numbers::above_standard;
@@ -25,14 +27,39 @@ pub struct Child {
     /// Taken when the child is dropped while it runs.
     pidfd: Option<OwnedFd>,
     ended: Option<Ended>,
+    started: Started,
+    /// Signals that its holder has sent, as a set.
+    sent: AtomicU64,
     /// Whether it has become the program is to be asked when it has ended.
     flight: Option<InFlight>,
+    /// Why it has not.
+    failure: Option<Error>,
     /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
     /// The reading end of standard output, where piped.
     pub stdout: Option<PipeReader>,
     /// The reading end of standard error, where piped.
     pub stderr: Option<PipeReader>,
+}
+
+/// How a program was started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Started {
+    /// By clone and exec, from the calling thread.
+    Clone,
+    /// The same from a [`LauncherThread`](crate::LauncherThread).
+    Thread,
+}
+
+impl Started {
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
+            Started::Clone => "clone",
+            Started::Thread => "thread",
+        }
+    }
 }
 
 /// What a child used, as wait4(2) reports it.
@@ -50,13 +77,17 @@ impl Child {
         pid: i32,
         pidfd: OwnedFd,
         [stdin, stdout, stderr]: [Option<OwnedFd>; 3],
+        started: Started,
         flight: Option<InFlight>,
     ) -> Child {
         Child {
             pid,
             pidfd: Some(above_standard(pidfd)),
             ended: None,
+            started,
+            sent: AtomicU64::new(0),
             flight,
+            failure: None,
             stdin: stdin.map(above_standard).map(PipeWriter::from),
             stdout: stdout.map(above_standard).map(PipeReader::from),
             stderr: stderr.map(above_standard).map(PipeReader::from),
@@ -68,6 +99,11 @@ impl Child {
         self.pid as u32
     }
 
+    /// How it was started.
+    pub fn started(&self) -> Started {
+        self.started
+    }
+
     fn pidfd_number(&self) -> i32 {
         self.pidfd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
@@ -76,13 +112,20 @@ impl Child {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
-    /// Reaps the child if it has ended. One that never became the program is an error, once.
+    /// Reaps the child if it has ended. One that never became the program is an error.
     fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
-            if let (Some(_), Some(flight)) = (&self.ended, self.flight.take_if(|_| self.ended.is_some())) {
-                flight.landed()?;
+            if let (Some(ended), Some(flight)) = (self.ended, self.flight.take_if(|_| self.ended.is_some())) {
+                // One that was killed by its holder on its way has met the end that was meant for the program.
+                self.failure = flight
+                    .landed()
+                    .err()
+                    .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status));
             }
+        }
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
         }
         Ok(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))
     }
@@ -91,7 +134,8 @@ impl Child {
     ///
     /// # Errors
     /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored), on Linux before 6.15. If it was not
-    /// [waited for](crate::Command::wait_for_exec) when it was spawned: whatever kept it from becoming the program.
+    /// [waited for](crate::Command::wait_for_exec) when it was spawned: whatever kept it from becoming the program, but for a signal
+    /// sent by this handle.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         drop(self.stdin.take());
         match self.reap(true)? {
@@ -169,6 +213,19 @@ impl Child {
         Some(Usage { cpu: Duration::from_micros(cpu_micros), max_rss: max_rss_kib * 1024 })
     }
 
+    /// Notes a signal that reaches it some other way than by [`signal`](Child::signal).
+    pub(crate) fn note_signal(&self, signal: i32) {
+        if let Some(set) = SignalSet::of(signal) {
+            self.sent.fetch_or(set.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the signal that ended it was sent by its holder.
+    fn has_sent(&self, status: i32) -> bool {
+        let signal = ExitStatus::from_raw(status).signal().and_then(SignalSet::of);
+        signal.is_some_and(|signal| signal.bits() & self.sent.load(Ordering::Relaxed) != 0)
+    }
+
     /// Sends SIGKILL.
     ///
     /// # Errors
@@ -186,6 +243,7 @@ impl Child {
         if self.ended.is_some() {
             return Ok(());
         }
+        self.note_signal(signal);
         match call::pidfd_send_signal(self.pidfd_number(), signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => {

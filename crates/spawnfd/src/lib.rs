@@ -29,13 +29,13 @@ pub mod support;
 mod template;
 pub mod tree;
 
-pub use child::{Child, Usage};
+pub use child::{Child, Started, Usage};
 pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, SignalSet, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
 pub use job::{
     Chunk, Decoder, Drain, Event, EventOptions, Events, ExitError, Job, Leftover, Leftovers, LineEnd, Output, Run,
-    RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Started, Stop, Stream, TerminalSize, Waker, WhenFull,
+    RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Stop, Stream, TerminalSize, Waker, WhenFull,
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};

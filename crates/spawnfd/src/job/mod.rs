@@ -35,7 +35,7 @@ pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
 pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
-pub use output::{Drain, ExitError, Leftover, Output, Started, Stop};
+pub use output::{Drain, ExitError, Leftover, Output, Stop};
 pub use pty::{Pty, TerminalSize};
 pub use record::{Chunk, Keep, Record, Recorded, Stream};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::kept::text;
 use super::{Leftovers, Spilled};
-use crate::child::Usage;
+use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
 /// Why a run came to its end.
@@ -48,14 +48,6 @@ pub struct Leftover {
     pub fate: Leftovers,
 }
 
-/// How the program was started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Started {
-    /// By clone and exec.
-    Clone,
-}
-
 /// The result of a run. An exit code, a timeout and cut output are results, not errors; see [`check`](Output::check).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -93,7 +85,48 @@ pub struct Output {
     pub(super) cuts: [(usize, u64); 2],
 }
 
+impl Leftover {
+    #[doc(hidden)]
+    pub fn new(pid: u32, name: String, fate: Leftovers) -> Leftover {
+        Leftover { pid, name, fate }
+    }
+}
+
 impl Output {
+    /// One to be filled with what another process has sent of its own.
+    #[doc(hidden)]
+    pub fn empty() -> Output {
+        Output {
+            status: ExitStatus::default(),
+            stop: Stop::Exited,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            omitted_bytes: 0,
+            seen_bytes: 0,
+            spill: None,
+            drain: Drain::Eof,
+            wall: Duration::ZERO,
+            usage: Usage::default(),
+            tree: Tier::Group,
+            leftovers: Vec::new(),
+            started: Started::Clone,
+            input_refused: false,
+            program: String::new(),
+            cuts: [(0, 0); 2],
+        }
+    }
+
+    /// Of each stream: how many of the kept bytes are its head, and how many are missing after that.
+    #[doc(hidden)]
+    pub fn cuts(&self) -> [(usize, u64); 2] {
+        self.cuts
+    }
+
+    #[doc(hidden)]
+    pub fn set_cuts(&mut self, cuts: [(usize, u64); 2]) {
+        self.cuts = cuts;
+    }
+
     /// Whether the program ended by itself with exit code 0.
     pub fn ok(&self) -> bool {
         self.stop == Stop::Exited && self.status.success()

@@ -15,8 +15,8 @@ use spawnfd_sys::call;
 
 use super::holders::holders;
 use super::{
-    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Started,
-    Stop, Stream, Waker,
+    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Stop,
+    Stream, Waker,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage, errno};
@@ -259,12 +259,7 @@ impl Running {
             Some(tree) => tree.ended(),
             None => self.seen = Tree::now(),
         }
-        let ended = match self.child.try_wait() {
-            // Killed by us before it was the program: what we did says more.
-            Err(error) if error.stage() == Stage::Killed && self.stop != Stop::Exited => self.child.try_wait()?,
-            ended => ended?,
-        };
-        if let Some(status) = ended {
+        if let Some(status) = self.child.try_wait()? {
             self.status = Some(status);
             self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
             self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
@@ -418,6 +413,7 @@ impl Running {
 
     /// Sends a signal to the program and its process tree.
     pub(super) fn signal_tree(&mut self, signal: i32) {
+        self.child.note_signal(signal);
         if signal == SIGKILL {
             // Whoever is found; who is born meanwhile is found by the next look, or by the last.
             let _ = self.tree().kill(Duration::ZERO);
@@ -530,7 +526,7 @@ impl Running {
             usage: self.child.usage().unwrap_or_default(),
             tree: tier,
             leftovers,
-            started: Started::Clone,
+            started: self.child.started(),
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),
             cuts,

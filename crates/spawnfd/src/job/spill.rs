@@ -82,8 +82,8 @@ pub struct SpillFile(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     path: PathBuf,
-    /// Open for writing, and locked.
-    file: File,
+    /// Open for writing, and locked; `None`: another process's.
+    file: Option<File>,
     /// The process that removes it: a fork's copy of this must not.
     owner: u32,
     stays: AtomicBool,
@@ -114,8 +114,14 @@ impl SpillFile {
         // Locked before it is marked, so that at no moment it looks abandoned. Without locks here it is never swept.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let _ = fchmod(&file, if locked { PRIVATE | MARK } else { PRIVATE });
-        let held = Held { path, file, owner: std::process::id(), stays: AtomicBool::new(false) };
+        let held = Held { path, file: Some(file), owner: std::process::id(), stays: AtomicBool::new(false) };
         Ok(SpillFile(Arc::new(held)))
+    }
+
+    /// Names a file that another process made, and removes.
+    #[doc(hidden)]
+    pub fn of_another(path: PathBuf) -> SpillFile {
+        SpillFile(Arc::new(Held { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
     }
 
     /// Where the file is. Its mode is 0600.
@@ -128,7 +134,8 @@ impl SpillFile {
     /// # Errors
     /// The file system refuses the change of mode by which a later sweep knows.
     pub fn persist(&self) -> Result<()> {
-        fchmod(&self.0.file, PRIVATE)
+        let Some(file) = &self.0.file else { return Ok(()) };
+        fchmod(file, PRIVATE)
             .map_err(|e| Error::new(Stage::Capture, errno(e), format!("fchmod({:?}, 0600)", self.path())))?;
         self.0.stays.store(true, Ordering::Relaxed);
         Ok(())
@@ -137,8 +144,9 @@ impl SpillFile {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !*self.stays.get_mut() && std::process::id() == self.owner {
-            sweep::remove(&self.path, &self.file);
+        let ours = !*self.stays.get_mut() && std::process::id() == self.owner;
+        if let Some(file) = self.file.as_ref().filter(|_| ours) {
+            sweep::remove(&self.path, file);
         }
     }
 }
@@ -222,12 +230,13 @@ impl Spilling {
     /// Appends to the file, unless that has ended.
     fn write(&mut self, bytes: &[u8]) {
         let State::Writing(file, length) = &mut self.state else { return };
+        let Some(open) = &file.0.file else { return };
         let room = self.max_bytes - *length;
         let capped = bytes.len() as u64 > room;
         let mut left = if capped { &bytes[..room as usize] } else { bytes };
         let mut end = capped.then_some(SpillEnd::Capped);
         while !left.is_empty() {
-            match call::write_without_signal(file.0.file.as_raw_fd(), left) {
+            match call::write_without_signal(open.as_raw_fd(), left) {
                 Ok(written) => {
                     *length += written as u64;
                     left = &left[written..];

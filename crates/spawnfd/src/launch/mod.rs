@@ -16,7 +16,7 @@ use spawnfd_child::{Born, Failure, Handlers, Outcome, Plan, Stage as ChildStage,
 use spawnfd_sys::{Birth, Errno, call, wait_pidfd};
 
 use crate::authority;
-use crate::child::Child;
+use crate::child::{Child, Started};
 use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
@@ -91,10 +91,11 @@ fn spawn_template(
         drop(child_ends);
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
         let flight = InFlight { flight, template: template.clone(), cached, name: name() };
-        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, Some(flight)));
+        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, Started::Clone, Some(flight)));
     }
 
     let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));
+    let started = if by_thread.is_some() { Started::Thread } else { Started::Clone };
     let outcome = match by_thread {
         Some(outcome) => outcome,
         None => {
@@ -125,7 +126,7 @@ fn spawn_template(
             if let (true, Some((named, cache))) = (renewed, cached) {
                 cache.drop_stale(named);
             }
-            return Ok(Child::new(pid, pidfd, pipes, None));
+            return Ok(Child::new(pid, pidfd, pipes, started, None));
         }
         Outcome::Failed(failure) => Some(failure),
         Outcome::Killed => None,
