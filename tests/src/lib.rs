@@ -3,12 +3,14 @@
 //!
 //! - [`State`]: all that a process can learn of itself, in this process or from the program `spawnfd-oracle`.
 //! - [`confine`]: seccomp and capabilities as in a Docker container, or single system calls refused.
+//! - [`copy`]: forks of the test itself.
 //! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
 //! - [`isolated()`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
 //! - [`skip`], [`require_root`], [`has_syscall`]: a test that cannot run here says so.
 
 mod caps;
 pub mod confine;
+pub mod copy;
 mod deadline;
 mod isolated;
 pub mod leaks;

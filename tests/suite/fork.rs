@@ -10,29 +10,9 @@ use std::time::Duration;
 
 use common::{Launcher, output, rounds};
 use spawnfd::{Command, Run, Stdio, Template, TemplateCache};
+use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated_within, program, scratch};
-
-/// Forks; the copy runs `body` and exits with 0, or 1 if it panics.
-fn fork(body: impl FnOnce()) -> i32 {
-    // SAFETY: the copy has this thread only; it goes on with locks that nobody else held (or, where other threads run, with
-    // what the library promises), and leaves by _exit.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the copy without running this process's destructors.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    pid
-}
-
-fn wait_for(pid: i32) {
-    let mut status = 0;
-    // SAFETY: stores an int; the child is this test's own.
-    while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
-    assert_eq!(status, 0, "the copy failed");
-}
 
 /// Starts a program with a file of its own as standard input and one more, and compares what it got.
 fn spawn_with(template: &Template, file: &File) {

@@ -9,6 +9,7 @@ use spawnfd::tree::Want;
 use spawnfd::{
     Chunk, Command, Errno, Event, EventOptions, Leftovers, Output, Run, Stage, Stdio, Stop, Template, TerminalSize,
 };
+use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, isolated_within};
 
@@ -155,26 +156,6 @@ fn standard_streams_are_opened_later() {
             eventually("all are reaped", || common::children().is_empty());
         }));
     });
-}
-
-/// Forks; the copy runs `body` and exits with 0, or 1 if it panics.
-fn fork(body: impl FnOnce()) -> i32 {
-    // SAFETY: the copy has this thread only, and leaves by _exit.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the copy without running this process's destructors.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    pid
-}
-
-fn wait_for(pid: i32) {
-    let mut status = 0;
-    // SAFETY: stores an int; the child is this test's own.
-    while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
-    assert_eq!(status, 0, "the copy failed");
 }
 
 /// A host that forks (os.fork, multiprocessing) while jobs run: the jobs are the parent's, and both go on.
