@@ -61,7 +61,12 @@ impl Failure {
         let name = name.display();
         if let Some(error) = &failure.source {
             let searched = failure.code == NOT_FOUND && error.call().starts_with("search(");
-            failure.message = if searched { format!("{name}: not found in PATH") } else { format!("{name}: {error}") };
+            let words = name.to_string().contains(' ');
+            failure.message = match (searched, words) {
+                (true, false) => format!("{name}: not found in PATH"),
+                (true, true) => format!("{name}: not found in PATH; arguments are words of their own"),
+                (false, _) => format!("{name}: {error}"),
+            };
         }
         failure
     }
@@ -108,10 +113,20 @@ pub fn usage(error: &clap::Error) -> u8 {
             OURS
         }
         _ => {
-            Failure::new(one_line(&error.to_string())).print();
+            Failure::new(missing(error).unwrap_or_else(|| one_line(&error.to_string()))).print();
             OURS
         }
     }
+}
+
+/// What is missing, and who needs it.
+fn missing(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
+    let needed = error.kind() == clap::error::ErrorKind::MissingRequiredArgument;
+    let flags = names.iter().all(|name| name.starts_with("--"));
+    let why = if flags { ": a flag that was given works with it only" } else { "" };
+    needed.then(|| format!("{} is missing{why}", names.join(", ")))
 }
 
 /// The parts of clap's text that say what is wrong, without the usage that follows.

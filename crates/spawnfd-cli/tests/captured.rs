@@ -151,3 +151,17 @@ fn what_it_leaves_behind() {
     let called = run(["--capture", "sh", "-c", line]);
     assert!(called.stderr.contains("(sleep) outlived it: Kill"), "{}", called.stderr);
 }
+
+#[test]
+fn the_launcher_is_chosen() {
+    let (code, value) = json(&["--launcher", "thread", "sh", "-c", "echo x; exit 3"]);
+    assert_eq!((code, value["started"].as_str(), value["stdout"].as_str()), (Some(3), Some("thread"), Some("x\n")));
+    assert_eq!(json(&["true"]).1["started"], "clone");
+    let called = run(["--launcher", "thread", "--json", "true"]);
+    assert_eq!(serde_json::from_str::<Value>(&called.stderr).unwrap()["started"], "thread");
+    // What only the calling thread can give.
+    let called = run(["--launcher", "thread", "--parent-death-signal", "KILL", "echo", "x"]);
+    assert_eq!((called.code, called.stdout.as_str()), (Some(0), "x\n"));
+    assert_eq!(called.stderr, "spawnfd: started without the thread: parent-death signal\n");
+    assert_eq!(run(["--launcher", "zygote", "true"]).code, Some(125));
+}

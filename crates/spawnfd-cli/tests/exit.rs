@@ -174,3 +174,18 @@ fn standard_input_is_passed_through() {
     child.stdin.take().unwrap().write_all(b"through").unwrap();
     assert_eq!(wait(child).stdout, b"through");
 }
+
+#[test]
+fn what_is_missing_is_named() {
+    for (args, message) in [
+        (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: a flag that was given works with it only\n"),
+        (
+            &["--capture", "--spill-limit", "5", "true"],
+            "spawnfd: --spill <DIR> is missing: a flag that was given works with it only\n",
+        ),
+        (&[], "spawnfd: <PROGRAM>... is missing\n"),
+        (&["ls -l"], "spawnfd: ls -l: not found in PATH; arguments are words of their own\n"),
+    ] {
+        assert_eq!(run(args).stderr, message);
+    }
+}

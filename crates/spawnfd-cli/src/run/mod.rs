@@ -16,8 +16,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{ArgAction, Args};
-use spawnfd::{Command, Error, Namespaces, SignalSet, Stage};
+use clap::{ArgAction, Args, ValueEnum};
+use spawnfd::{Command, Error, LauncherThread, Namespaces, SignalSet, Stage};
 
 use crate::failure::Failure;
 use actions::Actions;
@@ -60,6 +60,10 @@ pub struct Run {
     #[arg(long, help_heading = PROGRAM)]
     snapshot: bool,
 
+    /// How the program is started: by a clone of this process, or from a thread that has none of its descriptors; for testing
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = PROGRAM)]
+    launcher: Launcher,
+
     #[command(flatten)]
     environment: Environment,
     #[command(flatten)]
@@ -94,6 +98,13 @@ pub struct Run {
 
     #[command(flatten)]
     capture: Capture,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+enum Launcher {
+    #[default]
+    Clone,
+    Thread,
 }
 
 const PROGRAM: &str = "Program";
@@ -144,6 +155,13 @@ impl Run {
         }
         command.args(&self.program[1..]);
         let flags = self.attributes(&mut command)?;
+        let launcher = match self.launcher {
+            Launcher::Clone => None,
+            Launcher::Thread => Some(LauncherThread::new()?),
+        };
+        if let Some(launcher) = &launcher {
+            command.launcher(launcher);
+        }
 
         let failed = |error| self.failed(error, &flags);
         let begun = Instant::now();
@@ -151,6 +169,7 @@ impl Run {
         let mut timing = Timing { template: preparing + begun.elapsed(), spawn: None };
         if self.capture.is_wanted() {
             let ended = self.capture.run(&mut command, failed)?;
+            say_how(launcher.as_ref());
             report.captured(self.name(), &ended.output, timing)?;
             return Ok(ended.code);
         }
@@ -158,7 +177,8 @@ impl Run {
         let begun = Instant::now();
         let mut child = command.spawn().map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
-        drop(command);
+        say_how(launcher.as_ref());
+        drop((command, launcher));
         let status = signals.wait(&mut child)?;
         let wall: Duration = begun.elapsed();
         report.ended(self.name(), &child, status, wall, timing)?;
@@ -224,5 +244,12 @@ impl Run {
             _ => None,
         };
         Failure::spawn(error, flag)
+    }
+}
+
+/// Says why a launcher was not used.
+fn say_how(launcher: Option<&LauncherThread>) {
+    for reason in launcher.iter().flat_map(|launcher| launcher.stats().fell_back.into_keys()) {
+        eprintln!("spawnfd: started without the thread: {reason}");
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use spawnfd::{Child, Drain, Output, SpillEnd, Started, Stop, Usage};
+use spawnfd::{Child, Drain, Output, SpillEnd, Stop, Usage};
 
 use super::names::signal_name;
 use crate::failure::{Failure, print};
@@ -106,7 +106,7 @@ impl Report {
                 code: status.code(),
                 signal: status.signal(),
                 stop: "exited",
-                started: "clone",
+                started: child.started().name(),
                 wall_seconds: wall.as_secs_f64(),
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss,
@@ -133,17 +133,13 @@ impl Report {
                 Stop::OutputLimit => "output_limit",
                 _ => "other",
             };
-            let started = match output.started {
-                Started::Clone => "clone",
-                _ => "other",
-            };
             self.write(&Result {
                 program: &name.to_string_lossy(),
                 ok: output.ok(),
                 code: output.code(),
                 signal: output.signal(),
                 stop,
-                started,
+                started: output.started.name(),
                 wall_seconds: output.wall.as_secs_f64(),
                 cpu_seconds: output.usage.cpu.as_secs_f64(),
                 max_rss_bytes: output.usage.max_rss,
