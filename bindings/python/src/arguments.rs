@@ -69,11 +69,23 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
     }
     let expected = "a sequence of str, bytes or os.PathLike";
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
-        let hint = format!("{expected} (spawnfd.sh(...) makes one of a shell command)");
-        return Err(wrong_type(&name, &hint, value));
+        return Err(single(value, name, expected));
     }
     let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
     sequence.try_iter()?.enumerate().map(|(index, value)| item((index, value?))).collect()
+}
+
+/// One string where several are meant: what to write instead.
+fn single(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
+    let Ok(given) = value.repr() else { return wrong_type(&name, expected, value) };
+    let what = if value.is_instance_of::<PyString>() { "str" } else { "bytes" };
+    PyTypeError::new_err(match name {
+        "argv" => format!(
+            "argv: expected a list of the program and its arguments, as [\"ls\", \"-l\"], not {what}; \
+             for a shell command line: spawnfd.sh({given})"
+        ),
+        _ => format!("{name}: expected {expected}, not {what}; one alone: [{given}]"),
+    })
 }
 
 /// A sequence of anything but a string.
@@ -133,7 +145,8 @@ pub fn borrow(number: i32) -> BorrowedFd<'static> {
 /// Seconds, as a float or int: `None` for None and infinity.
 pub fn seconds(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
-    let Ok(seconds) = value.extract::<f64>() else {
+    let seconds = value.extract::<f64>().ok().filter(|_| !value.is_instance_of::<PyBool>());
+    let Some(seconds) = seconds else {
         return Err(wrong_type(&name, "seconds (float) or None", value));
     };
     if seconds.is_nan() || seconds < 0.0 {

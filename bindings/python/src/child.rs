@@ -74,6 +74,12 @@ impl Child {
         }
     }
 
+    /// "clone" or "thread".
+    #[getter]
+    fn started(&self, py: Python<'_>) -> &'static str {
+        self.lock(py).started().name()
+    }
+
     #[getter]
     fn pid(&self) -> u32 {
         self.pid

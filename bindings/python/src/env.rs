@@ -2,12 +2,14 @@
 //! `spawnfd.Env`.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList, PyMapping};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyMapping, PyTuple};
 
 use crate::arguments::{os_string, os_strings, variable, variables as all_variables, wrong_type};
+use crate::pickled::restored_by;
 
 /// An environment as a value: what is inherited, kept back, set. Encoded once, reused by every spawn.
 ///
@@ -29,6 +31,12 @@ impl Env {
 
 #[pymethods]
 impl Env {
+    #[new]
+    #[pyo3(signature = (*_args, **_options), text_signature = None)]
+    fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Env> {
+        Err(PyTypeError::new_err("Env.inherit(), Env.only() and Env.empty() make these"))
+    }
+
     /// The environment of this process as it is now, without the variables that one of the patterns in `deny` matches.
     ///
     /// `*` stands for any characters, `?` for one: `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
@@ -141,9 +149,22 @@ impl Env {
         other.cast::<Env>().is_ok_and(|other| self.0.iter().eq(other.get().0.iter()))
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = |string: &OsStr| PyBytes::new(py, string.as_bytes());
+        let all: Vec<_> = self.0.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
+        restored_by(py, "restore_env", (all,))
+    }
+
     /// Names only: values may be secrets.
     fn __repr__(&self) -> String {
         let names: Vec<_> = self.0.iter().map(|(name, _)| name.to_string_lossy()).collect();
         format!("<spawnfd.Env of {} variables: {}>", names.len(), names.join(" "))
     }
+}
+
+/// Makes an Env of what its pickle has.
+#[pyfunction]
+pub fn restore_env(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Env {
+    let string = OsString::from_vec;
+    Env(variables.into_iter().map(|(name, value)| (string(name), string(value))).collect())
 }

@@ -15,6 +15,7 @@ use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFu
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::options::pair;
+use crate::pickled::restored_by;
 use crate::queue::{Bell, Queue};
 use crate::request::Subjects;
 use crate::result::RunResult;
@@ -333,6 +334,11 @@ impl Event {
         self.lost
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let state = (self.stream.map(Stream::index), self.bytes(py), &self.text, self.lost);
+        restored_by(py, "restore_event", state)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(match self.stream() {
             None => format!("<Event lost={}>", self.lost),
@@ -372,7 +378,23 @@ impl Chunk {
         self.0.lost
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        restored_by(py, "restore_chunk", (self.bytes(py), self.0.next, self.0.lost))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<Chunk {} next={} lost={}>", self.text(py).repr()?, self.0.next, self.0.lost))
     }
+}
+
+/// Makes an Event of what its pickle has.
+#[pyfunction]
+pub fn restore_event(stream: Option<usize>, bytes: Vec<u8>, text: String, lost: u64) -> Event {
+    Event { stream: stream.and_then(|index| Stream::ALL.get(index).copied()), bytes, text, lost }
+}
+
+/// Makes a Chunk of what its pickle has.
+#[pyfunction]
+pub fn restore_chunk(bytes: Vec<u8>, next: u64, lost: u64) -> Chunk {
+    Chunk(spawnfd::Chunk { bytes, next, lost })
 }

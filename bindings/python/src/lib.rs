@@ -7,7 +7,9 @@ mod child;
 mod env;
 mod errors;
 mod job;
+mod launcher;
 mod options;
+mod pickled;
 mod plugs;
 mod popen;
 mod queue;
@@ -23,9 +25,13 @@ mod _spawnfd {
     #[pymodule_export]
     use super::child::Child;
     #[pymodule_export]
-    use super::env::Env;
+    use super::env::{Env, restore_env};
     #[pymodule_export]
-    use super::job::{Chunk, Event, Job};
+    use super::job::{Chunk, Event, Job, restore_chunk, restore_event};
+    #[pymodule_export]
+    use super::launcher::LauncherThread;
+    #[pymodule_export]
+    use super::pickled::restore;
     #[pymodule_export]
     use super::popen::popen;
     #[pymodule_export]

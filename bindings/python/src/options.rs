@@ -39,7 +39,7 @@ macro_rules! options {
 }
 
 options! {
-    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0;
+    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, launcher;
     Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers;
     Use::Start: window, terminal;
 }
@@ -51,7 +51,7 @@ impl<'py> Options<'py> {
             let name = name.cast::<PyString>()?.to_str()?;
             match options.place(name, usage) {
                 Some(place) => *place = Some(value).filter(|value| !value.is_none()),
-                None => return Err(PyTypeError::new_err(format!("unexpected keyword argument {name:?}"))),
+                None => return Err(unexpected(name, usage)),
             }
         }
         Ok(options)
@@ -112,6 +112,25 @@ impl<'py> Options<'py> {
     }
 }
 
+/// An option that there is not; for those of subprocess, what there is.
+fn unexpected(name: &str, usage: Use) -> PyErr {
+    let instead = match (name, usage) {
+        ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
+        ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => ": see spawnfd.actions",
+        ("pass_fds", _) => ": actions=[spawnfd.actions.Inherit(fd)]",
+        ("close_fds", _) => ": the program gets no other descriptors, unless actions say so",
+        ("start_new_session", Use::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
+        ("start_new_session", _) => ": it has one",
+        ("executable", _) => ": argv[0] names the program, and arg0 is what it sees",
+        (_, Use::Spawn) => "",
+        ("capture_output", _) => ": both streams are captured unless told otherwise",
+        ("text" | "encoding" | "errors" | "universal_newlines", _) => ": Result.text is decoded",
+        ("check", _) => ": Result.check() raises",
+        _ => "",
+    };
+    PyTypeError::new_err(format!("unexpected keyword argument {name:?}{instead}"))
+}
+
 fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
     stdin.cast::<PyString>().is_ok_and(|word| word.to_str().is_ok_and(|word| word == "stream"))
 }
@@ -130,7 +149,9 @@ where
 /// One of some words.
 fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
     let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-    let Ok(given) = value.cast::<PyString>() else { return Err(wrong_type(&name, &all(), value)) };
+    let Ok(given) = value.cast::<PyString>() else {
+        return Err(wrong_type(&name, &format!("one of {}", all()), value));
+    };
     let given = given.to_str()?;
     let found = words.iter().find(|(word, _)| *word == given);
     found

@@ -4,8 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyInt;
+use pyo3::types::{PyBool, PyInt};
 use spawnfd::{Command, Errno, Stage};
 
 use crate::actions::{self, Origin};
@@ -40,7 +41,7 @@ impl Request {
         options: Options<'_>,
         usage: Use,
     ) -> PyResult<Request> {
-        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, .. } = options;
+        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, .. } = options;
         let py = args.py();
         let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, program) = match template {
@@ -77,15 +78,22 @@ impl Request {
         command.stdout(stdio::stream(1, usage, stdout.as_ref())?);
         command.stderr(stdio::stream(2, usage, stderr.as_ref())?);
 
+        if let Some(launcher) = launcher {
+            command.launcher(&crate::launcher::launcher(&launcher)?);
+        }
+
         let mut origins = Vec::new();
         let cwd = match cwd {
-            Some(cwd) if cwd.is_instance_of::<PyInt>() => {
+            Some(cwd) if cwd.is_instance_of::<PyInt>() && !cwd.is_instance_of::<PyBool>() => {
                 command.fchdir(descriptor(&cwd, &"cwd")?);
                 origins.push(Origin::CurrentDir);
                 None
             }
             Some(cwd) => {
-                let cwd = os_string(&cwd, &"cwd")?;
+                let expected = "a path (str, bytes or os.PathLike) or a descriptor (int)";
+                let is_type = |error: &PyErr| error.is_instance_of::<PyTypeError>(py);
+                let cwd = os_string(&cwd, &"cwd")
+                    .map_err(|error| if is_type(&error) { wrong_type(&"cwd", expected, &cwd) } else { error })?;
                 command.current_dir(&cwd);
                 Some(cwd)
             }
@@ -113,6 +121,9 @@ impl Subjects {
             Stage::CurrentDir => failure.file = self.cwd.as_deref(),
             Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
                 failure.file = Some(&self.program);
+                if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
+                    failure.why = Some("No such file or directory; each argument is an item of argv");
+                }
             }
             _ => {}
         }

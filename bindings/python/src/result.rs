@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString};
-use spawnfd::{Drain, Leftovers, Output, SpillEnd, Started, Stop};
+use spawnfd::{Drain, Leftovers, Output, SpillEnd, Stop};
+
+use crate::pickled;
 
 /// What came of a run: how it ended, what it wrote, what it used.
 ///
@@ -110,7 +112,7 @@ impl RunResult {
     }
 
     /// The file with all of the output; None if none was asked for, needed, or could be made. Unless it is to persist it goes
-    /// with the last reference to this result, and to its job.
+    /// with the last reference to this result, and to its job, in the process that ran the program: a pickled result names it, no more.
     #[getter]
     fn spill_path(&self) -> Option<&OsStr> {
         self.output.spill.as_ref()?.file.as_ref().map(|file| file.path().as_os_str())
@@ -188,13 +190,10 @@ impl RunResult {
         self.output.usage.max_rss
     }
 
-    /// How the program was started: "clone".
+    /// How the program was started: "clone", or "thread" if a LauncherThread did.
     #[getter]
     fn started(&self) -> &'static str {
-        match self.output.started {
-            Started::Clone => "clone",
-            _ => "unknown",
-        }
+        self.output.started.name()
     }
 
     /// The program's argv; what came as bytes or path is a str here, decoded as os.fsdecode() does.
@@ -213,6 +212,19 @@ impl RunResult {
         }
         let class: &Bound<'_, PyAny> = EXIT_ERROR.import(slf.py(), "spawnfd._errors", "ExitError")?;
         Err(PyErr::from_value(class.call1((slf,))?))
+    }
+
+    /// It does not change: the same.
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        pickled::reduce(py, &self.output, &self.args)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -48,7 +48,16 @@ pub fn stream(number: i32, usage: Use, value: Option<&Bound<'_, PyAny>>) -> PyRe
         ("capture", Use::Run | Use::Start) if number == 1 => Ok(Stdio::Inherit),
         ("separate", Use::Run | Use::Start) if number == 2 => Ok(Stdio::Inherit),
         ("merge", _) if number == 2 => Ok(Stdio::SameAsStdout),
-        (word, _) => Err(wrong_value(&name, format_args!("{word:?} is not one of {}", words(number, usage)))),
+        (word, _) => {
+            let instead = match (word, usage, number) {
+                ("pipe", Use::Run, 0) => r#"; input= gives it something, start(stdin="stream") over time"#,
+                ("pipe", Use::Start, 0) => r#"; "stream" is what write() gives it"#,
+                ("pipe", Use::Run | Use::Start, _) => "; it is captured unless told otherwise",
+                ("stdout", _, 2) => r#"; "merge" puts it there"#,
+                _ => "",
+            };
+            Err(wrong_value(&name, format_args!("{word:?} is not one of {}{instead}", words(number, usage))))
+        }
     }
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import spawnfd as sf
@@ -74,10 +74,32 @@ def test_classes() -> None:
     assert str(sf.SpawnError(2, "plain")) == "[Errno 2] plain"
 
 
-def test_pickles() -> None:
+def test_what_to_write_instead() -> None:
+    wrong: list[tuple[Any, str]] = [("ls -l", "str"), (b"ls -l", "bytes")]
+    for line, what in wrong:
+        with pytest.raises(
+            TypeError, match=r"^argv: expected a list of the program and "
+        ) as caught:
+            sf.run(line)
+        assert f'as ["ls", "-l"], not {what}; ' in str(caught.value)
+        assert str(caught.value).endswith(f"for a shell command line: spawnfd.sh({line!r})")
+    with pytest.raises(TypeError, match=r"^deny: .*, not str; one alone: \['A\*'\]$"):
+        sf.Env.inherit(deny=cast(Any, "A*"))
+    with pytest.raises(FileNotFoundError, match="each argument is an item of argv"):
+        sf.run(["ls -l"])
+    with pytest.raises(TypeError, match=r"Env\.inherit\(\), Env\.only\(\) and Env\.empty\(\)"):
+        sf.Env()
+    with sf.start_sync(["cat"], stdin="stream") as job:
+        with pytest.raises(TypeError, match=r"data: expected bytes, .* or str, not int"):
+            job.write(cast(Any, 5))
+        for timeout in ("5", True):
+            with pytest.raises(TypeError, match=r"timeout: expected seconds \(float\) or None"):
+                job.wait(cast(Any, timeout))
+        with pytest.raises(ValueError, match="timeout: -1 is no time to wait"):
+            job.wait(-1)
+
+
+def test_tracebacks_say_what_to_catch() -> None:
     with pytest.raises(sf.SpawnError) as caught:
-        sf.run(["true"], actions=[sf.actions.Chdir("/no")])
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert type(copy) is type(caught.value)
-    assert (copy.errno, copy.stage, copy.action) == (errno.ENOENT, "action", 0)
-    assert str(copy) == str(caught.value)
+        sf.run(["no-such-program"])
+    assert type(caught.value).__name__ == "SpawnFileNotFoundError"

@@ -205,3 +205,24 @@ def test_one_docstring() -> None:
         assert getattr(sf.SyncJob, name).__doc__ == getattr(sf.Job, name).__doc__
     assert sf.start_sync.__doc__ == sf.start.__doc__
     assert sf.Template.start_sync.__doc__ == sf.Template.start.__doc__
+
+
+def test_ended_before_it_was_the_program(tmp_path: Path) -> None:
+    """Who starts a job does not wait until it is the program; it can be signalled before."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    sf.start_sync(["true"]).result()
+    stands = [sf.actions.Open(gate, 9)]
+    for tree in (False, True):
+        job = sf.start_sync(["true"], actions=stands)
+        job.signal(signal.SIGKILL, tree=tree)
+        assert (job.result().stop, job.result().signal) == ("exited", signal.SIGKILL)
+    job = sf.start_sync(["true"], actions=stands)
+    assert (job.stop(0).stop, job.result().signal) == ("cancelled", signal.SIGKILL)
+    # By somebody else it is a program that could not be started.
+    job = sf.start_sync(["true"], actions=stands)
+    os.kill(job.pid, signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(sf.SpawnError) as caught:
+            job.result()
+        assert caught.value.stage == "killed"

@@ -135,7 +135,18 @@ def test_text_is_decoded_across_cuts() -> None:
         ({"spill": sf.Spill(5, 5)}, TypeError, r"spill\.dir"),  # type: ignore[arg-type]
         ({"leftovers": "x"}, ValueError, 'leftovers: "x" is not one of "kill", "adopt"'),
         ({"leftovers": 3}, TypeError, "leftovers"),
-        ({"no": 1}, TypeError, 'unexpected keyword argument "no"'),
+        ({"no": 1}, TypeError, 'unexpected keyword argument "no"$'),
+        ({"shell": True}, TypeError, r'"shell": spawnfd\.sh\(command\) makes'),
+        ({"capture_output": True}, TypeError, "captured unless told otherwise"),
+        ({"check": True}, TypeError, r"Result\.check\(\)"),
+        ({"start_new_session": True}, TypeError, "it has one"),
+        ({"timeout": True}, TypeError, "timeout: expected seconds"),
+        ({"tree": 1}, TypeError, 'tree: expected one of "group"'),
+        ({"cwd": 1.5}, TypeError, r"cwd: expected a path .* or a descriptor \(int\), not float"),
+        ({"cwd": True}, TypeError, r"cwd: expected a path .*, not bool"),
+        ({"stdin": "pipe"}, ValueError, r'stdin: "pipe" is not one of .*; .*"stream"'),
+        ({"stdout": "pipe"}, ValueError, "it is captured unless told otherwise"),
+        ({"stderr": "stdout"}, ValueError, '"merge" puts it there'),
     ],
 )
 def test_wrong_options(options: dict[str, Any], expected: type[Exception], message: str) -> None:

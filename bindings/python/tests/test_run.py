@@ -164,7 +164,7 @@ def test_sh() -> None:
 @pytest.mark.parametrize(
     ("argv", "options", "expected", "message"),
     [
-        ("ls -l", {}, TypeError, r"argv: expected a sequence .*spawnfd.sh"),
+        ("ls -l", {}, TypeError, r"argv: expected a list .*spawnfd\.sh"),
         (b"ls", {}, TypeError, "argv"),
         (3, {}, TypeError, "argv: .*not int"),
         ({"a"}, {}, TypeError, "argv: .*not set"),

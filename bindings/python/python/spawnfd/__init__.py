@@ -18,6 +18,7 @@ from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._install import install, uninstall
 from spawnfd._job import Job, SyncJob
+from spawnfd._launcher import LauncherStats, LauncherThread
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._spawnfd import Chunk, Env, Event, Result
@@ -33,6 +34,8 @@ __all__ = [
     "Event",
     "ExitError",
     "Job",
+    "LauncherStats",
+    "LauncherThread",
     "Leftover",
     "Result",
     "SpawnError",

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal as signals
+import time
 from io import FileIO
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
+from spawnfd._types import NotPickled, deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from spawnfd._types import Args, Program, SpawnOptions
 
 
-class Child:
+class Child(NotPickled):
     """A child process that has become its program; spawn() and Template.spawn() make them.
 
     It is known by its pidfd, so neither waiting nor signalling can hit another process. As a
@@ -63,6 +64,11 @@ class Child:
         return self._core.fileno()
 
     @property
+    def started(self) -> str:
+        """How it was started: "clone", or "thread" if a LauncherThread did."""
+        return self._core.started
+
+    @property
     def returncode(self) -> int | None:
         """The exit code, a signal's number negative, or None if it has not been waited for."""
         return self._core.returncode
@@ -99,6 +105,7 @@ class Child:
 
     async def wait_async(self, timeout: float | None = None) -> int | None:
         """The awaitable wait()."""
+        end = deadline(timeout)
         code = self._core.poll()
         if code is not None:
             return code
@@ -114,7 +121,7 @@ class Child:
         try:
             loop.add_reader(fd, wake)
             try:
-                await asyncio.wait([ended], timeout=timeout)
+                await asyncio.wait([ended], timeout=end and end - time.monotonic())
             finally:
                 loop.remove_reader(fd)
         finally:
@@ -148,24 +155,14 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
         self.wait()
 
     async def __aenter__(self) -> Child:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
         await self.wait_async()
 
@@ -189,6 +186,7 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
         actions: What else the child does before it becomes the program, in this order: see
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
+        launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
 
     Raises:
         SpawnError: As run().

@@ -80,46 +80,46 @@ def _signal_name(number: int | None) -> str:
         return f"signal {number}"
 
 
-class _Invalid(SpawnError, ValueError):
+# Tracebacks show these names: of which builtin class it is, too.
+class SpawnValueError(SpawnError, ValueError):
     pass
 
 
-class _NotFound(SpawnError, FileNotFoundError):
+class SpawnFileNotFoundError(SpawnError, FileNotFoundError):
     pass
 
 
-class _Access(SpawnError, PermissionError):
+class SpawnPermissionError(SpawnError, PermissionError):
     pass
 
 
-class _NotADirectory(SpawnError, NotADirectoryError):
+class SpawnNotADirectoryError(SpawnError, NotADirectoryError):
     pass
 
 
-class _NoChild(SpawnError, ChildProcessError):
+class SpawnChildProcessError(SpawnError, ChildProcessError):
     pass
 
 
-class _Again(SpawnError, BlockingIOError):
+class SpawnBlockingIOError(SpawnError, BlockingIOError):
     pass
 
 
-class _NoProcess(SpawnError, ProcessLookupError):
+class SpawnProcessLookupError(SpawnError, ProcessLookupError):
     pass
 
 
 _CLASSES: dict[int, type[SpawnError]] = {
     numbers.ESTALE: StaleTemplate,
-    numbers.ENOENT: _NotFound,
-    numbers.EACCES: _Access,
-    numbers.EPERM: _Access,
-    numbers.ENOTDIR: _NotADirectory,
-    numbers.ECHILD: _NoChild,
-    numbers.EAGAIN: _Again,
-    numbers.ESRCH: _NoProcess,
+    numbers.ENOENT: SpawnFileNotFoundError,
+    numbers.EACCES: SpawnPermissionError,
+    numbers.EPERM: SpawnPermissionError,
+    numbers.ENOTDIR: SpawnNotADirectoryError,
+    numbers.ECHILD: SpawnChildProcessError,
+    numbers.EAGAIN: SpawnBlockingIOError,
+    numbers.ESRCH: SpawnProcessLookupError,
 }
-for _class in {_Invalid, *_CLASSES.values()} - {StaleTemplate}:
-    # Tracebacks show what to catch.
+for _class in {SpawnValueError, *_CLASSES.values()} - {StaleTemplate}:
     _class.__doc__ = SpawnError.__doc__
 
 
@@ -133,7 +133,7 @@ def make(
 ) -> SpawnError:
     """The exception for an error of the core; `why` instead of what strerror(3) says."""
     refused = stage in ("validate", "action", "template") and errno == numbers.EINVAL
-    cls = _Invalid if refused else _CLASSES.get(errno, SpawnError)
+    cls = SpawnValueError if refused else _CLASSES.get(errno, SpawnError)
     error = cls(errno, why or os.strerror(errno), filename)
     error.stage = stage
     error.action = action

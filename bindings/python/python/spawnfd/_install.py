@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.subprocess
 import functools
+import os
 import subprocess
 import threading
 from asyncio import unix_events
@@ -17,6 +18,15 @@ from spawnfd._transport import Transport, has_watcher, make_transport
 
 _lock = threading.Lock()
 _installed = False
+
+
+def _renew_lock() -> None:
+    # A forked child may find it held by a thread that it does not have.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 _Loop: Any = unix_events._UnixSelectorEventLoop
 _ORIGINAL_TRANSPORT: Any = _Loop.__dict__["_make_subprocess_transport"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
 from spawnfd._loop import PATIENCE, here
+from spawnfd._types import NotPickled, as_bytes, deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,15 +35,11 @@ _PIECE = 65_536
 _IN_A_ROW = 64
 
 
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+def _left(end: float | None) -> float | None:
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-class _Held:
+class _Held(NotPickled):
     """What of a job neither waits nor blocks.
 
     Attributes:
@@ -52,7 +50,8 @@ class _Held:
     __slots__ = ("__weakref__", "_core", "_hold", "_writes", "args", "pid")
     _core: _spawnfd.Job
     _hold: bool
-    _writes: bool
+    # The process in which somebody writes: in a fork's copy nobody does.
+    _writes: int
     pid: int
     args: list[str]
 
@@ -65,7 +64,7 @@ class _Held:
         hold = bool(given.pop("hold", False))
         job = object.__new__(cls)
         job._core = core = _spawnfd.Job(program, args, given, hold or watched)
-        job._hold, job._writes = hold, False
+        job._hold, job._writes = hold, 0
         job.pid, job.args = core.pid, core.args
         return job
 
@@ -83,6 +82,8 @@ class _Held:
 
     def signal(self, signal: int, *, tree: bool = False) -> None:
         """Sends a signal to the program, or to all of its process group; none to one that is gone.
+
+        If that ends it the Result says so (`signal`), also before it had become the program.
 
         Raises:
             ValueError: There is no such signal.
@@ -106,13 +107,13 @@ class _Held:
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        if self._writes:
+        if self._writes == os.getpid():
             raise RuntimeError("write(): another one of this job waits for room")
-        self._writes = True
+        self._writes = os.getpid()
         try:
             yield
         finally:
-            self._writes = False
+            self._writes = 0
 
     def _watch(self, lines: bool, max_line: int) -> None:
         self._core.set_lines(max_line if lines else None)
@@ -151,8 +152,8 @@ class Job(_Held):
         self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
     ) -> _T | None:
         """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
-        got, deadline = attempt(), _deadline(timeout)
-        while got is None and (left := _left(deadline)) != 0:
+        end, got = deadline(timeout), attempt()
+        while got is None and (left := _left(end)) != 0:
             port = here()
             key, rung = port.expect()
             self._core.listen(bell, port.queue, key)
@@ -206,7 +207,7 @@ class Job(_Held):
             ValueError: The job has no such input; see start(): `stdin`.
             RuntimeError: Another write of this job is waiting.
         """
-        left = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+        left = as_bytes(data)
         with self._writing():
             while left:
                 attempt = functools.partial(self._core.write, left[:_PIECE])
@@ -276,12 +277,12 @@ class SyncJob(_Held):
         self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
     ) -> _T | None:
         """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
+        end = deadline(timeout)
         if (got := attempt()) is not None:
             return got
-        deadline = _deadline(timeout)
         queue = _spawnfd.Queue()
         try:
-            while (left := _left(deadline)) != 0:
+            while (left := _left(end)) != 0:
                 self._core.listen(bell, queue, 0)
                 # It may have rung before anybody listened.
                 if (got := attempt()) is not None:
@@ -310,7 +311,7 @@ class SyncJob(_Held):
 
     def write(self, data: Input) -> None:
         """The blocking Job.write()."""
-        left = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+        left = as_bytes(data)
         with self._writing():
             while left:
                 attempt = functools.partial(self._core.write, left[:_PIECE])

@@ -52,6 +52,13 @@ class Stats:
     passed: Mapping[str, int]
     failed: int
 
+    @classmethod
+    def _of(cls, made: int, passed: dict[str, int], failed: int) -> Stats:
+        return cls(made, MappingProxyType(passed), failed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Stats._of, (self.made, dict(self.passed), self.failed)
+
 
 class _Counters:
     def __init__(self) -> None:
@@ -78,7 +85,7 @@ class _Counters:
 
     def read(self) -> Stats:
         with self._lock:
-            return Stats(self._made, MappingProxyType(dict(self._passed)), self._failed)
+            return Stats._of(self._made, dict(self._passed), self._failed)
 
 
 counters = _Counters()

@@ -10,6 +10,7 @@ from spawnfd._child import Child
 from spawnfd._job import SyncJob
 from spawnfd._loop import complete
 from spawnfd._start import Starting
+from spawnfd._types import NotPickled
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from spawnfd._types import Arg, Args, Fd, RunOptions, SpawnOptions, StartOptions
 
 
-class Template:
+class Template(NotPickled):
     """One executable, pinned: what is started from it is that file, unchanged, or StaleTemplate.
 
     It records the file's identity, size, mode, owner, times, and its creator's credentials; every
@@ -27,10 +28,22 @@ class Template:
 
     For a script (`#!`) the interpreter is pinned too. It still opens the script by its path, after
     the check: there the promise is weaker.
+
+    It does not change, so copy.copy() gives the same one. It cannot be pickled: a template is not
+    authority that could be handed over. Pass the path, and make one where it is used.
     """
 
     __slots__ = ("_core",)
     _core: _spawnfd.Template
+    _instead = (
+        "it is not authority that can be handed over; pass its path, and make one where it is used"
+    )
+
+    def __copy__(self) -> Template:  # type: ignore[override]
+        return self
+
+    def __deepcopy__(self, memo: object) -> Template:  # type: ignore[override]
+        return self
 
     def __init__(self, program: Arg, *, path: str | bytes | None = None) -> None:
         """Records a program: an absolute path, or a name that is searched once.
@@ -155,7 +168,7 @@ class CacheStats(NamedTuple):
     entries: int
 
 
-class TemplateCache:
+class TemplateCache(NotPickled):
     """Templates made on demand and made anew when stale; the least recently used leaves first.
 
     What is started through a cache never fails as stale: a changed executable costs one

@@ -4,13 +4,63 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypedDict
 
 from spawnfd import _spawnfd
 from spawnfd._spawnfd import Env
 from spawnfd.actions import Action
+
+if TYPE_CHECKING:
+    from spawnfd._launcher import LauncherThread
+
+
+class NotPickled:
+    """What is bound to this process: it is not handed over by pickling it."""
+
+    __slots__ = ()
+    _instead = "it belongs to this process"
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be copied: {self._instead}")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: {self._instead}")
+
+
+def deadline(timeout: float | None) -> float | None:
+    """When so many seconds from now are over, by time.monotonic().
+
+    Raises:
+        TypeError, ValueError: It is no time to wait.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = type(timeout).__qualname__
+        raise TypeError(f"timeout: expected seconds (float) or None, not {found}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout: {timeout} is no time to wait")
+    return time.monotonic() + timeout
+
+
+def as_bytes(data: Input) -> memoryview:
+    """The bytes of what is to be written.
+
+    Raises:
+        TypeError: There are none.
+    """
+    try:
+        return memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+    except TypeError:
+        found = type(data).__qualname__
+        expected = "bytes, bytearray, memoryview or str"
+        raise TypeError(f"data: expected {expected}, not {found}") from None
 
 
 class HasFileno(Protocol):
@@ -48,7 +98,7 @@ class Spill:
     that does: then the next run that spills there removes it.
 
     Attributes:
-        max_bytes: The file's greatest length; what comes then is not in it.
+        max_bytes: The file's greatest length in bytes; what comes then is not in it.
         dir: Where to make it; None: in $TMPDIR, else /tmp.
         persist: The file stays.
     """
@@ -93,6 +143,7 @@ class _Options(TypedDict, total=False):
     env: Environment | None
     actions: Actions | None
     arg0: Arg | None
+    launcher: LauncherThread | None
 
 
 class SpawnOptions(_Options, total=False):

@@ -54,10 +54,10 @@ class _Route:
     async def _make_subprocess_transport(self, *args: Any, **kwargs: Any) -> Any:
         return await make_transport(_OurTransport, self.loop, *args, **kwargs)
 
-    async def process(self, start: Any, limit: int, *args: Any, **kwargs: Any) -> Process:
+    async def process(self, start: str, limit: int, *args: Any, **options: Any) -> Process:
         loop = self.loop
-        transport, protocol = await start(
-            lambda: subprocess.SubprocessStreamProtocol(limit=limit, loop=loop), *args, **kwargs
+        transport, protocol = await getattr(self, start)(
+            lambda: subprocess.SubprocessStreamProtocol(limit=limit, loop=loop), *args, **options
         )
         return Process(transport, protocol, loop)
 
@@ -76,17 +76,8 @@ async def create_subprocess_exec(
     Raises:
         OSError: The program could not be started, as from subprocess.Popen.
     """
-    route: Any = _Route()
-    return await route.process(
-        route.subprocess_exec,
-        limit,
-        program,
-        *args,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        **kwds,
-    )
+    kwds.update(stdin=stdin, stdout=stdout, stderr=stderr)
+    return await _Route().process("subprocess_exec", limit, program, *args, **kwds)
 
 
 async def create_subprocess_shell(
@@ -102,7 +93,5 @@ async def create_subprocess_shell(
     Raises:
         OSError: The shell could not be started, as from subprocess.Popen.
     """
-    route: Any = _Route()
-    return await route.process(
-        route.subprocess_shell, limit, cmd, stdin=stdin, stdout=stdout, stderr=stderr, **kwds
-    )
+    kwds.update(stdin=stdin, stdout=stdout, stderr=stderr)
+    return await _Route().process("subprocess_shell", limit, cmd, **kwds)

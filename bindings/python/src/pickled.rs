@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A Result as plain values, for pickle: to another process, or a file, and back.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use spawnfd::tree::Tier;
+use spawnfd::{Drain, Errno, Leftover, Leftovers, Output, SpillEnd, SpillFile, Spilled, Started, Stop};
+
+use crate::arguments::wrong_value;
+use crate::result::RunResult;
+
+const STOPS: [(Stop, &str); 4] = [
+    (Stop::Exited, "exited"),
+    (Stop::Timeout, "timeout"),
+    (Stop::Cancelled, "cancelled"),
+    (Stop::OutputLimit, "output_limit"),
+];
+const FATES: [(Leftovers, &str); 3] =
+    [(Leftovers::Kill, "kill"), (Leftovers::Adopt, "adopt"), (Leftovers::Detach, "detach")];
+const TIERS: [(Tier, &str); 3] = [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup")];
+const STARTS: [(Started, &str); 2] = [(Started::Clone, "clone"), (Started::Thread, "thread")];
+
+/// What stands for a value; the first for one that has come since.
+fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
+    words.iter().find(|(known, _)| known == value).map_or(words[0].1, |(_, word)| word)
+}
+
+fn meaning<T: Copy>(words: &[(T, &str)], word: &str) -> PyResult<T> {
+    let found = words.iter().find(|(_, known)| *known == word);
+    found.map(|(value, _)| *value).ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
+}
+
+/// The file, its length, and how writing it ended: "whole", "capped", or an errno.
+type Spill = (Option<OsString>, u64, Option<&'static str>, i32);
+
+/// For `__reduce__`.
+pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyResult<Bound<'py, PyAny>> {
+    let spill: Option<Spill> = output.spill.as_ref().map(|spilled| {
+        let path = spilled.file.as_ref().map(|file| file.path().as_os_str().to_owned());
+        let (end, errno) = match spilled.end {
+            SpillEnd::Whole => (Some("whole"), 0),
+            SpillEnd::Capped => (Some("capped"), 0),
+            SpillEnd::Failed(errno) => (None, errno.raw()),
+            _ => (None, 0),
+        };
+        (path, spilled.bytes, end, errno)
+    });
+    let holders = match &output.drain {
+        Drain::Cut(pids) => Some(pids.clone()),
+        _ => None,
+    };
+    let leftovers: Vec<_> =
+        output.leftovers.iter().map(|left| (left.pid, &left.name, word(&FATES, &left.fate))).collect();
+    let state = PyDict::new(py);
+    state.set_item("status", output.status.into_raw())?;
+    state.set_item("stop", word(&STOPS, &output.stop))?;
+    state.set_item("stdout", PyBytes::new(py, &output.stdout))?;
+    state.set_item("stderr", PyBytes::new(py, &output.stderr))?;
+    state.set_item("cuts", output.cuts())?;
+    state.set_item("omitted_bytes", output.omitted_bytes)?;
+    state.set_item("seen_bytes", output.seen_bytes)?;
+    state.set_item("spill", spill)?;
+    state.set_item("holders", holders)?;
+    state.set_item("wall_ns", nanoseconds(output.wall))?;
+    state.set_item("cpu_ns", nanoseconds(output.usage.cpu))?;
+    state.set_item("max_rss", output.usage.max_rss)?;
+    state.set_item("tree", word(&TIERS, &output.tree))?;
+    state.set_item("leftovers", leftovers)?;
+    state.set_item("started", word(&STARTS, &output.started))?;
+    state.set_item("input_refused", output.input_refused)?;
+    state.set_item("args", args)?;
+    restored_by(py, "restore", (state,))
+}
+
+/// What `__reduce__` returns: a function of the native module, and its arguments.
+pub fn restored_by<'py>(
+    py: Python<'py>,
+    function: &str,
+    arguments: impl IntoPyObject<'py, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let restore = py.import("spawnfd._spawnfd")?.getattr(function)?;
+    let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
+    Ok((restore, arguments).into_pyobject(py)?.into_any())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct State {
+    status: i32,
+    stop: String,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    cuts: [(usize, u64); 2],
+    omitted_bytes: u64,
+    seen_bytes: u64,
+    spill: Option<(Option<OsString>, u64, Option<String>, i32)>,
+    holders: Option<Vec<u32>>,
+    wall_ns: u64,
+    cpu_ns: u64,
+    max_rss: u64,
+    tree: String,
+    leftovers: Vec<(u32, String, String)>,
+    started: String,
+    input_refused: bool,
+    args: Vec<OsString>,
+}
+
+/// Makes a Result of what its pickle has.
+///
+/// # Errors
+/// KeyError, TypeError, ValueError: it is none of this version's.
+#[pyfunction]
+pub fn restore(state: State) -> PyResult<RunResult> {
+    let heads = state.cuts.map(|(head, _)| head);
+    if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {
+        return Err(wrong_value(&"Result", "a head longer than all that was kept"));
+    }
+    let mut output = Output::empty();
+    output.status = ExitStatus::from_raw(state.status);
+    output.stop = meaning(&STOPS, &state.stop)?;
+    output.stdout = state.stdout;
+    output.stderr = state.stderr;
+    output.set_cuts(state.cuts);
+    output.omitted_bytes = state.omitted_bytes;
+    output.seen_bytes = state.seen_bytes;
+    output.spill = state.spill.map(|(path, bytes, end, errno)| Spilled {
+        file: path.map(|path| SpillFile::of_another(path.into())),
+        bytes,
+        end: match end.as_deref() {
+            Some("whole") => SpillEnd::Whole,
+            Some(_) => SpillEnd::Capped,
+            None => SpillEnd::Failed(Errno::from_raw(errno)),
+        },
+    });
+    output.drain = state.holders.map_or(Drain::Eof, Drain::Cut);
+    output.wall = Duration::from_nanos(state.wall_ns);
+    output.usage = spawnfd::Usage { cpu: Duration::from_nanos(state.cpu_ns), max_rss: state.max_rss };
+    output.tree = meaning(&TIERS, &state.tree)?;
+    let left = |(pid, name, fate): (u32, String, String)| Ok(Leftover::new(pid, name, meaning(&FATES, &fate)?));
+    output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
+    output.started = meaning(&STARTS, &state.started)?;
+    output.input_refused = state.input_refused;
+    Ok(RunResult::new(output.into(), state.args))
+}

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The host forks (os.fork, multiprocessing) while jobs run and the engine is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+ECHO = sf.sh("while read x; do echo got $x; done")
+# In seconds: what takes longer hangs.
+PATIENCE = 20
+ROUNDS = 100
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+
+
+def in_a_copy(body: Callable[[], object]) -> None:
+    """Forks; the copy runs the body, and must end soon."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    ended(pid)
+
+
+def ended(pid: int) -> None:
+    pidfd = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([pidfd], [], [], PATIENCE)
+        if not ready:
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+    finally:
+        os.close(pidfd)
+    assert (bool(ready), os.waitstatus_to_exitcode(status)) == (True, 0)
+
+
+def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
+    with pytest.raises(expected) as caught:
+        call()
+    assert str(caught.value)
+
+
+def alone(code: str) -> str:
+    """Runs code that forks in an interpreter of its own; its copies end as interpreters do."""
+    package = str(Path(sf.__file__).parent.parent)
+    start = f"""
+import sys
+sys.path.append({package!r})
+import asyncio, gc, os, signal, warnings
+import spawnfd as sf
+warnings.simplefilter("ignore", DeprecationWarning)
+ECHO = sf.sh("while read x; do echo got $x; done")
+def ended(pid):
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    command = [sys.executable, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
+    result = sf.run(command, timeout=100, keep=(1 << 20, 1 << 20))
+    assert result.stop == "exited", result.stderr.decode()
+    assert (result.code, result.stderr) == (0, b""), result.text + result.stderr.decode()
+    return result.text
+
+
+class Noise:
+    """Jobs that echo, written to by a thread: the engine is busy."""
+
+    def __init__(self, count: int = 4) -> None:
+        self.jobs = [sf.start_sync(ECHO, stdin="stream", keep=(0, 0)) for _ in range(count)]
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.make)
+
+    def make(self) -> None:
+        while not self.over.is_set():
+            for job in self.jobs:
+                job.write("noise\n")
+
+    def __enter__(self) -> Noise:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+        for job in self.jobs:
+            assert job.wait(0) is None, "unharmed"
+            job.close_stdin()
+            assert job.wait(PATIENCE) is not None
+            assert job.result().code == 0
+
+
+def misuse(job: sf.SyncJob, child: sf.Child) -> None:
+    """What a copy can do with what is not its own, and with what is."""
+    refuses(job.wait, ChildProcessError)
+    refuses(job.result, ChildProcessError)
+    refuses(partial(job.write, "copy\n"), BrokenPipeError)
+    refuses(job.stop, ChildProcessError)
+    refuses(child.wait, ChildProcessError)
+    assert (job.read().bytes, list(job.events())) == (b"", [])
+    job.signal(9, tree=True)
+    job.close_stdin()
+    job.detach()
+    assert "failed" in repr(job)
+    assert sf.run(["echo", "x"], input="y").text == "x\n"
+    with sf.start_sync(ECHO, stdin="stream") as own:
+        own.write("mine\n")
+        assert next(own.events(lines=True)).text == "got mine\n"
+
+
+def test_a_copy_has_no_use_of_them() -> None:
+    with Noise() as noise:
+        for round in range(ROUNDS):
+            job = noise.jobs[round % 4]
+            result = sf.start_sync(["echo", "here"])
+            child = sf.spawn(["cat"], stdin="pipe")
+
+            in_a_copy(partial(misuse, job, child))
+            child.close()
+            assert child.wait(PATIENCE) == 0
+            assert result.result().text == "here\n"
+
+
+def test_a_copy_runs_a_loop_of_its_own() -> None:
+    async def main() -> None:
+        async def busy(job: sf.Job) -> None:
+            async for event in job.events(lines=True):
+                assert event.text == "got it\n"
+                await job.write("it\n")
+
+        jobs = [await sf.start(ECHO, stdin="stream", hold=True) for _ in range(4)]
+        tasks = [asyncio.create_task(busy(job)) for job in jobs]
+        for job in jobs:
+            await job.write("it\n")
+
+        async def inner() -> None:
+            results = await asyncio.gather(*(sf.run_async(["echo", str(n)]) for n in range(4)))
+            assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+            async with sf.start(ECHO, stdin="stream") as own:
+                await own.write("mine\n")
+                async for event in own.events(lines=True):
+                    assert event.text == "got mine\n"
+                    break
+            for job in jobs:
+                try:
+                    await job.wait(1)
+                except ChildProcessError:
+                    continue
+                raise AssertionError("another process's")
+
+        def copy() -> None:
+            asyncio.run(inner())
+
+        for _ in range(ROUNDS // 2):
+            # A copy has no loop that runs, says asyncio itself.
+            in_a_copy(copy)
+            assert (await sf.run_async(["echo", "x"])).text == "x\n"
+        for job, task in zip(jobs, tasks, strict=True):
+            assert await job.wait(0) is None
+            result = await job.stop(PATIENCE)
+            await task
+            assert result.stop == "cancelled"
+            assert b"copy" not in result.stdout
+
+    asyncio.run(main())
+
+
+def worker(pipe: Any, jobs: list[Any]) -> None:
+    refuses(jobs[0].wait, ChildProcessError)
+    result = asyncio.run(sf.run_async(["echo", "there"]))
+    pipe.send((result, sf.run(["true"]).ok))
+    # The copy ends with its jobs in its hands.
+
+
+def test_multiprocessing_by_fork() -> None:
+    context = multiprocessing.get_context("fork")
+    with Noise() as noise:
+        for _ in range(ROUNDS // 4):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=worker, args=(theirs, noise.jobs))
+            process.start()
+            assert ours.poll(PATIENCE), "it hangs"
+            result, ok = ours.recv()
+            assert (result.text, ok) == ("there\n", True)
+            process.join(PATIENCE)
+            assert process.exitcode == 0
+            process.close()
+            ours.close()
+            theirs.close()
+
+
+def test_a_copy_ends_as_interpreters_do() -> None:
+    text = alone(
+        """
+        jobs = [sf.start_sync(ECHO, stdin="stream") for _ in range(4)]
+        child, template = sf.spawn(["cat"], stdin="pipe"), sf.Template("true")
+        launcher = sf.LauncherThread()
+        for round in range(60):
+            for job in jobs:
+                job.write("noise\\n" * 20)
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                if round % 3 == 1:
+                    del jobs, job, child, template, launcher
+                    gc.collect()
+                if round % 3 == 2:
+                    jobs.append(sf.start_sync(["sleep", "1000"]))
+                sys.exit(0)
+            ended(pid)
+        for job in jobs:
+            assert job.wait(0) is None
+            job.close_stdin()
+            assert job.result().code == 0
+            assert job.result().seen_bytes == 60 * 20 * len("got noise\\n")
+        child.close()
+        assert child.wait(20) == 0
+        print("over")
+        """
+    )
+    assert text == "over\n"
+
+
+def test_a_copy_of_a_loop_ends_as_interpreters_do() -> None:
+    text = alone(
+        """
+        async def main():
+            jobs = [await sf.start(ECHO, stdin="stream") for _ in range(4)]
+            runs = [asyncio.create_task(sf.run_async(["cat"], stdin=pipe)) for _ in range(4)]
+            for round in range(60):
+                for job in jobs:
+                    await job.write("noise\\n")
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(20)
+                    # Cancels what the tasks of the loop were about, as the interpreter ends.
+                    os._exit(0) if round % 2 else copies()
+                ended(pid)
+            for job in jobs:
+                assert await job.wait(0) is None
+                job.close_stdin()
+                assert (await job.result()).seen_bytes == 60 * len("got noise\\n")
+            os.close(end)
+            for run in runs:
+                assert (await run).ok
+            print("over")
+
+        def copies():
+            async def run():
+                return (await sf.run_async(["echo", "x"])).text
+            loop = asyncio.new_event_loop()
+            assert loop.run_until_complete(run()) == "x\\n"
+            loop.close()
+            gc.collect()
+            os._exit(0)
+
+        pipe, end = os.pipe()
+        os.set_inheritable(end, False)
+        asyncio.run(main())
+        """
+    )
+    assert text == "over\n"
+
+
+def test_threads_that_start_programs() -> None:
+    """What another thread of the host holds at the fork is let go of by nobody in the copy."""
+    over = threading.Event()
+
+    def start(index: int) -> None:
+        while not over.is_set():
+            if index % 2:
+                sf.run(["true"])
+            else:
+                sf.subprocess.run(["true"], check=True)
+
+    threads = [threading.Thread(target=start, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(ROUNDS):
+            in_a_copy(lambda: sf.run(["true"]).check())
+            in_a_copy(lambda: sf.subprocess.check_call(["true"]))
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_installing_in_a_copy() -> None:
+    """install() is called, and left, by another thread again and again."""
+    over = threading.Event()
+
+    def switch() -> None:
+        while not over.is_set():
+            sf.install()
+            sf.uninstall()
+
+    thread = threading.Thread(target=switch)
+    thread.start()
+    try:
+        for _ in range(ROUNDS):
+            in_a_copy(lambda: (sf.install(), sf.subprocess.check_call(["true"]), sf.uninstall()))
+    finally:
+        over.set()
+        thread.join()
+        sf.uninstall()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What is sent between processes (multiprocessing, ProcessPoolExecutor), and what is not."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+FIELDS = [
+    name
+    for name in dir(sf.Result)
+    if not name.startswith("_") and not callable(getattr(sf.Result, name))
+]
+
+
+def fields(result: sf.Result) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in FIELDS} | {"repr": repr(result)}
+
+
+def results(tmp_path: Path) -> list[sf.Result]:
+    noise = "printf 'é%.0s' $(seq 400); printf 'ü%.0s' $(seq 400) >&2; exit 3"
+    spill = sf.Spill(700, dir=tmp_path, persist=True)
+    return [
+        sf.run(["true"]),
+        sf.run(sf.sh(noise), keep=(33, 35)),
+        sf.run(sf.sh(noise), keep=(10, 0), spill=spill, output_limit=1 << 20),
+        sf.run(sf.sh(noise), keep=(10, 0), spill=sf.Spill(1 << 20, dir=tmp_path / "none")),
+        sf.run(sf.sh("kill -9 $$"), input="x" * (1 << 20)),
+        sf.run(sf.sh("echo $0 x; echo >&2; sleep 60"), timeout=0.1, tree="guard"),
+        sf.run(sf.sh("sleep 60 & echo $!"), drain=0.01, leftovers="kill"),
+        sf.run([b"echo", b"\xff\xfe"], output_limit=1),
+        sf.run(["sh", "-c", "yes"], output_limit=1000),
+    ]
+
+
+def test_results(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    for result in results(tmp_path):
+        seen.add(result.stop)
+        assert copy.copy(result) is result
+        assert copy.deepcopy([result])[0] is result
+        for protocol in PROTOCOLS:
+            again: Any = pickle.loads(pickle.dumps(result, protocol))
+            assert type(again) is sf.Result
+            assert fields(again) == fields(result)
+            assert fields(pickle.loads(pickle.dumps(again, protocol))) == fields(result)
+    assert seen == {"exited", "timeout", "output_limit"}
+    assert {"text", "spilled", "leftovers", "started", "tree", "args", "cpu"} <= set(FIELDS)
+
+
+def test_the_file_stays_where_it_belongs(tmp_path: Path) -> None:
+    result = sf.run(sf.sh("seq 1000"), keep=(10, 10), spill=sf.Spill(1 << 20, dir=tmp_path))
+    path = Path(result.spill_path or "")
+    again = pickle.loads(pickle.dumps(result))
+    assert again.spill_path == str(path)
+    del again
+    assert path.exists()
+    again = pickle.loads(pickle.dumps(result))
+    del result
+    assert not path.exists()
+    assert again.spill_path == str(path)
+
+
+def test_what_is_no_result() -> None:
+    restore, (state,) = sf.run(["true"]).__reduce__()
+    with pytest.raises(ValueError, match='"tomorrow"'):
+        restore(state | {"stop": "tomorrow"})
+    with pytest.raises(ValueError, match="head"):
+        restore(state | {"cuts": [(5, 5), (0, 0)]})
+    with pytest.raises(Exception, match="wall_ns"):
+        restore({name: value for name, value in state.items() if name != "wall_ns"})
+
+
+def errors(tmp_path: Path) -> list[Exception]:
+    found: list[Exception] = []
+    path = tmp_path / "tool"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    template = sf.Template(path)
+    path.write_text("#!/bin/sh\nexit\n")
+    calls: list[Any] = [
+        template.run,
+        lambda: sf.run(["no-such-program"]),
+        lambda: sf.run(["true"], cwd="/etc/passwd"),
+        lambda: sf.run(["./relative"]),
+        lambda: sf.run(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")]),
+        lambda: sf.run(["false"]).check(),
+        lambda: sf.run(["sleep", "9"], timeout=0.01).check(),
+    ]
+    for call in calls:
+        with pytest.raises((sf.SpawnError, sf.ExitError)) as caught:
+            call()
+        found.append(caught.value)
+    return found
+
+
+def test_errors(tmp_path: Path) -> None:
+    names = ["errno", "strerror", "filename", "stage", "action", "call"]
+    found = errors(tmp_path)
+    assert isinstance(found[0], sf.StaleTemplate)
+    for error in found:
+        copies: list[Any] = [copy.copy(error), copy.deepcopy(error)]
+        copies += [pickle.loads(pickle.dumps(error, protocol)) for protocol in PROTOCOLS]
+        for again in copies:
+            assert type(again) is type(error)
+            assert (str(again), len(again.args)) == (str(error), len(error.args))
+            if isinstance(error, sf.ExitError):
+                assert fields(again.result) == fields(error.result)
+            else:
+                for name in names:
+                    assert getattr(again, name) == getattr(error, name), name
+
+
+def test_values() -> None:
+    env = sf.Env.empty().set("A", "1").set(b"B\xff", b"\xfe").set("C", "")
+    spill = sf.Spill(5, dir="/tmp", persist=True)
+    values: list[Any] = [
+        env,
+        sf.Env.inherit(),
+        spill,
+        sf.Spilled(1, "failed", 28),
+        sf.Leftover(1, "x", "killed"),
+        sf.stats(),
+        sf.TemplateCache.shared().stats(),
+        sf.LauncherStats(1, {"fork": 2}),
+        sf.actions.Limit(1, 2, None),
+        sf.actions.Setsid(),
+    ]
+    for value in values:
+        assert copy.deepcopy(value) == value
+        for protocol in PROTOCOLS:
+            again: Any = pickle.loads(pickle.dumps(value, protocol))
+            assert again == value
+            assert repr(again) == repr(value)
+    assert pickle.loads(pickle.dumps(env)).items() == env.items()
+
+
+def test_output_as_it_comes() -> None:
+    with sf.start_sync(sf.sh("printf 'a\\303'; sleep 0.1; printf '\\251\\n' >&2; echo x")) as job:
+        values: list[Any] = [*job.events(), *job.events(lines=True), job.read()]
+        values.append(pickle.loads(pickle.dumps(values[0])))
+    assert {type(value) for value in values} == {sf.Event, sf.Chunk}
+    for value in values:
+        names = [name for name in dir(value) if not name.startswith("_")]
+        assert {"bytes", "text", "lost"} <= set(names)
+        for protocol in PROTOCOLS:
+            again = pickle.loads(pickle.dumps(value, protocol))
+            assert (type(again), repr(again)) == (type(value), repr(value))
+            for name in names:
+                assert getattr(again, name) == getattr(value, name)
+
+
+def test_what_belongs_to_this_process() -> None:
+    template = sf.Template("true")
+    assert copy.copy(template) is template
+    assert copy.deepcopy({"tool": template})["tool"] is template
+    with (
+        sf.spawn(["cat"], stdin="pipe") as child,
+        sf.start_sync(["true"]) as job,
+        sf.LauncherThread() as launcher,
+    ):
+        bound = [child, job, launcher, sf.TemplateCache.shared()]
+        for value in bound:
+            with pytest.raises(TypeError, match=f"a {type(value).__name__} cannot be copied: "):
+                copy.copy(value)
+        for value in [*bound, template]:
+            refusal = f"a {type(value).__name__} cannot be pickled: it "
+            for protocol in PROTOCOLS:
+                with pytest.raises(TypeError, match=refusal):
+                    pickle.dumps(value, protocol)
+    with pytest.raises(TypeError, match="not authority that can be handed over; pass its path"):
+        pickle.dumps(template)
+
+
+def run_there(code: int) -> sf.Result:
+    return sf.run(sf.sh(f"echo {os.getpid()}; exit {code}"))
+
+
+def fail_there(_: int) -> sf.Result:
+    return sf.run(["no-such-program"])
+
+
+def check_there(code: int) -> sf.Result:
+    return run_there(code).check()
+
+
+@pytest.fixture
+def helpers_end() -> Iterator[None]:
+    """multiprocessing keeps processes of its own for the next time."""
+    yield
+    for module, name in ((forkserver, "_forkserver"), (resource_tracker, "_resource_tracker")):
+        getattr(module, name)._stop()
+
+
+@pytest.mark.usefixtures("helpers_end")
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_pool_of_processes(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for code, result in enumerate(pool.map(run_there, range(4))):
+            assert result.code == code
+            assert int(result.text) != os.getpid()
+        with pytest.raises(FileNotFoundError) as missing:
+            pool.submit(fail_there, 0).result()
+        assert isinstance(missing.value, sf.SpawnError)
+        assert missing.value.stage == "template"
+        with pytest.raises(sf.ExitError) as ended:
+            pool.submit(check_there, 7).result()
+        assert ended.value.result.code == 7
