@@ -65,7 +65,7 @@ impl LauncherThread {
         self.open().is_none()
     }
 
-    /// Ends the thread, when starts under way are done with it.
+    /// Ends the thread, as soon as no call under way uses it.
     fn close(&self, py: Python<'_>) {
         let launcher = self.state(|state| match state {
             State::Open(launcher) => {

@@ -66,7 +66,7 @@ class LauncherThread(NotPickled):
         return self._core.closed
 
     def close(self) -> None:
-        """Ends the thread, after a start that is under way. Programs are not affected."""
+        """Ends the thread, as soon as no call under way uses it. Programs are not affected."""
         self._core.close()
 
     def __enter__(self) -> LauncherThread:
