@@ -113,7 +113,7 @@ def test_errors(tmp_path: Path) -> None:
         copies: list[Any] = [copy.copy(error), copy.deepcopy(error)]
         copies += [pickle.loads(pickle.dumps(error, protocol)) for protocol in PROTOCOLS]
         for again in copies:
-            assert type(again) is type(error)
+            assert again.__class__ is error.__class__
             assert (str(again), len(again.args)) == (str(error), len(error.args))
             if isinstance(error, sf.ExitError):
                 assert fields(again.result) == fields(error.result)
