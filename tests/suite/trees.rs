@@ -159,6 +159,24 @@ fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
 }
 
 #[test]
+fn a_session_made_after_the_birth_is_the_tree_s() {
+    isolated("a_session_made_after_the_birth_is_the_tree_s", || {
+        adopt_orphans();
+        // The program is born into this session, and leaves it by itself; what it leaves behind is in a process group of its own.
+        let mut sh = start_command(Want::Guard, |command| {
+            command.args(["-c", "exec setsid sh -c 'set -m; sleep 1000 & echo $!'"]);
+        });
+        let sleep = sh.pid();
+        until("ended", || state(sh.child.id() as i32) == 'Z');
+        sh.tree.ended();
+        sh.child.wait().expect("own child");
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    });
+}
+
+#[test]
 fn this_process_s_own_session_and_group_are_spared() {
     isolated("this_process_s_own_session_and_group_are_spared", || {
         adopt_orphans();

@@ -20,8 +20,9 @@ const SIGSTOP: i32 = 19;
 /// All are signalled one by one, each through a pidfd whose start time is compared: nothing is ever sent to a number.
 #[derive(Debug)]
 pub struct Members {
+    /// Its start time is 0 until it is needed; before it is reaped the pidfd tells it.
     root: Process,
-    /// The session the root was born into and does not lead, hence not the tree's. 0: it leads its own.
+    /// The session the root was born into, hence not the tree's.
     home: i32,
     /// The last moment at which the root had its number for sure.
     seen: u64,
@@ -32,17 +33,22 @@ pub struct Members {
 }
 
 impl Members {
-    /// A tree of one process, `root`, whose session is not the tree's if it is `home`.
+    /// A tree of one process, `root`, of which `pidfd` is the pidfd, and whose start time may be left 0 then. `home`: the session that it was
+    /// born into.
     pub fn new(root: Process, home: i32, pidfd: Option<sys::Fd>) -> Members {
         let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd };
         tree.note_root();
         tree
     }
 
-    /// Notes that the root has its number now, if it does: it runs, or nobody has reaped it yet. Returns the last such moment.
+    /// Whether the root has its number: it runs, or nobody has reaped it yet.
+    fn root_has_number(&self) -> bool {
+        self.pidfd.as_ref().is_some_and(|pidfd| sys::signal(pidfd, 0) != Err(Errno::ESRCH))
+    }
+
+    /// Notes that the root has its number now, if it does. Returns the last such moment.
     pub fn note_root(&mut self) -> u64 {
-        let has_number = |pidfd: &sys::Fd| sys::signal(pidfd, 0) != Err(Errno::ESRCH);
-        if self.root.start > 0 && self.pidfd.as_ref().is_some_and(has_number) {
+        if self.root_has_number() {
             self.seen = present();
         }
         self.seen
@@ -58,23 +64,17 @@ impl Members {
         self.root
     }
 
-    /// The session that is not the tree's; 0 if there is none.
-    pub fn home(&self) -> i32 {
-        self.home
-    }
-
     /// Adds a process that is known to belong.
     pub fn learn(&mut self, process: Process) {
-        if process != self.root && !self.known.contains(&process) {
+        if process.pid != self.root.pid && !self.known.contains(&process) {
             self.known.push(process);
         }
     }
 
     /// Those known that another could not find by the root and by when it was seen: they are in another session, or younger.
     pub fn strays<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
-        let own = if self.home == 0 { self.root.pid } else { 0 };
         let stats = self.known.iter().filter_map(|&known| find(list, known));
-        stats.filter(move |stat| stat.session != own || stat.process.start > self.seen).map(|stat| stat.process)
+        stats.filter(|stat| stat.session != self.root.pid || stat.process.start > self.seen).map(|stat| stat.process)
     }
 
     /// Whether anybody but the root may be left, asked without a look at all processes. `true` when in doubt, and as long as the root
@@ -87,17 +87,24 @@ impl Members {
 
     /// Finds the members among `list` (all processes, by number), and remembers them. Returns those that run.
     pub fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
+        // Having its number still, it had it when the list was made.
+        if self.root_has_number()
+            && let Ok(place) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
+            && let Some(stat) = list.get(place)
+        {
+            self.root = stat.process;
+        }
         let seen = self.note_root();
-        let is_of_session = |stat: &Stat| {
-            self.home == 0 && stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start)
-        };
+        // The number was free when the root got it: nobody else has made a session of it until then.
+        let is_of_session =
+            |stat: &Stat| stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start);
         let begins =
             |stat: &Stat| stat.process == self.root || self.known.contains(&stat.process) || is_of_session(stat);
         let mut belongs: Vec<bool> = list.iter().map(begins).collect();
         let held = self.pidfd.as_ref().is_some_and(|pidfd| sys::group_has_members(pidfd) == Ok(true));
         let mut sessions: Vec<i32> = Vec::new();
         let mut group = held;
-        if held && self.home == 0 {
+        if held {
             sessions.push(self.root.pid);
         }
         loop {
@@ -273,9 +280,13 @@ mod tests {
         // The younger one by the other's session, not by the number.
         assert_eq!(pids(&tree.look(&[younger])), []);
         assert_eq!(pids(&tree.look(&[elder, younger])), [101, 102]);
-        let mut tree = Members::new(ROOT, 90, None);
+        let mut tree = Members::new(Process { start: 0, ..ROOT }, 90, None);
         tree.root_was_seen(60);
-        assert_eq!(pids(&tree.look(&[elder, younger])), [], "not the tree's session");
+        assert_eq!(
+            pids(&tree.look(&[elder, younger])),
+            [101, 102],
+            "the session it has made, whatever it was born into"
+        );
     }
 
     #[test]

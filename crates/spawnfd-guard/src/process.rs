@@ -43,6 +43,44 @@ impl Process {
     }
 }
 
+/// What tells a process from a later one of its number, as its pidfd has it: cheaper than a look into /proc.
+///
+/// It is the pidfd's inode, which no other process ever has; before Linux 6.9 the start time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark(u64);
+
+impl Mark {
+    const INODE: u64 = 1 << 63;
+
+    /// That of the process behind a pidfd, which has, or had, this number. `None` if it has been reaped before it could be told.
+    pub fn of(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
+        sys::pidfd_inode(pidfd).map(|inode| Mark(inode | Self::INODE)).or_else(|| Mark::by_start(pidfd, pid))
+    }
+
+    fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
+        let stat = Stat::read(pid)?;
+        // Not reaped yet, so that what was read is its own.
+        (sys::signal(pidfd, 0) != Err(sys::Errno::ESRCH)).then_some(Mark(stat.process.start))
+    }
+
+    /// A pidfd of the process with this mark, if the number is still its own.
+    pub fn open(self, pid: i32) -> Option<sys::Fd> {
+        let pidfd = sys::pidfd_open(pid).ok()?;
+        let found = if self.0 & Self::INODE != 0 { Mark::of(&pidfd, pid) } else { Mark::by_start(&pidfd, pid) };
+        (found == Some(self)).then_some(pidfd)
+    }
+
+    /// As a word, which is not 0.
+    pub fn pack(self) -> u64 {
+        self.0
+    }
+
+    /// From a word; `None` from 0.
+    pub fn unpack(word: u64) -> Option<Mark> {
+        (word != 0).then_some(Mark(word))
+    }
+}
+
 /// The present as a start time.
 pub fn present() -> u64 {
     // USER_HZ is 100 wherever this compiles.
@@ -224,6 +262,20 @@ mod tests {
         assert_eq!(Process::unpack(own.pack()), own);
         let last = Process { pid: (1 << 22) - 1, start: (1 << 42) - 1 };
         assert_eq!(Process::unpack(last.pack()), last);
+    }
+
+    #[test]
+    fn a_mark_opens_its_process_only() {
+        let own = sys::getpid();
+        let pidfd = sys::pidfd_open(own).expect("this process");
+        let by_start = Mark::by_start(&pidfd, own).expect("this process");
+        for mark in [Mark::of(&pidfd, own).expect("this process"), by_start] {
+            assert!(mark.open(own).is_some());
+            assert_eq!(Mark::unpack(mark.pack()), Some(mark));
+            assert!(Mark(mark.0 - 1).open(own).is_none(), "another process of its number");
+            assert!(mark.open(sys::getppid()).is_none(), "another number");
+        }
+        assert_eq!(Mark::unpack(0), None);
     }
 
     #[test]

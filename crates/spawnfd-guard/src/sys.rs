@@ -27,12 +27,16 @@ mod number {
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
     pub const GETPPID: usize = 110;
+    pub const GETPGID: usize = 121;
+    pub const GETSID: usize = 124;
+    pub const FSTATFS: usize = 138;
     pub const PRCTL: usize = 157;
     pub const GETDENTS64: usize = 217;
     pub const CLOCK_GETTIME: usize = 228;
@@ -157,6 +161,18 @@ pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
     unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// The inode of a pidfd, which is its process's alone for as long as the system is up. `None` before Linux 6.9, where all share one.
+pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
+    const PID_FS_MAGIC: u64 = 0x5049_4446;
+    // struct statfs: f_type first, 120 bytes; struct stat: st_ino second, 144 bytes.
+    let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
+    // SAFETY: either buffer is as long as what the kernel stores.
+    unsafe { enter(number::FSTATFS, [pidfd.0 as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
+    // SAFETY: as above.
+    unsafe { enter(number::FSTAT, [pidfd.0 as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
+    (system[0] == PID_FS_MAGIC).then_some(status[1])
+}
+
 /// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels: EINVAL.
 ///
 /// It is the kernel's own identity of the group that is asked, not its number, so it can be no later one's.
@@ -231,6 +247,18 @@ pub fn getpid() -> i32 {
 pub fn getppid() -> i32 {
     // SAFETY: no arguments.
     unsafe { enter(number::GETPPID, [0; 6]) }.unwrap_or(0) as i32
+}
+
+/// The session of the process that has this number now, 0 for the caller's; the session is 0 if it comes from another pid namespace.
+pub fn getsid(pid: i32) -> Result<i32> {
+    // SAFETY: numbers only.
+    unsafe { enter(number::GETSID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|session| session as i32)
+}
+
+/// Its process group.
+pub fn getpgid(pid: i32) -> Result<i32> {
+    // SAFETY: numbers only.
+    unsafe { enter(number::GETPGID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|group| group as i32)
 }
 
 /// Names the calling thread, as ps shows it.

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::members::Members;
-use crate::process::Process;
+use crate::process::{Mark, Process, Stat, present};
 use crate::sys;
 
 /// How many trees a table has room for.
@@ -34,10 +34,12 @@ const CLEANING: usize = 2;
 const HEAD: usize = 8;
 const STATE: usize = 0;
 const ROOT: usize = 1;
-const HOME: usize = 2;
-const SEEN: usize = 3;
-const LEARN_AT: usize = 4;
-const FIRST_LEARNED: usize = 5;
+const MARK: usize = 2;
+const HOME: usize = 3;
+const BEGUN: usize = 4;
+const SEEN: usize = 5;
+const LEARN_AT: usize = 6;
+const FIRST_LEARNED: usize = 7;
 const PATH: usize = FIRST_LEARNED + LEARNED;
 const SLOT: usize = 64;
 
@@ -123,12 +125,15 @@ impl Table {
         }
     }
 
-    /// Takes a free slot for a tree that has no process yet, with the cgroup it will have. The caller is the only one to.
-    pub fn take(&self, slot: usize, cgroup: &[u8]) {
+    /// Takes a free slot for a tree that has no process yet, with the session that one will be born into and the cgroup it will have.
+    /// The caller is the only one to.
+    pub fn take(&self, slot: usize, home: i32, cgroup: &[u8]) {
         let words = self.slot(slot);
         for word in &words[ROOT..FIRST_LEARNED] {
             word.store(0, Ordering::Relaxed);
         }
+        words[HOME].store(home as u64, Ordering::Relaxed);
+        words[BEGUN].store(present(), Ordering::Relaxed);
         for (place, word) in words[PATH..].iter().enumerate() {
             let mut bytes = [0; 8];
             let rest = cgroup.get(place * 8..).unwrap_or_default();
@@ -141,12 +146,18 @@ impl Table {
         words[STATE].store(State::Used as u64, Ordering::Release);
     }
 
+    /// The word that takes the number of the process that a tree begins with: written by itself before it does anything of its own, or by
+    /// the owner with the rest.
+    pub fn root(&self, slot: usize) -> &AtomicU64 {
+        &self.slot(slot)[ROOT]
+    }
+
     /// Says which process a tree begins with, and when that had its number for sure.
-    pub fn born(&self, slot: usize, root: Process, home: i32, seen: u64) {
+    pub fn born(&self, slot: usize, root: i32, mark: Mark, seen: u64) {
         let words = self.slot(slot);
         self.seen(slot, seen);
-        words[HOME].store(home as u64, Ordering::Relaxed);
-        words[ROOT].store(root.pack(), Ordering::Release);
+        words[ROOT].store(root as u64, Ordering::Relaxed);
+        words[MARK].store(mark.pack(), Ordering::Release);
     }
 
     /// Says when a tree's first process had its number for sure.
@@ -183,16 +194,18 @@ impl Table {
         self.slot(slot)[STATE].store(State::Free as u64, Ordering::Release);
     }
 
-    /// A slot's tree; `None` before its birth.
+    /// A slot's tree, for the guard when the owner has died; `None` if it has no process.
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
-        let root = words[ROOT].load(Ordering::Acquire);
-        if root == 0 {
-            return None;
-        }
-        let root = Process::unpack(root);
-        let mut tree = Members::new(root, words[HOME].load(Ordering::Relaxed) as i32, root.open());
-        tree.root_was_seen(words[SEEN].load(Ordering::Relaxed));
+        let mark = Mark::unpack(words[MARK].load(Ordering::Acquire));
+        let root = Some(words[ROOT].load(Ordering::Acquire) as i32).filter(|&root| root != 0)?;
+        let begun = words[BEGUN].load(Ordering::Relaxed);
+        let pidfd = match mark {
+            Some(mark) => mark.open(root),
+            None => orphan(root, begun),
+        };
+        let mut tree = Members::new(Process { pid: root, start: 0 }, words[HOME].load(Ordering::Relaxed) as i32, pidfd);
+        tree.root_was_seen(begun.max(words[SEEN].load(Ordering::Relaxed)));
         let learned = LEARNED.min(words[LEARN_AT].load(Ordering::Acquire) as usize);
         for word in &words[FIRST_LEARNED..][..learned] {
             tree.learn(Process::unpack(word.load(Ordering::Relaxed)));
@@ -205,4 +218,14 @@ impl Table {
         let words = self.slot(slot)[PATH..].iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
         CString::new(words.take_while(|&byte| byte != 0).collect::<Vec<u8>>()).ok().filter(|path| !path.is_empty())
     }
+}
+
+/// A pidfd of the process that has this number, if it can be the one whose owner died before it could note the mark: it is no older than its
+/// slot, and has come to the same new parent as the guard, another child of that owner's.
+fn orphan(pid: i32, begun: u64) -> Option<sys::Fd> {
+    let pidfd = sys::pidfd_open(pid).ok()?;
+    let stat = Stat::read(pid)?;
+    let is_it = stat.process.start >= begun && stat.parent == sys::getppid();
+    // Not reaped yet, so that what was read is its own.
+    (is_it && sys::signal(&pidfd, 0) != Err(sys::Errno::ESRCH)).then_some(pidfd)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use spawnfd_guard::process::Process;
+use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
 use spawnfd_sys::Errno;
@@ -98,7 +98,7 @@ impl Guard {
             return Err(failed(Errno::ENOSPC, "guard"));
         };
         self.next = (slot + 1) % SLOTS;
-        self.table.take(slot, cgroup);
+        self.table.take(slot, sys::getsid(0).unwrap_or(0), cgroup);
         Ok(Watch { table: self.table.clone(), slot })
     }
 }
@@ -124,8 +124,8 @@ fn launch(memory: &OwnedFd) -> Result<Child> {
 }
 
 impl Watch {
-    pub(super) fn born(&self, root: Process, home: i32, seen: u64) {
-        self.table.born(self.slot, root, home, seen);
+    pub(super) fn born(&self, root: i32, mark: Mark, seen: u64) {
+        self.table.born(self.slot, root, mark, seen);
     }
 
     pub(super) fn seen(&self, at: u64) {

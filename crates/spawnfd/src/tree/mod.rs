@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Process, Stat, all, present};
+use spawnfd_guard::process::{Mark, Process, Stat, all, present};
 use spawnfd_guard::{cgroup as group, sys};
-use spawnfd_sys::{call, fork_generation};
+use spawnfd_sys::fork_generation;
 
 use crate::error::{Error, Result};
 use cgroup::Group;
@@ -145,8 +145,7 @@ impl Tree {
     /// What is left of the tree of a program that has been reaped, and had its number for sure at the moment `seen`, as
     /// [`now`](Tree::now) has it.
     pub(crate) fn of_ended(pid: u32, pidfd: BorrowedFd<'_>, seen: u64) -> Tree {
-        let copy = sys::Fd::duplicate(pidfd.as_raw_fd()).ok();
-        let mut members = Members::new(Process { pid: pid as i32, start: 0 }, 0, copy);
+        let mut members = members_of(pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.root_was_seen(seen);
         Tree::of(Tier::Group, Control::Members(members), None)
     }
@@ -197,23 +196,16 @@ impl Tree {
     /// The tree has the program's session if the program leads one (as after [`Command::setsid`](crate::Command::setsid)); else its process
     /// group if it leads that; else its descendants only. The session and group of this process are never the tree's.
     pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
-        let (pid, number) = (pid as i32, pidfd.as_raw_fd());
-        let copy = sys::Fd::duplicate(number).ok();
+        let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         if let Control::Group(_, program) = &mut self.control {
             *program = copy.map(|copy| (pid, copy));
             return;
         }
-        // A program that is not reaped yet has its number for sure, so what was just read is its own.
-        let stat = Stat::read(pid).filter(|_| call::pidfd_send_signal(number, 0).is_ok());
-        // Gone already, SIGCHLD being ignored: what it leaves is known by its group, which the pidfd stands for.
-        let (root, home) = match stat {
-            Some(stat) if stat.session == pid => (stat.process, 0),
-            Some(stat) => (stat.process, stat.session),
-            None => (Process { pid, start: 0 }, 0),
-        };
-        let mut members = Members::new(root, home, copy);
-        if let (Some(watch), true) = (&self.watch, root.start > 0) {
-            watch.born(root, home, members.note_root());
+        let mark = copy.as_ref().filter(|_| self.watch.is_some()).and_then(|pidfd| Mark::of(pidfd, pid));
+        let mut members = members_of(pid, copy);
+        let seen = members.note_root();
+        if let (Some(watch), Some(mark)) = (&self.watch, mark) {
+            watch.born(pid, mark, seen);
         }
         self.control = Control::Members(members);
     }
@@ -346,6 +338,11 @@ impl From<Stat> for Survivor {
     fn from(stat: Stat) -> Survivor {
         Survivor { pid: stat.process.pid as u32, name: String::from_utf8_lossy(stat.name()).into_owned() }
     }
+}
+
+/// The tree of a program of this process, whose session is then the one it was born into.
+fn members_of(pid: i32, pidfd: Option<sys::Fd>) -> Members {
+    Members::new(Process { pid, start: 0 }, sys::getsid(0).unwrap_or(0), pidfd)
 }
 
 fn failed(errno: spawnfd_sys::Errno, call: impl Into<String>) -> Error {
