@@ -172,6 +172,84 @@ every_tier! {
     };
 }
 
+/// Reaps all children of this process, orphans that have come to it included, until there is none: any that lives on lets it fail.
+#[track_caller]
+fn until_nobody_is_left() {
+    until("nobody is left", || {
+        // SAFETY: no status is asked for.
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+    });
+}
+
+#[test]
+fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
+    isolated("an_owner_killed_while_it_gives_birth_leaves_nobody", || {
+        adopt_orphans();
+        let dir = spawnfd_tests::scratch();
+        let fifo = dir.path().join("fifo");
+        let path = std::ffi::CString::new(fifo.to_str().expect("UTF-8")).expect("no NUL");
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        for wait in [true, false] {
+            let (owner, mut report) = owner(|tell| {
+                // Where starts that nobody waits for are not known to work they are waited for.
+                Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
+                let tree = Tree::prepare(Want::Guard).expect("a guard");
+                let mut command = Command::new("/bin/true");
+                command.stdin(spawnfd::Stdio::Null).stdout(spawnfd::Stdio::Null).stderr(spawnfd::Stdio::Null);
+                // Nobody writes: the child stays where it is.
+                command.setsid().open(&fifo, spawnfd::OpenHow::READ, 3).tree(&tree).wait_for_exec(wait);
+                tell(own_guard());
+                let child = command.spawn();
+                std::thread::sleep(PATIENCE * 2);
+                (tree, child)
+            });
+            let guard = next_pid(&mut report);
+            let children = || fs::read_to_string(format!("/proc/{owner}/task/{owner}/children")).unwrap_or_default();
+            let born = || children().split_whitespace().filter_map(|pid| pid.parse().ok()).find(|&pid| pid != guard);
+            until("born", || born().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid)));
+            kill(owner, libc::SIGKILL);
+            until_nobody_is_left();
+        }
+    });
+}
+
+fn is_in_session_of_its_own(pid: i32) -> bool {
+    // SAFETY: numbers only.
+    unsafe { libc::getsid(pid) == pid }
+}
+
+#[test]
+fn an_owner_killed_at_any_moment_leaves_nobody() {
+    isolated("an_owner_killed_at_any_moment_leaves_nobody", || {
+        adopt_orphans();
+        for round in 0..common::rounds(300) {
+            let (owner, mut report) = owner(|tell| {
+                let run = spawnfd::Run::new().tree(Want::Guard);
+                let mut sh = Command::new("/bin/sh");
+                sh.args(["-c", "sleep 1000 & sleep 1000"]);
+                let mut jobs = vec![sh.start(&run).expect("starts")];
+                tell(0);
+                for number in 0..20 {
+                    let mut sleep = Command::new("/bin/sleep");
+                    sleep.arg("1000");
+                    match number % 2 {
+                        0 => jobs.push(sleep.start(&run).expect("starts")),
+                        // Started and waited for by this thread, until its end.
+                        _ => drop(sleep.run_with(&run.clone().timeout(Duration::ZERO).grace(Duration::ZERO))),
+                    }
+                }
+                jobs
+            });
+            assert_eq!(next_pid(&mut report), 0);
+            std::thread::sleep(Duration::from_micros(round as u64 * 37 % 4000));
+            kill(owner, libc::SIGKILL);
+            until_nobody_is_left();
+        }
+    });
+}
+
 #[test]
 fn the_guard_has_nothing_of_its_host() {
     isolated("the_guard_has_nothing_of_its_host", || {

@@ -139,6 +139,7 @@ fn perform(op: &Op<usize>, sources: &Sources, above: RawFd) -> Result<(), Errno>
         Op::WriteFile { path, ref bytes } => write_file(abi::AT_FDCWD, path, bytes),
         Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
         Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
+        Op::Announce { ref to } => to.make(),
         Op::JoinNamespace { namespace, kinds } => call::setns(sources.get(namespace), kinds).map(drop),
         Op::Landlock { ruleset } => call::landlock_restrict_self(sources.get(ruleset)).map(drop),
     }

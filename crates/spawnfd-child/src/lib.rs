@@ -7,17 +7,19 @@
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec there is
 //! no allocation, no lock, no panic, no Drop, no libc, no thread-local storage, and no write but to the child's own
-//! stack and to the one word it reports through. What it reads is the plan, which nobody changes meanwhile.
+//! stack, to the one word it reports through, and to the one it announces itself in. What it reads is the plan, which nobody changes meanwhile.
 #![no_std]
 
 extern crate alloc;
 
+mod announce;
 mod child;
 mod descriptors;
 mod launch;
 mod plan;
 mod report;
 
+pub use announce::Announcement;
 pub use launch::{Born, Flight, LaunchError, Lent, Room, launch, leave_marker, take_off};
 pub use plan::{CapabilitySets, Check, Handlers, Identity, Op, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, Stage};

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
+use crate::announce::Announcement;
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Errno, RawFd};
@@ -239,6 +240,10 @@ pub enum Op<S> {
     Cgroup {
         dir: S,
     },
+    /// Tells of its birth whoever outlives the parent, or ends with that.
+    Announce {
+        to: Announcement,
+    },
     JoinNamespace {
         namespace: S,
         kinds: u32,
@@ -293,6 +298,7 @@ impl<S> Op<S> {
             Op::WriteFile { path, ref bytes } => Op::WriteFile { path, bytes: bytes.clone() },
             Op::OomScoreAdj { value, ref text } => Op::OomScoreAdj { value, text: text.clone() },
             Op::Cgroup { ref dir } => Op::Cgroup { dir: name(dir) },
+            Op::Announce { ref to } => Op::Announce { to: to.clone() },
             Op::JoinNamespace { ref namespace, kinds } => Op::JoinNamespace { namespace: name(namespace), kinds },
             Op::Landlock { ref ruleset } => Op::Landlock { ruleset: name(ruleset) },
         }

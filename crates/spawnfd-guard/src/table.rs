@@ -43,6 +43,10 @@ const FIRST_LEARNED: usize = 7;
 const PATH: usize = FIRST_LEARNED + LEARNED;
 const SLOT: usize = 64;
 
+/// Marks a word as a ticket, which no other tree of the table has, and not a process's number.
+const NO_PROCESS: u64 = 1 << 31;
+const TICKET_SHIFT: u32 = 32;
+
 /// Words in all. Of the file behind it only what is used takes memory.
 const WORDS: usize = HEAD + SLOTS * SLOT;
 
@@ -126,12 +130,14 @@ impl Table {
     }
 
     /// Takes a free slot for a tree that has no process yet, with the session that one will be born into and the cgroup it will have.
-    /// The caller is the only one to.
-    pub fn take(&self, slot: usize, home: i32, cgroup: &[u8]) {
+    /// The caller is the only one to. Returns what stands in place of the process's number until then.
+    pub fn take(&self, slot: usize, home: i32, cgroup: &[u8]) -> u64 {
         let words = self.slot(slot);
         for word in &words[ROOT..FIRST_LEARNED] {
             word.store(0, Ordering::Relaxed);
         }
+        let ticket = self.uses() << TICKET_SHIFT | NO_PROCESS;
+        words[ROOT].store(ticket, Ordering::Relaxed);
         words[HOME].store(home as u64, Ordering::Relaxed);
         words[BEGUN].store(present(), Ordering::Relaxed);
         for (place, word) in words[PATH..].iter().enumerate() {
@@ -144,10 +150,11 @@ impl Table {
             }
         }
         words[STATE].store(State::Used as u64, Ordering::Release);
+        ticket
     }
 
-    /// The word that takes the number of the process that a tree begins with: written by itself before it does anything of its own, or by
-    /// the owner with the rest.
+    /// The word that takes the number of the process that a tree begins with: in place of the ticket by itself, before it does anything of
+    /// its own, or by the owner with the rest.
     pub fn root(&self, slot: usize) -> &AtomicU64 {
         &self.slot(slot)[ROOT]
     }
@@ -198,7 +205,7 @@ impl Table {
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
         let mark = Mark::unpack(words[MARK].load(Ordering::Acquire));
-        let root = Some(words[ROOT].load(Ordering::Acquire) as i32).filter(|&root| root != 0)?;
+        let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
         let begun = words[BEGUN].load(Ordering::Relaxed);
         let pidfd = match mark {
             Some(mark) => mark.open(root),

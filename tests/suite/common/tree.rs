@@ -81,11 +81,8 @@ pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) 
     };
     assert_eq!(tree.tier(), tier);
     command.stdin(Stdio::Null).stdout(Stdio::Piped);
-    // First: where there is no clone3 joining is a step, and not everybody may.
-    if let Some(dir) = tree.cgroup() {
-        command.cgroup(dir.try_clone_to_owned().expect("a descriptor"));
-    }
     configure(&mut command);
+    command.tree(&tree);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
     tree.born(child.id(), child.as_fd());
     let lines = BufReader::new(child.stdout.take().expect("piped"));

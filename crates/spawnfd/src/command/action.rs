@@ -92,6 +92,7 @@ pub(crate) fn print<S>(op: &Op<S>, number: impl Fn(&S) -> RawFd) -> String {
         Op::WriteFile { path, .. } => format!("write({path:?})"),
         Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS)".into(),
         Op::Cgroup { dir } => format!("cgroup({})", number(dir)),
+        Op::Announce { .. } => "getppid()".into(),
         Op::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", number(namespace)),
         Op::OomScoreAdj { value, .. } => format!("oom_score_adj({value})"),
         Op::Landlock { ruleset } => format!("landlock_restrict_self({})", number(ruleset)),

@@ -14,7 +14,10 @@ use spawnfd_sys::call::FilterInstruction;
 use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
+use crate::error::{Error, Result, Stage};
 use crate::launch::{LauncherThread, Wait};
+use crate::template::from_io;
+use crate::tree::Tree;
 
 /// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -324,6 +327,28 @@ impl Command<'_> {
         self.default_signals(SignalSet::EMPTY)
     }
 
+    /// Has the program begin a tree: it is born in the tree's cgroup, if that has one, before other actions, and known to the tree's guard before
+    /// it does anything of its own. So it ends with this process even if that is killed before it could tell the tree of the birth, but for
+    /// one that is the first process of a pid namespace.
+    pub fn tree(&mut self, tree: &Tree) -> &mut Self {
+        if let Err(error) = self.begin_tree(tree) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// The same, to be undone by [`end_tree`](Command::end_tree).
+    pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
+        let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
+        self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
+        self.announcement = tree.announcement();
+        Ok(())
+    }
+
+    pub(crate) fn end_tree(&mut self) {
+        (self.birth_cgroup, self.announcement) = (None, None);
+    }
+
     /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.
     ///
     /// # References
@@ -371,7 +396,7 @@ impl Command<'_> {
     ///
     /// # Errors
     /// What [`spawn`](Command::spawn) would report before a child exists.
-    pub fn validate(&self) -> crate::Result<()> {
+    pub fn validate(&self) -> Result<()> {
         // In the order of a spawn, so that the same of several errors is reported.
         let (template, _) = self.template()?;
         super::Lowered::new(self, &template, false, None).map(drop)

@@ -234,6 +234,9 @@ impl Lowering {
                 self.step(TREE, Op::Cgroup { dir });
             }
         }
+        if let Some(to) = &command.announcement {
+            self.step(TREE, Op::Announce { to: to.clone() });
+        }
     }
 
     fn user_map(&mut self, command: &Command<'_>) {

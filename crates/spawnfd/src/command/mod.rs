@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use spawnfd_child::Announcement;
 use spawnfd_sys::ArgBlock;
 use spawnfd_sys::call::FilterInstruction;
 
@@ -61,6 +62,8 @@ pub struct Command<'fd> {
     pub(crate) new_session: bool,
     /// The cgroup of the program's tree, which it is to be born in.
     pub(crate) birth_cgroup: Option<OwnedFd>,
+    /// How it makes itself known to the guard of that tree.
+    pub(crate) announcement: Option<Announcement>,
     pub(crate) wait: Wait,
     pub(crate) launcher: Option<LauncherThread>,
     signal_mask: Option<SignalSet>,
@@ -117,6 +120,7 @@ impl<'fd> Command<'fd> {
             inherit_descriptors: false,
             new_session: false,
             birth_cgroup: None,
+            announcement: None,
             wait: Wait::Exec,
             launcher: None,
             signal_mask: None,

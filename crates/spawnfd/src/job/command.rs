@@ -13,7 +13,6 @@ use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
-use crate::template::from_io;
 use crate::tree::{Tree, Want};
 
 /// What is to be connected with a run, besides what [`Run`] says.
@@ -155,7 +154,8 @@ impl Command<'_> {
         let actions = self.action_count();
         self.new_session = true;
         let launched = self.launch(run, wait);
-        (self.new_session, self.birth_cgroup) = (false, None);
+        self.new_session = false;
+        self.end_tree();
         self.forget_actions_from(actions);
         for (stdio, captured) in self.stdio.iter_mut().zip(capture) {
             if captured {
@@ -173,10 +173,8 @@ impl Command<'_> {
             Want::Group => None,
             want => Some(Tree::prepare(want)?),
         };
-        if let Some(dir) = tree.as_ref().and_then(Tree::cgroup) {
-            let copy =
-                dir.try_clone_to_owned().map_err(|e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-            self.birth_cgroup = Some(copy);
+        if let Some(tree) = &tree {
+            self.begin_tree(tree)?;
         }
         Ok((launch::spawn(self, wait)?, tree, terminal))
     }

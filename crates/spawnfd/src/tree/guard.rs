@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use spawnfd_child::Announcement;
 use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
@@ -37,6 +38,8 @@ struct Guard {
 pub(super) struct Watch {
     table: Arc<Table>,
     slot: usize,
+    /// What stands in the line until the program is born.
+    ticket: u64,
 }
 
 /// Has a tree guarded, which has this cgroup's directory if it is not empty.
@@ -98,8 +101,8 @@ impl Guard {
             return Err(failed(Errno::ENOSPC, "guard"));
         };
         self.next = (slot + 1) % SLOTS;
-        self.table.take(slot, sys::getsid(0).unwrap_or(0), cgroup);
-        Ok(Watch { table: self.table.clone(), slot })
+        let ticket = self.table.take(slot, sys::getsid(0).unwrap_or(0), cgroup);
+        Ok(Watch { table: self.table.clone(), slot, ticket })
     }
 }
 
@@ -124,6 +127,11 @@ fn launch(memory: &OwnedFd) -> Result<Child> {
 }
 
 impl Watch {
+    pub(super) fn announcement(&self) -> Announcement {
+        let (slot, ticket) = (self.slot, self.ticket);
+        Announcement::new(self.table.clone(), move |table| table.root(slot), ticket, getpid().as_raw_nonzero().get())
+    }
+
     pub(super) fn born(&self, root: i32, mark: Mark, seen: u64) {
         self.table.born(self.slot, root, mark, seen);
     }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
 use spawnfd_guard::process::{Mark, Process, Stat, all, present};
 use spawnfd_guard::{cgroup as group, sys};
@@ -86,10 +87,7 @@ const REMOVAL_MS: u64 = 20;
 ///
 /// let mut tree = Tree::prepare(Want::Auto)?;
 /// let mut command = Command::new("sh");
-/// command.args(["-c", "sleep 1000 & exit"]).setsid();
-/// if let Some(dir) = tree.cgroup() {
-///     command.cgroup(dir);
-/// }
+/// command.args(["-c", "sleep 1000 & exit"]).setsid().tree(&tree);
 /// let mut child = command.spawn()?;
 /// tree.born(child.id(), child.as_fd());
 /// child.wait()?;
@@ -182,13 +180,17 @@ impl Tree {
         self.tier
     }
 
-    /// The directory of the cgroup that the program has to be born in, for [`Command::cgroup`](crate::Command::cgroup):
-    /// before actions that change ids, as where there is no clone3 joining is one of them.
+    /// The directory of the cgroup that the program has to be born in, as [`Command::tree`](crate::Command::tree) has it.
     pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.control {
             Control::Group(dir, _) => Some(dir.as_fd()),
             _ => None,
         }
+    }
+
+    /// How the program makes itself known to the guard.
+    pub(crate) fn announcement(&self) -> Option<Announcement> {
+        self.watch.as_ref().filter(|_| self.is_ours()).map(Watch::announcement)
     }
 
     /// Tells the tree of its program, right after its birth: a child of this process, by its id and its pidfd.
