@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::process::{Process, Stat, all, present};
+use crate::process::{Process, Stat, all, groups, lists_children, present};
 use crate::sys::{self, Errno};
 
 const SIGKILL: i32 = 9;
@@ -85,8 +85,14 @@ impl Members {
             || self.known.iter().any(is_there)
     }
 
-    /// Finds the members among `list` (all processes, by number), and remembers them. Returns those that run.
-    pub fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
+    /// Finds the members, and remembers them. Returns those that run, and the list they were found in.
+    pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
+        let list = candidates(core::slice::from_ref(self));
+        (self.look(&list), list)
+    }
+
+    /// Finds the members among `list` (all processes that can be, by number), and remembers them. Returns those that run.
+    fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
         // Having its number still, it had it when the list was made.
         if self.root_has_number()
             && let Ok(place) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
@@ -142,7 +148,7 @@ impl Members {
 
     /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.
     pub fn signal(&mut self, signal: i32) {
-        for member in self.look(&all()) {
+        for member in self.find().0 {
             if member.process.signal(signal) && wakes(signal) && member.is_stopped() {
                 member.process.signal(SIGCONT);
             }
@@ -153,6 +159,38 @@ impl Members {
 /// Whether a process is to go on for a signal: all but SIGCONT to SIGTTOU, which stop or make go on by themselves.
 pub(crate) fn wakes(signal: i32) -> bool {
     !(SIGCONT..=22).contains(&signal)
+}
+
+/// Of all processes those that can belong to one of these trees, by number.
+///
+/// Everybody's session and group are asked for, and the rest only of who is known, in a session or group with such a one, or descends from
+/// one. What the kernel tells of all processes would cost eight times as much.
+fn candidates(trees: &[Members]) -> Vec<Stat> {
+    if !lists_children() {
+        return all();
+    }
+    let everybody = groups();
+    let of_session = |wanted: i32| everybody.iter().filter(move |(_, session, _)| *session == wanted).map(|who| who.0);
+    let (mut found, mut pending, mut sessions): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
+    for tree in trees {
+        let root = tree.root.pid;
+        pending.push(root);
+        pending.extend(tree.known.iter().map(|known| known.pid));
+        pending
+            .extend(everybody.iter().filter(|(_, session, group)| *session == root || *group == root).map(|who| who.0));
+        sessions.extend([root, tree.home]);
+    }
+    while let Some(pid) = pending.pop() {
+        let Err(place) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
+        let Some(stat) = Stat::read(pid) else { continue };
+        found.insert(place, stat);
+        if stat.session > 0 && !sessions.contains(&stat.session) {
+            sessions.push(stat.session);
+            pending.extend(of_session(stat.session));
+        }
+        stat.each_child(|child| pending.push(child));
+    }
+    found
 }
 
 fn find(list: &[Stat], process: Process) -> Option<&Stat> {
@@ -171,14 +209,16 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
     let deadline = sys::now().saturating_add(milliseconds);
     let mut stopped: Vec<Process> = Vec::new();
     for looks in 1.. {
-        let list = all();
+        let list = candidates(trees);
         let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
         if alive.is_empty() {
             return true;
         }
         let over = sys::now() >= deadline;
         let known = stopped.len();
-        for member in &alive {
+        // One alone has nobody to leave a child to but its session.
+        let stops = !(over && alive.len() == 1);
+        for member in alive.iter().filter(|_| stops) {
             if let Err(place) = stopped.binary_search(&member.process) {
                 stopped.insert(place, member.process);
                 member.process.signal(SIGSTOP);
@@ -213,6 +253,32 @@ mod tests {
     }
 
     const ROOT: Process = Process { pid: 100, start: 50 };
+
+    #[test]
+    fn looks_at_few_and_finds_the_same() {
+        extern crate std;
+        use std::os::unix::process::CommandExt;
+        // One in a group of its own, one in a session of its own, one below it, and a child of either.
+        let script = "set -m; sleep 1000 & setsid sh -c 'sleep 1000 & wait' & sh -c 'sleep 1000 & wait' & wait";
+        let mut sh = std::process::Command::new("sh");
+        let mut sh = sh.args(["-c", script]).process_group(0).spawn().expect("starts");
+        let root = Process { pid: sh.id() as i32, start: 0 };
+        let tree = || Members::new(root, sys::getsid(0).expect("this process's"), sys::pidfd_open(root.pid).ok());
+        let (mut few, mut every) = (Vec::new(), Vec::new());
+        let begun = sys::now();
+        while (every.len() < 6 || few != every) && sys::now() < begun + 10_000 {
+            let mut tree = [tree()];
+            let list = candidates(&tree);
+            few = pids(&tree[0].look(&list));
+            assert!(list.is_sorted_by_key(|stat| stat.process));
+            every = pids(&tree[0].look(&all()));
+        }
+        let mut tree = [tree()];
+        let ended = end(&mut tree, 10_000);
+        sh.wait().expect("own child");
+        assert_eq!((every.len(), ended), (6, true));
+        assert_eq!(few, every);
+    }
 
     #[test]
     fn finds_session_group_and_descent() {

@@ -176,6 +176,20 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Writes `<prefix><pid>/stat` into `buffer`.
 fn number_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<&'a CStr> {
+    let mut length = 0;
+    put(buffer, &mut length, prefix)?;
+    put_number(buffer, &mut length, pid)?;
+    put(buffer, &mut length, b"/stat\0")?;
+    CStr::from_bytes_with_nul(buffer.get(..length)?).ok()
+}
+
+fn put(buffer: &mut [u8], length: &mut usize, bytes: &[u8]) -> Option<()> {
+    buffer.get_mut(*length..*length + bytes.len())?.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    *length += bytes.len();
+    Some(())
+}
+
+fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
     let mut digits = [0; 10];
     let mut left = u32::try_from(pid).ok()?;
     let mut first = digits.len();
@@ -184,13 +198,75 @@ fn number_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<
         *digits.get_mut(first)? = b'0' + (left % 10) as u8;
         left /= 10;
     }
-    let parts = prefix.iter().chain(digits.get(first..)?).chain(b"/stat\0");
-    let mut length = 0;
-    for byte in parts {
-        *buffer.get_mut(length)? = *byte;
-        length += 1;
+    put(buffer, length, digits.get(first..)?)
+}
+
+/// The session and process group of each process that /proc shows: some tenth of the cost of [`all`].
+pub fn groups() -> Vec<(i32, i32, i32)> {
+    let mut found = Vec::with_capacity(256);
+    let Ok(proc) = sys::open(sys::CWD, c"/proc", sys::DIRECTORY) else { return found };
+    each_entry(&proc, |name, _| {
+        let Some(pid) = number(name.to_bytes()).map(|pid| pid as i32) else { return };
+        if let (Ok(session), Ok(group)) = (sys::getsid(pid), sys::getpgid(pid)) {
+            found.push((pid, session, group));
+        }
+    });
+    found
+}
+
+/// Whether [`Stat::each_child`] works: CONFIG_PROC_CHILDREN.
+pub fn lists_children() -> bool {
+    sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
+}
+
+impl Stat {
+    /// Names the process's children. One that is born, or ends, meanwhile may be missing, or hide another.
+    ///
+    /// # References
+    /// proc_pid_task(5).
+    pub fn each_child(&self, mut child: impl FnMut(i32)) {
+        if self.threads <= 1 {
+            let _ = children_of(self.process.pid, self.process.pid, &mut child);
+            return;
+        }
+        let (mut buffer, mut length) = ([0; 32], 0);
+        let path = put(&mut buffer, &mut length, b"/proc/")
+            .and_then(|()| put_number(&mut buffer, &mut length, self.process.pid))
+            .and_then(|()| put(&mut buffer, &mut length, b"/task\0"));
+        let path = path.and_then(|()| CStr::from_bytes_with_nul(buffer.get(..length)?).ok());
+        let Some(Ok(threads)) = path.map(|path| sys::open(sys::CWD, path, sys::DIRECTORY)) else { return };
+        each_entry(&threads, |name, _| {
+            if let Some(thread) = number(name.to_bytes()) {
+                let _ = children_of(self.process.pid, thread as i32, &mut child);
+            }
+        });
     }
-    CStr::from_bytes_with_nul(buffer.get(..length)?).ok()
+}
+
+fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()> {
+    let (mut path, mut length) = ([0; 48], 0);
+    put(&mut path, &mut length, b"/proc/")?;
+    put_number(&mut path, &mut length, pid)?;
+    put(&mut path, &mut length, b"/task/")?;
+    put_number(&mut path, &mut length, thread)?;
+    put(&mut path, &mut length, b"/children\0")?;
+    let file = sys::open(sys::CWD, CStr::from_bytes_with_nul(path.get(..length)?).ok()?, sys::READ).ok()?;
+    let mut buffer = [0; 4096];
+    // The digits of a number that the last read has cut.
+    let mut value: Option<i32> = None;
+    loop {
+        let read = sys::read(&file, &mut buffer).ok()?;
+        for &byte in buffer.get(..read)? {
+            match byte {
+                b'0'..=b'9' => value = Some(value.unwrap_or(0).wrapping_mul(10).wrapping_add(i32::from(byte - b'0'))),
+                _ => value.take().into_iter().for_each(&mut *child),
+            }
+        }
+        if read == 0 {
+            value.take().into_iter().for_each(child);
+            return Some(());
+        }
+    }
 }
 
 /// All processes that /proc shows, by number. Empty where /proc cannot be read.
@@ -276,6 +352,31 @@ mod tests {
             assert!(mark.open(sys::getppid()).is_none(), "another number");
         }
         assert_eq!(Mark::unpack(0), None);
+    }
+
+    #[test]
+    fn finds_the_children_of_every_thread() {
+        extern crate std;
+        if !lists_children() {
+            return;
+        }
+        let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut child = sleep();
+            tell.send(child.id()).expect("waited for");
+            let _ = stopped.recv();
+            child.kill().and_then(|()| child.wait()).expect("own child");
+        });
+        let (mut child, other) = (sleep(), told.recv().expect("comes"));
+        let mut found = Vec::new();
+        let own = Stat::read(sys::getpid()).expect("this process");
+        own.each_child(|pid| found.push(pid as u32));
+        assert!(own.threads > 1 && found.contains(&child.id()) && found.contains(&other), "{found:?}");
+        drop(stop);
+        child.kill().and_then(|()| child.wait()).expect("own child");
+        thread.join().expect("no panic");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Mark, Process, Stat, all, present};
+use spawnfd_guard::process::{Mark, Process, Stat, present};
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::fork_generation;
 
@@ -251,7 +251,10 @@ impl Tree {
         }
         match &mut self.control {
             Control::Group(dir, _) => group::end(dir.number(), milliseconds),
-            Control::Members(members) => members::end(std::slice::from_mut(members), milliseconds),
+            // Asked first, as it is much cheaper, and mostly so.
+            Control::Members(members) => {
+                !members.may_have_others() || members::end(std::slice::from_mut(members), milliseconds)
+            }
             Control::Nobody => true,
         }
     }
@@ -275,8 +278,7 @@ impl Tree {
                 others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
             }
             Control::Members(members) if members.may_have_others() => {
-                let list = all();
-                let alive = members.look(&list);
+                let (alive, list) = members.find();
                 if let Some(watch) = &self.watch {
                     watch.seen(members.note_root());
                     members.strays(&list).for_each(|stray| watch.learn(stray));
