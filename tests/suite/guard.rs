@@ -191,8 +191,11 @@ fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
         let path = std::ffi::CString::new(fifo.to_str().expect("UTF-8")).expect("no NUL");
         // SAFETY: a C string.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-        for wait in [true, false] {
+        for (wait, clone3) in [(true, true), (false, true), (true, false), (false, false)] {
             let (owner, mut report) = owner(|tell| {
+                if !clone3 {
+                    confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+                }
                 // Where starts that nobody waits for are not known to work they are waited for.
                 Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
                 let tree = Tree::prepare(Want::Guard).expect("a guard");
@@ -218,6 +221,25 @@ fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
 fn is_in_session_of_its_own(pid: i32) -> bool {
     // SAFETY: numbers only.
     unsafe { libc::getsid(pid) == pid }
+}
+
+#[test]
+fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
+    isolated("a_program_is_told_by_its_start_time_where_pidfds_share_an_inode", || {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            confine::deny(&[("fstatfs", libc::ENOSYS)]).expect("confined");
+            let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
+            tell(sh.pid());
+            tell(sh.child.id() as i32);
+            // Nobody has looked: the one in another session is found by its parent, and that by its number.
+            sh
+        });
+        let pids = [next_pid(&mut report), next_pid(&mut report)];
+        kill(owner, libc::SIGKILL);
+        until_gone(&pids);
+        until_nobody_is_left();
+    });
 }
 
 #[test]
