@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::process::{Process, Stat, all, groups, lists_children, present};
+use crate::process::{Process, Stat, all, lists_children, present, sessions};
 use crate::sys::{self, Errno};
 
 const SIGKILL: i32 = 9;
@@ -163,29 +163,29 @@ pub(crate) fn wakes(signal: i32) -> bool {
 
 /// Of all processes those that can belong to one of these trees, by number.
 ///
-/// Everybody's session and group are asked for, and the rest only of who is known, in a session or group with such a one, or descends from
-/// one. What the kernel tells of all processes would cost eight times as much.
+/// Everybody's session is asked for, and the rest only of who is known, in a session or group with such a one, or descends from one. What
+/// the kernel tells of all processes would cost eight times as much.
 fn candidates(trees: &[Members]) -> Vec<Stat> {
     if !lists_children() {
         return all();
     }
-    let everybody = groups();
-    let of_session = |wanted: i32| everybody.iter().filter(move |(_, session, _)| *session == wanted).map(|who| who.0);
-    let (mut found, mut pending, mut sessions): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
-    for tree in trees {
-        let root = tree.root.pid;
-        pending.push(root);
-        pending.extend(tree.known.iter().map(|known| known.pid));
-        pending
-            .extend(everybody.iter().filter(|(_, session, group)| *session == root || *group == root).map(|who| who.0));
-        sessions.extend([root, tree.home]);
+    let everybody = sessions();
+    let of_session = |wanted: i32| everybody.iter().filter(move |who| who.1 == wanted).map(|who| who.0);
+    let (mut found, mut pending, mut seen): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
+    for Members { root, home, known, .. } in trees {
+        pending.push(root.pid);
+        pending.extend(known.iter().map(|known| known.pid));
+        pending.extend(of_session(root.pid));
+        // The root's group is in its own session, or in the one it was born into.
+        pending.extend(of_session(*home).filter(|&pid| sys::getpgid(pid) == Ok(root.pid)));
+        seen.extend([root.pid, *home]);
     }
     while let Some(pid) = pending.pop() {
         let Err(place) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
         let Some(stat) = Stat::read(pid) else { continue };
         found.insert(place, stat);
-        if stat.session > 0 && !sessions.contains(&stat.session) {
-            sessions.push(stat.session);
+        if stat.session > 0 && !seen.contains(&stat.session) {
+            seen.push(stat.session);
             pending.extend(of_session(stat.session));
         }
         stat.each_child(|child| pending.push(child));

@@ -201,14 +201,14 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
     put(buffer, length, digits.get(first..)?)
 }
 
-/// The session and process group of each process that /proc shows: some tenth of the cost of [`all`].
-pub fn groups() -> Vec<(i32, i32, i32)> {
+/// Number and session of each process that /proc shows: some tenth of the cost of [`all`].
+pub fn sessions() -> Vec<(i32, i32)> {
     let mut found = Vec::with_capacity(256);
     let Ok(proc) = sys::open(sys::CWD, c"/proc", sys::DIRECTORY) else { return found };
     each_entry(&proc, |name, _| {
         let Some(pid) = number(name.to_bytes()).map(|pid| pid as i32) else { return };
-        if let (Ok(session), Ok(group)) = (sys::getsid(pid), sys::getpgid(pid)) {
-            found.push((pid, session, group));
+        if let Ok(session) = sys::getsid(pid) {
+            found.push((pid, session));
         }
     });
     found
