@@ -339,6 +339,9 @@ fn what_is_left_behind_is_killed_and_named() {
         }
         let nobody = Command::new("true").run().expect("runs");
         assert_eq!((nobody.leftovers.len(), nobody.tree), (0, Tier::Group));
+        let started = |run: &Run| Command::new("true").start(run).and_then(|job| job.wait()).expect("runs").tree;
+        assert_eq!(started(&Run::new()), Tier::Guard, "it is to end with this process");
+        assert_eq!(started(&Run::new().tree(Want::Group)), Tier::Group);
     });
 }
 

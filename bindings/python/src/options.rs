@@ -81,7 +81,7 @@ impl<'py> Options<'py> {
         if let Some(tree) = &self.tree {
             let words =
                 [("group", Want::Group), ("guard", Want::Guard), ("cgroup", Want::Cgroup), ("auto", Want::Auto)];
-            run.tree = word(tree, "tree", &words)?;
+            run.tree = Some(word(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {
             run.leftovers = word(

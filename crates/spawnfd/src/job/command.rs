@@ -18,6 +18,8 @@ use crate::tree::{Tree, Want};
 /// What is to be connected with a run, besides what [`Run`] says.
 #[derive(Default)]
 struct Plugs {
+    /// It runs beside its caller, who may end before it.
+    background: bool,
     source: Option<Source>,
     feed_waker: Option<Waker>,
     events: Option<super::Producer>,
@@ -77,7 +79,7 @@ impl Command<'_> {
     /// Starts the program and gives a handle to it: to wait without ending it, to read, to write, to stop it.
     ///
     /// Dropping the handle ends the program, unless it is [detached](Job::detach). That is done by the library's thread: a host that
-    /// exits right afterwards may be gone before it; [`Run::tree`] with a guard or a cgroup covers that, too.
+    /// exits right afterwards may be gone before it, and then the guard ends it.
     ///
     /// # Errors
     /// As [`run_then`](Command::run_then).
@@ -122,7 +124,8 @@ impl Command<'_> {
                 let (producer, events) = options.map(|options| events(options, handle.waker(Order::Read))).unzip();
                 seen = events;
                 let feed_waker = Some(handle.waker(Order::Feed));
-                let running = self.begin(run, Wait::No, Plugs { source, feed_waker, events: producer })?;
+                let plugs = Plugs { background: true, source, feed_waker, events: producer };
+                let running = self.begin(run, Wait::No, plugs)?;
                 (log, pid) = (Some(running.log()), running.pid());
                 Ok(running)
             },
@@ -134,7 +137,7 @@ impl Command<'_> {
 
     fn begin(&mut self, run: &Run, wait: Wait, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
         let started = Instant::now();
-        let Plugs { source, feed_waker, events } = plugs.into().unwrap_or_default();
+        let Plugs { background, source, feed_waker, events } = plugs.into().unwrap_or_default();
         let source = source.or_else(|| run.input.clone().map(Source::bytes));
         let asked = std::mem::take(&mut self.stdio);
         let piped = |stdio: &Stdio<'_>| matches!(stdio, Stdio::Inherit);
@@ -153,7 +156,7 @@ impl Command<'_> {
         });
         let actions = self.action_count();
         self.new_session = true;
-        let launched = self.launch(run, wait);
+        let launched = self.launch(run, wait, background);
         self.new_session = false;
         self.end_tree();
         self.forget_actions_from(actions);
@@ -167,11 +170,13 @@ impl Command<'_> {
         Running::new(child, program, started, run, Connections { tree, terminal, source, feed_waker, events })
     }
 
-    fn launch(&mut self, run: &Run, wait: Wait) -> Result<(Child, Option<Tree>, Option<Pty>)> {
+    fn launch(&mut self, run: &Run, wait: Wait, background: bool) -> Result<(Child, Option<Tree>, Option<Pty>)> {
         let terminal = self.open_terminal(run)?;
         let tree = match run.tree {
-            Want::Group => None,
-            want => Some(Tree::prepare(want)?),
+            Some(Want::Group) => None,
+            Some(want) => Some(Tree::prepare(want)?),
+            None if background => Tree::prepare(Want::Guard).ok(),
+            None => None,
         };
         if let Some(tree) = &tree {
             self.begin_tree(tree)?;

@@ -24,8 +24,9 @@ pub struct Run {
     pub output_limit: Option<u64>,
     /// How long to go on reading after the program has ended, while somebody else still holds its pipes.
     pub drain: Duration,
-    /// How its process tree is to be controlled; the result says what came of that.
-    pub tree: Want,
+    /// How its process tree is to be controlled; the result says what came of that. `None`: for a job that is
+    /// [started](crate::Command::start) as [`Want::Guard`], or [`Want::Group`] where no guard can be had; else as [`Want::Group`].
+    pub tree: Option<Want>,
     /// What becomes of processes that the program has left behind.
     pub leftovers: Leftovers,
     /// What the program reads; nothing (`/dev/null`) if there is none and the command has no standard input of its own.
@@ -59,7 +60,7 @@ impl Default for Run {
             spill: None,
             output_limit: None,
             drain: Duration::from_millis(100),
-            tree: Want::Group,
+            tree: None,
             leftovers: Leftovers::Kill,
             input: None,
             writable: None,
@@ -119,7 +120,7 @@ impl Run {
     /// Asks for this control of the process tree. With [`Want::Guard`] and [`Want::Cgroup`] it ends with this process, too, however that
     /// ends.
     pub fn tree(mut self, want: Want) -> Run {
-        self.tree = want;
+        self.tree = Some(want);
         self
     }
 
