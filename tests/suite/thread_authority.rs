@@ -93,7 +93,10 @@ changes! {
     no_new_privileges "no_new_privs": || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
     other_namespaces "namespaces": || raw(libc::SYS_unshare, [(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as usize, 0, 0]);
     a_mount_namespace "namespaces": || raw(libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0]);
-    a_time_namespace_for_children "namespaces": || raw(libc::SYS_unshare, [0x80, 0, 0]);
+    // Before Linux 6.3 there are no more threads afterwards.
+    a_time_namespace_for_children "namespaces": || {
+        raw(libc::SYS_unshare, [0x80, 0, 0]) && std::thread::Builder::new().spawn(|| ()).is_ok()
+    };
     a_session_keyring "keyrings": || raw(libc::SYS_keyctl, [1, 0, 0]);
     own_mask "directories": || {
         raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) && raw(libc::SYS_umask, [0o57, 0, 0])

@@ -199,6 +199,11 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool)
                         continue;
                     }
                 }
+                // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
+                if birth.share_memory && refused.0 == Errno::EINVAL {
+                    birth.share_memory = false;
+                    continue;
+                }
                 return Err(Refusal::Clone(refused.0));
             }
         };
