@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use spawnfd::tree::{Tier, Tree, Want};
@@ -60,9 +61,27 @@ impl Started {
         line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
     }
 
+    /// Reaps the program. Where a group cannot be asked for by its leader's pidfd, the tree is told beforehand, as docs/trees.md wants it.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        if !has_group_signals() {
+            let pid = self.child.id() as i32;
+            until("ended", || !lives(pid));
+            self.tree.ended();
+        }
+        self.child.wait().expect("own child")
+    }
+
     pub fn survivors(&mut self) -> Vec<i32> {
         self.tree.survivors().iter().map(|survivor| survivor.pid as i32).collect()
     }
+}
+
+/// Linux 6.9: PIDFD_SIGNAL_PROCESS_GROUP. Without it nobody is found whose program was reaped before the tree was told of its end.
+pub fn has_group_signals() -> bool {
+    // SAFETY: numbers, and a null pointer where one is allowed.
+    let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, -1, 0, 0, 4) };
+    answer != -1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
 
 pub fn start(want: Want, script: &str) -> Started {
