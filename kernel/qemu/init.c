@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The first process of a guest: mounts what programs expect, runs one command,
+// says how it ended, and powers off.
+//
+// boot.sh gives it three serial ports: the kernel's console, the command's
+// output, and one for the line `exit N`. It is a static program that needs
+// nothing of the root file system, so that kernels can be booted with next to
+// nothing in it.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+static const struct {
+	const char *type, *target, *options;
+	unsigned long flags;
+} mounts[] = {
+	{"proc", "/proc", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
+	{"sysfs", "/sys", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
+	{"devtmpfs", "/dev", "mode=0755", MS_NOSUID},
+	{"devpts", "/dev/pts", "mode=0620,ptmxmode=0666", MS_NOSUID | MS_NOEXEC},
+	{"tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV},
+	{"cgroup2", "/sys/fs/cgroup", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
+};
+
+// A serial port that passes bytes on as they are.
+static int port(const char *path)
+{
+	int fd = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0) {
+		fprintf(stderr, "init: %s: %s\n", path, strerror(errno));
+		return -1;
+	}
+	struct termios settings;
+	if (tcgetattr(fd, &settings) == 0) {
+		cfmakeraw(&settings);
+		tcsetattr(fd, TCSANOW, &settings);
+	}
+	return fd;
+}
+
+// Runs the command, in a session of its own, and reaps whatever orphans come to
+// this process. The command's exit status, as shells give it.
+static int run(char **command, int output)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		setsid();
+		if (null >= 0 && dup2(null, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2)
+			execvp(command[0], command);
+		dprintf(output, "init: %s: %s\n", command[0], strerror(errno));
+		_exit(errno == ENOENT ? 127 : 126);
+	}
+	int status;
+	for (pid_t ended = 0; ended != pid;) {
+		ended = wait(&status);
+		if (ended < 0 && errno != EINTR)
+			return 126;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	umask(022);
+	for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
+		mkdir(mounts[i].target, 0755);
+		// A kernel without one of them is no failure: the command finds out.
+		if (mount(mounts[i].type, mounts[i].target, mounts[i].type, mounts[i].flags,
+			  mounts[i].options) != 0)
+			fprintf(stderr, "init: %s: %s\n", mounts[i].target, strerror(errno));
+	}
+	symlink("/proc/self/fd", "/dev/fd");
+	mkdir("/tmp", 01777);
+	chmod("/tmp", 01777);
+	// As systemd has it; the kernel's own hard limit is 4096.
+	setrlimit(RLIMIT_NOFILE, &(struct rlimit){1024, 524288});
+	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
+	setenv("HOME", "/tmp", 1);
+	unsetenv("TERM");
+
+	// Words that the kernel did not know come before.
+	char **command = argv + 1;
+	while (*command && strcmp(*command, "run") != 0)
+		command++;
+	int output = port("/dev/ttyS1");
+	int answer = port("/dev/ttyS2");
+	if (output >= 0 && answer >= 0 && command[0] && command[1]) {
+		int status = run(command + 1, output);
+		tcdrain(output);
+		dprintf(answer, "exit %d\n", status);
+		tcdrain(answer);
+	} else {
+		fprintf(stderr, "init: no ports, or no command\n");
+	}
+	// Without ACPI there is no powering off; with QEMU's -no-reboot this is the
+	// same.
+	reboot(RB_AUTOBOOT);
+	return 1;
+}

@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Installs what booting kernels in QEMU needs, beside what setup.sh installs: Debian packages where tools are missing.
+set -eu
+missing=
+need() { # command, package
+    command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need qemu-system-x86_64 qemu-system-x86
+need cpio cpio
+need strip binutils
+need dpkg-deb dpkg
+need perl perl-base
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" != 0 ]; then
+    echo "setup-guest: missing$missing: install them (apt-get install --no-install-recommends$missing), or run this as root" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086 # a list of packages
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
