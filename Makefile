@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-rust test-confined test-python soak lint format bench-launch bench-snapshot \
+.PHONY: help setup python demo test test-rust test-confined test-python test-guest soak lint format bench-launch bench-snapshot \
         bench-agent bench-job clean
 
 help: ## List the tasks.
@@ -45,6 +45,12 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
 	$(PY) -m pytest -q -rs bench/agent bench/job
+
+test-guest: setup ## Suites under Linux 6.1 and 5.10 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bookworm for one).
+	@mkdir -p build && rm -f $(SKIPS)
+	scripts/setup-guest.sh
+	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)
+	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak

@@ -40,21 +40,10 @@ for way in ${*:-docker user}; do
     echo "== $way: spawnfd-confine $options"
     skips=$temporary/skips.$way
     : >"$skips" && chmod 666 "$skips"
-    for binary in $binaries; do
-        name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
-        output=$temporary/output
-        # no_panic builds, which is no confined user's business.
-        [ "$name" = no_panic ] && continue
-        status=0
-        # shellcheck disable=SC2086
-        TMPDIR=$temporary SPAWNFD_SKIPS=$skips HOME=$temporary "$confine" $options -- "$binary" >"$output" 2>&1 || status=$?
-        printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"
-        if [ "$status" -ne 0 ]; then
-            failed=1
-            grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
-            grep -vE '^test .* (ok|ignored)$' "$output" | head -n 60 | sed 's/^/    | /'
-        fi
-    done
+    # no_panic builds, which is no confined user's business.
+    # shellcheck disable=SC2086
+    echo "$binaries" | grep -v /no_panic- |
+        TMPDIR=$temporary SPAWNFD_SKIPS=$skips HOME=$temporary tests/run-binaries.sh "$confine" $options -- || failed=1
     sed 's/::[a-z_0-9]* / /' "$skips" | sort -u | cut -c1-150 | sed 's/^/    /'
     [ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^/[$way] /" "$skips" >>"$SPAWNFD_SKIPS"
 done

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs test binaries, one after the other, and prints how each of them ended; of a failed one what it printed.
+#
+#   tests/run-binaries.sh PREFIX... <BINARIES       (a path and options in each line; what is run is PREFIX... PATH OPTIONS)
+#
+# Exit status 1 if one failed. SPAWNFD_SKIPS and TMPDIR are the tests'.
+set -eu
+output=${TMPDIR:-/tmp}/output.$$
+trap 'rm -f "$output"' EXIT
+failed=0
+while read -r binary options; do
+    begun=$(date +%s) status=0
+    # shellcheck disable=SC2086 # options
+    "$@" "$binary" $options >"$output" 2>&1 </dev/null || status=$?
+    name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
+    printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"
+    if [ "$status" -ne 0 ]; then
+        failed=1
+        echo "    exit status $status after $(($(date +%s) - begun)) s"
+        grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
+        grep -vE '^test .* (ok|ignored)$' "$output" | head -n "${SPAWNFD_LINES:-60}" | sed 's/^/    | /'
+    fi
+done
+exit $failed

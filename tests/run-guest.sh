@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs suites under another kernel, in a guest: those that need cgroups with their controllers, or that a kernel's age matters to.
+#
+#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm bullseye, which are Linux 6.1 and 5.10)
+#
+# What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
+# (in-guest.sh). Everything is 20 times slower there, so this is a choice. SPAWNFD_SUITES: another one, for both; `suite=part` runs
+# the tests with that in their names.
+# SPAWNFD_GUEST_TIME: seconds for each kernel. CARGO_TARGET_DIR and the toolchain are the caller's.
+set -eu
+cd "$(dirname "$0")/.."
+cache=$1
+shift
+groups=${SPAWNFD_SUITES:-trees guard job limits limiter attributes=a_cgroup complaints}
+others=${SPAWNFD_SUITES:-errors fallbacks flight oracle run snapshot thread_authority}
+
+temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")
+trap 'rm -rf "$temporary"' EXIT
+built=$(cargo test -q -p spawnfd-tests --no-run --message-format=json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    if line.startswith("{"):
+        item = json.loads(line)
+        if item.get("executable") and item["profile"]["test"]:
+            print(item["executable"])')
+target=$(dirname "$(dirname "$(echo "$built" | head -n 1)")")
+root=$temporary/root
+mkdir -p "$root/suites"
+of() { # suites; those that there are
+    for suite; do
+        echo "$built" | sed -nE "s|.*/${suite%=*}-[0-9a-f]*\$|& ${suite#"${suite%=*}"}|p" | tr -d =
+    done
+}
+# shellcheck disable=SC2086 # lists
+of $groups >"$root/suites/user.list"
+# shellcheck disable=SC2086
+of $groups $others >"$root/suites/root.list"
+# Programs of the suites, and whatever a shell script may call.
+packages="bash coreutils dash findutils grep mawk mount perl-base procps sed util-linux util-linux-extra"
+# shellcheck disable=SC2086 # a list
+tools=$(dpkg -L $packages | grep -E '/bin/|/sbin/|/perl' | while read -r file; do [ ! -f "$file" ] || echo "$file"; done)
+# shellcheck disable=SC2046,SC2086 # lists
+kernel/qemu/stage.sh "$root" $tools $(cut -d " " -f 1 "$root/suites/root.list") "$target"/spawnfd-oracle "$target"/spawnfd-fds "$target"/spawnfd-confine
+[ -e "$root/bin/awk" ] || ln -s mawk "$root/bin/awk"
+cp tests/in-guest.sh tests/run-binaries.sh "$target/spawnfd-confine" "$root/suites"
+
+failed=0
+for release in ${*:-bookworm bullseye}; do
+    echo "== $release"
+    kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
+    {
+        kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-400}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
+            echo $? >"$temporary/failed"
+    } | tee "$temporary/output" | grep --line-buffered -v '\] SKIP '
+    [ ! -e "$temporary/failed" ] || failed=1
+    skips=$(sed -n "s/^\[\([a-z]*\)\] SKIP /[$release, \1] SKIP /p" "$temporary/output")
+    echo "$skips" | sed 's/::[a-z_0-9]* / /' | sort -u | cut -c1-150 | sed 's/^/    /'
+    [ -z "${SPAWNFD_SKIPS:-}" ] || echo "$skips" >>"$SPAWNFD_SKIPS"
+done
+exit $failed
