@@ -86,7 +86,9 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
         perform(&step.op, &sources, plan.above).at(Stage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
-        descriptors::keep_only(keep).at(Stage::Descriptors)?;
+        // The parent awakes before exec comes to close anything, and may have been the only other owner of a file.
+        let now = matches!(start.table, Table::Trimmed { .. });
+        descriptors::keep_only(keep, now).at(Stage::Descriptors)?;
     }
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;

@@ -53,8 +53,12 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
                 call::close(door)?;
             }
         }
+        Table::Trimmed { above } => {
+            call::close_range(above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            copy(&plan.sources, fds);
+        }
         Table::Received { first } => fds.iter_mut().zip(first..).for_each(|(fd, number)| *fd = number),
-        Table::Copied => fds.iter_mut().zip(&plan.sources).for_each(|(fd, &source)| *fd = source),
+        Table::Copied => copy(&plan.sources, fds),
     }
     for fd in fds {
         if *fd < plan.above {
@@ -65,6 +69,11 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         }
     }
     Ok(sources)
+}
+
+/// The sources have their own numbers.
+fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
+    fds.iter_mut().zip(sources).for_each(|(fd, &source)| *fd = source);
 }
 
 /// Whether a number still refers to what it is known for. Asked when the table is the child's own: from then on nobody else can
@@ -101,18 +110,23 @@ pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Err
     if last >= above { close_at_exec(first.max(above), last) } else { Ok(()) }
 }
 
-/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else.
+/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others are closed at exec or, if this is the last use of
+/// any, `now`.
 #[inline]
-pub(crate) fn keep_only(keep: &[RawFd]) -> Result<(), Errno> {
+pub(crate) fn keep_only(keep: &[RawFd], now: bool) -> Result<(), Errno> {
+    let close = |first, last| match now {
+        true => call::close_range(first, last, 0).map(drop),
+        false => close_at_exec(first, last),
+    };
     let mut first = 3u32;
     for &fd in keep {
         let fd = fd as u32;
         if first < fd {
-            close_at_exec(first, fd - 1)?;
+            close(first, fd - 1)?;
         }
         first = fd + 1;
     }
-    close_at_exec(first, u32::MAX)
+    close(first, u32::MAX)
 }
 
 /// Marks a range close-on-exec; where the kernel can't at one go, by the list of what is open.

@@ -108,6 +108,13 @@ pub enum Table {
         /// The calling thread.
         thread: i32,
     },
+    /// The child begins in the caller's own table and leaves it for one that holds what lies below `above` only, the sources among it under
+    /// their own numbers; what else is there is closed before exec. Costs the same however many descriptors the caller has. For a caller
+    /// without other threads: one of them could close a file, and find it still open here.
+    Trimmed {
+        /// One above the highest source.
+        above: RawFd,
+    },
     /// The kernel copies the caller's table; the sources are in it under their own numbers.
     Copied,
     /// The kernel copies the table of a thread that has the sources one after the other, in order.

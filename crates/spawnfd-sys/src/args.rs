@@ -40,8 +40,8 @@ impl ArgBuilder {
     /// The finished block.
     pub fn finish(self) -> ArgBlock {
         let ArgBuilder { bytes, starts } = self;
-        let mut pointers = Vec::with_capacity(starts.len() + 1);
-        pointers.extend(starts.iter().map(|&start| bytes[start..].as_ptr().cast()));
+        // In the memory of `starts`, as a rule.
+        let mut pointers: Vec<*const c_char> = starts.into_iter().map(|start| bytes[start..].as_ptr().cast()).collect();
         pointers.push(core::ptr::null());
         ArgBlock { bytes, pointers }
     }

@@ -97,13 +97,18 @@ pub fn set_descriptor_flags(fd: RawFd, flags: u32) -> Result<usize, Errno> {
     enter!(__NR_fcntl, fd, abi::F_SETFD, flags)
 }
 
-/// The inode number of what a descriptor refers to, and its device.
+/// Device and inode number of what a descriptor refers to.
 pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
+    identify_and_count_links(fd).map(|(identity, _)| identity)
+}
+
+/// The same, and how many links it has.
+pub fn identify_and_count_links(fd: RawFd) -> Result<((u64, u64), u64), Errno> {
     let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
     enter!(__NR_fstat, fd, stat.as_mut_ptr())?;
     // SAFETY: the call succeeded and has filled it.
     let stat = unsafe { stat.assume_init() };
-    Ok((stat.st_dev, stat.st_ino))
+    Ok(((stat.st_dev, stat.st_ino), stat.st_nlink as u64))
 }
 
 /// Opens a file below `dir` (AT_FDCWD: the working directory) as openat2 does. Linux 5.6.

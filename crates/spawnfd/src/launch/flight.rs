@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use spawnfd_child::{Flight, Handlers, Lent, Outcome, Plan, Stage, Table};
+use spawnfd_child::{Flight, Lent, Outcome, Plan, Stage, Table};
 use spawnfd_sys::{Birth, Cloned};
 
 use super::slots::{self, Channel, Slot};
@@ -26,7 +26,7 @@ struct Taken {
     generation: u64,
     channel: Option<Channel>,
     flight: Flight,
-    /// When it was born, as [`handlers::now`] has it.
+    /// When it was born, as [`handlers::at_birth`] has it.
     begun: u64,
 }
 
@@ -90,8 +90,7 @@ pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>) -> Option<(Cloned, Flight
             return None;
         }
     };
-    let handlers = if birth.clone3 { Handlers::Cleared } else { handlers::known() };
-    let begun = handlers::now();
+    let (handlers, begun) = handlers::at_birth(birth.clone3);
     let Slot { generation, room, channel } = slot;
     match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers) {
         Ok((child, flight, lent)) => {

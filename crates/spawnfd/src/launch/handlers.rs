@@ -20,19 +20,20 @@ static CAUGHT: AtomicU64 = AtomicU64::new(0);
 static READ: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds of the monotonic clock, and one.
-pub(super) fn now() -> u64 {
+fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
-/// What is known now.
-pub(super) fn known() -> Handlers {
-    let read = READ.load(Ordering::Acquire);
-    if read != 0 && now() - read < FRESH.as_micros() as u64 {
-        Handlers::Known(CAUGHT.load(Ordering::Acquire))
-    } else {
-        Handlers::Unknown
+/// What is known of the handlers a child is about to be born with, and the moment, for [`learn`].
+pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
+    if clone3 {
+        return (Handlers::Cleared, 0);
     }
+    let now = now();
+    let read = READ.load(Ordering::Acquire);
+    let fresh = read != 0 && now.saturating_sub(read) < FRESH.as_micros() as u64;
+    (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
 /// A child that was born at `begun` has read them.

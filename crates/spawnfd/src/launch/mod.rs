@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a command to a running child, or to the reason why not: the clone launcher, and the way to the others.
 
+mod alone;
 mod door;
 pub(crate) mod features;
 mod flight;
@@ -12,7 +13,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use spawnfd_child::{Born, Failure, Handlers, Outcome, Plan, Stage as ChildStage, Table, launch};
+use spawnfd_child::{Born, Failure, Op, Outcome, Plan, Stage as ChildStage, Table, launch};
 use spawnfd_sys::{Birth, Errno, call, wait_pidfd};
 
 use crate::authority;
@@ -163,6 +164,8 @@ fn concerns_cgroup(errno: Errno) -> bool {
 /// How the child comes to its descriptors, the best way first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
+    /// [`Table::Trimmed`]
+    Trim,
     /// [`Table::Fetched`]
     Fetch,
     /// [`Table::Passed`]
@@ -175,18 +178,19 @@ enum Way {
 /// whether that works.
 fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool) -> std::result::Result<Born, Refusal> {
     let try_passing = try_passing && features::passing().is_none();
-    let mut way = match (plan.keep.is_some() && features::close_range(), features::fetch() && !try_passing) {
+    let leave_table = plan.keep.is_some() && features::close_range();
+    let plainer = match (leave_table, features::fetch() && !try_passing) {
         (true, true) => Way::Fetch,
         (true, false) => Way::Pass,
         (false, _) => Way::Copy,
     };
+    let mut way = if leave_table && !try_passing && can_trim(plan) { Way::Trim } else { plainer };
     // A door that was not ours any more is opened again once.
     let mut renewed = false;
     loop {
         let table;
         (table, way) = lay_table(slot, &plan.sources, way)?;
-        let handlers = if birth.clone3 { Handlers::Cleared } else { handlers::known() };
-        let begun = handlers::now();
+        let (handlers, begun) = handlers::at_birth(birth.clone3);
         let born = match launch(&mut slot.room, birth, table, plan, handlers) {
             Ok(born) => born,
             Err(refused) => {
@@ -226,7 +230,8 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool)
         slot.discard_channel();
         reap(&OwnedFd::from(born.child.pidfd));
         way = match (way, failure) {
-            (Way::Fetch, Errno::EBADF) => return Err(Refusal::Source),
+            (Way::Trim | Way::Fetch, Errno::EBADF) => return Err(Refusal::Source),
+            (Way::Trim, _) => plainer,
             (Way::Fetch, Errno::ENOTSOCK) if !renewed => {
                 door::renew();
                 renewed = true;
@@ -248,8 +253,24 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool)
     }
 }
 
+/// Whether the child may have a copy of what lies below its sources for the moment until it closes that: nobody is there to notice, and the
+/// kernel would copy as many in any case (it copies 64 at a time).
+fn can_trim(plan: &Plan) -> bool {
+    const COPIED_AT_ONCE: RawFd = 64;
+    // Without sources nothing has to be fetched either. Opening may take as long as it likes.
+    !plan.sources.is_empty()
+        && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
+        && plan.program.source.is_none()
+        && !plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
+        && alone::is_alone()
+}
+
 /// Makes the sources ready for a child that comes to them in this way, or the next best.
 fn lay_table(slot: &mut Slot, sources: &[RawFd], way: Way) -> std::result::Result<(Table, Way), Refusal> {
+    if way == Way::Trim {
+        let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
+        return Ok((Table::Trimmed { above: highest + 1 }, Way::Trim));
+    }
     if way == Way::Fetch
         && let Some(table) = door::table()
     {

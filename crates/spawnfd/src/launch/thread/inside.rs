@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use rustix::event::{EventfdFlags, eventfd};
-use spawnfd_child::{Handlers, Outcome, Plan, Room, Table, launch, leave_marker};
+use spawnfd_child::{Outcome, Plan, Room, Table, launch, leave_marker};
 use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, abi, call, pass_descriptors, receive_descriptors, wait_pidfd};
 
 use super::inherited::{Directories, Inherited};
@@ -167,8 +167,7 @@ fn serve(room: &mut Room, credentials: &Credentials, request: Request) -> Result
             return Err("directories");
         }
     }
-    let handlers = if birth.clone3 { Handlers::Cleared } else { handlers::known() };
-    let began = handlers::now();
+    let (handlers, begun) = handlers::at_birth(birth.clone3);
     let born = match launch(room, birth, Table::Received { first: FIRST }, &plan, handlers) {
         Ok(born) => born,
         // The clone launcher knows what to do without.
@@ -176,7 +175,7 @@ fn serve(room: &mut Room, credentials: &Credentials, request: Request) -> Result
         Err(refused) => return Ok(Served::Refused(refused.0)),
     };
     if let Some(caught) = born.caught {
-        handlers::learn(caught, began);
+        handlers::learn(caught, begun);
     }
     let pidfd = OwnedFd::from(born.child.pidfd);
     // Where that fails the caller finds nothing there, and takes the child away.

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether the calling thread is the only one of its process. See docs/adr/0009-a-trimmed-table.md.
+//!
+//! The kernel counts a process's threads in the links of its /proc/PID/task. That directory is kept open by the main thread: any other
+//! is not alone by being another.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, openat};
+use spawnfd_sys::{call, fork_generation};
+
+use super::forget;
+use crate::numbers::above_standard;
+
+/// The directory's own links, and one thread's.
+const ALONE: u64 = 3;
+
+struct Here {
+    /// Not the thread of a process this one was forked from; see [`fork_generation`].
+    generation: u64,
+    threads: Option<Threads>,
+}
+
+/// /proc/PID/task of this process.
+struct Threads {
+    directory: OwnedFd,
+    identity: (u64, u64),
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// Whether there is no other thread; `false` also where that cannot be told, and the first time: then door or socket come to stand at
+/// low numbers, should there be threads later.
+pub(super) fn is_alone() -> bool {
+    let Ok(generation) = fork_generation() else { return false };
+    let alone = HERE.try_with(|here| {
+        let mut here = here.try_borrow_mut().ok()?;
+        if here.as_ref().is_none_or(|here| here.generation != generation) {
+            *here = Some(Here { generation, threads: Threads::open() });
+            return None;
+        }
+        let Threads { directory, identity } = here.as_ref()?.threads.as_ref()?;
+        match call::identify_and_count_links(directory.as_raw_fd()) {
+            Ok((found, links)) if found == *identity => Some(links == ALONE),
+            // Somebody else's file stands there now: leave it alone, and open the directory again next time.
+            _ => {
+                *here = None;
+                None
+            }
+        }
+    });
+    alone.ok().flatten().unwrap_or(false)
+}
+
+impl Threads {
+    fn open() -> Option<Threads> {
+        if call::gettid() != call::getpid() {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = above_standard(openat(CWD, "/proc/self/task", flags, Mode::empty()).ok()?);
+        let identity = call::identify(directory.as_raw_fd()).ok()?;
+        let is_proc = fstatfs(&directory).ok()?.f_type == PROC_SUPER_MAGIC;
+        (is_proc && directory.as_raw_fd() > 2).then_some(Threads { directory, identity })
+    }
+}
+
+impl Drop for Threads {
+    /// Closes what is still ours; a number that has come to mean something else is the application's.
+    fn drop(&mut self) {
+        if call::identify(self.directory.as_raw_fd()) != Ok(self.identity) {
+            forget(&mut self.directory);
+        }
+    }
+}
