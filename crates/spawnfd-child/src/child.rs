@@ -86,8 +86,8 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
         perform(&step.op, &sources, plan.above).at(Stage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
-        // The parent awakes before exec comes to close anything, and may have been the only other owner of a file.
-        let now = matches!(start.table, Table::Trimmed { .. });
+        // A descriptor to execute is needed until exec.
+        let now = plan.program.source.is_none();
         descriptors::keep_only(keep, now).at(Stage::Descriptors)?;
     }
     if let Some((signal, parent)) = plan.parent_death {

@@ -110,12 +110,14 @@ pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Err
     if last >= above { close_at_exec(first.max(above), last) } else { Ok(()) }
 }
 
-/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others are closed at exec or, if this is the last use of
-/// any, `now`.
+/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others are closed `now`, or at exec.
+///
+/// Better now: exec lets the parent go on first and closes afterwards, so that a file the parent closes and executes is found open for
+/// writing here (ETXTBSY).
 #[inline]
 pub(crate) fn keep_only(keep: &[RawFd], now: bool) -> Result<(), Errno> {
-    let close = |first, last| match now {
-        true => call::close_range(first, last, 0).map(drop),
+    let close = |first, last| match now && call::close_range(first, last, 0).is_ok() {
+        true => Ok(()),
         false => close_at_exec(first, last),
     };
     let mut first = 3u32;
