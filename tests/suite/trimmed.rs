@@ -76,7 +76,8 @@ fn the_program_gets_what_it_is_given_and_nothing_else() {
             let null = null();
             take_the_doors_away(&Template::open("/bin/true").expect("a template"));
             // Some that are not close-on-exec, below, between and above the sources; a number of the child's own among them.
-            let foreign: Vec<OwnedFd> = [13, 17, 30, 40, 60, 63, 64, 200].map(|number| inheritable(&null, number)).into();
+            let foreign: Vec<OwnedFd> =
+                [13, 17, 30, 40, 60, 63, 64, 200].map(|number| inheritable(&null, number)).into();
             let (one, two) = (at_number(&null, 20), at_number(&null, 35));
             let numbers = |command: &mut spawnfd::Command<'_>| -> Vec<i32> {
                 let text = common::output(command);
