@@ -9,7 +9,8 @@ use spawnfd_tests::{scratch, skip};
 
 /// Names that must not be called from there. Not in the list is `panic_cannot_unwind`, the guard of `extern "C"` functions, which
 /// only somebody else's panic could reach.
-const BAD: [&str; 10] = [
+const BAD: [&str; 11] = [
+    "drop_in_place",
     "panicking::panic_fmt",
     "panicking::panic",
     "panic_bounds_check",
@@ -40,12 +41,14 @@ fn the_child_s_half_cannot_panic() {
         ("spawnfd-sys", &SYS[..]),
     ] {
         let Some(text) = disassembly(package) else { return skip("no cargo, or no objdump") };
-        let (mut function, mut seen, mut found) = (String::new(), 0, Vec::new());
+        let (mut function, mut of_child, mut seen, mut found) = (String::new(), false, 0, Vec::new());
         for line in text.lines() {
             if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
                 function = name.1.to_owned();
-                seen += usize::from(parts.iter().any(|part| function.contains(part)));
-            } else if line.contains("R_X86_64") && parts.iter().any(|part| function.contains(part)) {
+                // What the parent does with a plan when it is over is in the same code, and nobody else's.
+                of_child = parts.iter().any(|part| function.contains(part)) && !function.contains("drop_in_place");
+                seen += usize::from(of_child);
+            } else if line.contains("R_X86_64") && of_child {
                 let target = line.rsplit('\t').next().unwrap_or(line);
                 if BAD.iter().any(|bad| target.contains(bad)) && !target.contains("panic_cannot_unwind") {
                     found.push(format!("{function}: {target}"));

@@ -96,7 +96,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn start(&mut self, run: &Run) -> Result<Job> {
-        self.start_with(run, None).map(|(job, _)| job)
+        self.start_with(run, None, true).map(|(job, _)| job)
     }
 
     /// Starts the program; what it writes also comes as events while it runs.
@@ -104,12 +104,17 @@ impl Command<'_> {
     /// # Errors
     /// As [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
-        let (job, events) = self.start_with(run, Some(options))?;
+        let (job, events) = self.start_with(run, Some(options), true)?;
         // They were asked for.
         events.map(|events| (job, events)).ok_or_else(|| Error::invalid("start_events()".to_owned()))
     }
 
-    fn start_with(&mut self, run: &Run, options: Option<EventOptions>) -> Result<(Job, Option<Events>)> {
+    pub(super) fn start_with(
+        &mut self,
+        run: &Run,
+        options: Option<EventOptions>,
+        background: bool,
+    ) -> Result<(Job, Option<Events>)> {
         let (writer, source) = match run.writable {
             Some(max_bytes) => {
                 let (writer, source) = Source::stream(max_bytes);
@@ -124,7 +129,7 @@ impl Command<'_> {
                 let (producer, events) = options.map(|options| events(options, handle.waker(Order::Read))).unzip();
                 seen = events;
                 let feed_waker = Some(handle.waker(Order::Feed));
-                let plugs = Plugs { background: true, source, feed_waker, events: producer };
+                let plugs = Plugs { background, source, feed_waker, events: producer };
                 let running = self.begin(run, Wait::No, plugs)?;
                 (log, pid) = (Some(running.log()), running.pid());
                 Ok(running)

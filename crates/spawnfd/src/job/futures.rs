@@ -32,7 +32,7 @@ impl Command<'_> {
     /// ```
     #[must_use = "dropping the future ends the program"]
     pub fn run_async(&mut self, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
-        let job = self.start(run);
+        let job = self.start_with(run, None, false).map(|(job, _)| job);
         async move {
             let job = job?;
             // Nobody could write to it.
