@@ -28,7 +28,7 @@ class Method:
 
     def exists(self) -> bool:
         """Whether this Python has it: 3.12 ended the choice of a watcher, and has pidfds."""
-        return self.watcher != "thread" or sys.version_info < (3, 12)
+        return self.watcher is None or sys.version_info < (3, 12)
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,8 @@ class Awaited:
         self._call = call
         self._in_flight = in_flight
         self._runner = asyncio.Runner(loop_factory=_loop_factory(method.loop))
-        if method.watcher and sys.version_info < (3, 12):
-            watcher = (
-                asyncio.PidfdChildWatcher()
-                if method.watcher == "pidfd"
-                else asyncio.ThreadedChildWatcher()
-            )
+        if method.watcher == "pidfd" and sys.version_info < (3, 12):
+            watcher = asyncio.PidfdChildWatcher()
             watcher.attach_loop(self._runner.get_loop())
             asyncio.set_child_watcher(watcher)
         self._heartbeat = Heartbeat(self._runner.get_loop(), tick_us) if tick_us else None

@@ -13,6 +13,9 @@ from .definitions import UNFILTERED, Cell
 
 Row = Mapping[str, Any]
 
+# Ends the ids of ratios that stand beside one with a bar.
+BESIDE = ".pidfd_watcher"
+
 
 def time_table(rows: Sequence[Row]) -> Table:
     """Wall microseconds per call by tool and method; the stall's tail beside it where measured."""
@@ -87,7 +90,7 @@ def show(console: Console, document: Row, cells: Sequence[Cell]) -> None:
         ratio
         for ratio in ratios
         if "{call}" not in ratio["rule"]
-        or ratio["id"].removesuffix(f".{ratio['filter']}") in verdicts
+        or ratio["rule"].format(call=ratio["call"]).removesuffix(BESIDE) in verdicts
     ]
     console.print(bar_table(barred, verdicts))
     for what, why in document["left_out"].items():
