@@ -20,7 +20,7 @@ from common import bars, floor, presets, reference, workspace
 from common.errors import BenchError
 from common.pipe import Worker
 from common.stats import quantile, tail_ratio
-from jobbench import cli, definitions, measure, results
+from jobbench import cli, definitions, measure, results, tables
 from jobbench.heartbeat import Heartbeat
 from jobbench.measure import Block, Measured, Setting, Task
 
@@ -96,8 +96,21 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 def test_what_a_machine_lacks_is_said() -> None:
     docker = replace(_task("1"), filter="docker")
     assert measure.why_not(docker, None, 1 << 20) == "no --confine program"
-    assert "5120 MiB" in str(measure.why_not(_task("rss2g"), None, 4096))
-    assert measure.why_not(_task("rss2g"), None, 8192) is None
+    large = _task("rss2g", "asyncio", "ours_asyncio")
+    assert "5120 MiB" in str(measure.why_not(large, None, 4096))
+    assert measure.why_not(large, None, 8192) is None
+
+
+def test_ratios_to_asyncio_stand_beside_those_to_its_better_watcher() -> None:
+    rules = {rule.id: rule for rule in FOUND.rules}
+    against = [rule for rule in FOUND.rules if "asyncio" in (rule.over, rule.under)]
+    assert len(against) >= 4
+    for rule in against:
+        beside = rules[rule.id + tables.BESIDE]
+        sides = {side.replace("asyncio_pidfd", "asyncio") for side in (beside.over, beside.under)}
+        assert sides | {"ours_asyncio"} == {rule.over, rule.under, "ours_asyncio"}
+        assert (beside.cell, beside.of) == (rule.cell, rule.of)
+    assert FOUND.methods["asyncio"].watcher is None
 
 
 # ---- order and arithmetic ----
