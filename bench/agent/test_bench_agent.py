@@ -14,10 +14,11 @@ import pytest
 
 from agentbench import calls, cli, plan, report, results
 from agentbench.backends import BACKENDS, import_spawnfd
-from agentbench.fleet import Fleet, Setting, Timing
+from agentbench.fleet import Fleet, Timing
 from agentbench.measure import CellResult, Series
 from common import bars, document, floor, presets, reference, workspace
 from common.errors import BenchError
+from common.session import Setting
 from common.stats import estimate, round_order, round_ratios
 
 pytestmark = pytest.mark.timeout(60)

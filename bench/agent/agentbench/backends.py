@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from common import asyncio_calls
+from common.asyncio_calls import Answer
 from common.errors import BenchError
 
-Answer = tuple[int, bytes, bytes]
 TIMEOUT_S = 30
 
 
@@ -51,23 +52,10 @@ class AsyncioExec(Backend):
 
     def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
         super().__init__(env, in_flight)
-        if sys.version_info < (3, 12):
-            watcher = asyncio.PidfdChildWatcher()
-            watcher.attach_loop(asyncio.get_running_loop())
-            asyncio.set_child_watcher(watcher)
+        asyncio_calls.watch_by_pidfd(asyncio.get_running_loop())
 
     async def call(self, argv: list[str], cwd: str) -> Answer:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            cwd=cwd,
-            env=self.env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        stdout, stderr = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, stdout, stderr
+        return await asyncio_calls.call(argv, cwd, self.env)
 
 
 class AsyncioExecThreaded(AsyncioExec):

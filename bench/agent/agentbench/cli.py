@@ -4,7 +4,6 @@
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +15,14 @@ from rich.console import Console
 from common import document, floor, machine, presets, reference, workspace
 from common.errors import BenchError
 from common.progress import Progress
+from common.session import Setting, announce, run_program
 
 from . import plan, results, tables
 from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
-from .fleet import Setting
 from .harness import HARNESSES
 from .measure import measure
 
 PROJECT = Path(__file__).resolve().parents[3]
-NO_TERMINAL_WIDTH = 132
 DEFAULT_OUT = PROJECT / "build" / "bench"
 
 
@@ -180,18 +178,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
         cells = make_plan(options, definitions, backends)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "autogen-core"))
         total = sum(cell.calls * len(cell.backends) for cell in cells)
-        console.print(
-            f"{len(cells)} cells, {total:,} timed calls on {facts['cores']} cores of "
-            f"{facts['cpu']}; every answer is checked.",
-            highlight=False,
-        )
-        if machine.machine_is_busy(facts):
-            console.print(
-                f"warning: other work takes {facts['busy_before']:.0%} of the CPUs; the intervals "
-                "will be wide and the ratios may lean.",
-                style="yellow",
-                highlight=False,
-            )
+        announce(console, facts, len(cells), total)
         with Progress(console, total, len(cells)) as progress:
             measured = measure(cells, definitions, setting, progress)
     finally:
@@ -206,22 +193,15 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 if everything ran and every answer was right."""
     options = parse(arguments)
-    # Without a terminal nobody has told how wide the tables may be.
-    console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     from . import report  # matplotlib takes a while; --help should not
 
-    try:
+    def program(console: Console) -> None:
         if not options.report_only:
             found = run(options, console)
             if found is None:
-                return 0
+                return
             tables.show(console, found)
         path = report.write(options.out)
-    except BenchError as error:
-        print(f"bench-agent: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench-agent: interrupted", file=sys.stderr)
-        return 130
-    console.print(f"report: {path}", highlight=False, soft_wrap=True)
-    return 0
+        console.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+    return run_program("bench-agent", program)

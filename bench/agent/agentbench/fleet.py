@@ -6,30 +6,19 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import floor
 from common.errors import BenchError
 from common.pipe import Worker
-from common.reference import Reference
+from common.session import Setting
 
 from .backends import FLOOR
 from .calls import share
 
 BENCH = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all backends of a benchmark share."""
-
-    references: Mapping[str, Reference]
-    env: Mapping[str, str]
-    cwd: Path
-    scratch: Path
-    floor_program: Path | None
 
 
 @dataclass

@@ -5,7 +5,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from .backends import Answer, Backend
+from common.asyncio_calls import Answer
+
+from .backends import Backend
 
 Job = tuple[int, list[str]]
 

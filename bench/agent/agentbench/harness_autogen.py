@@ -11,7 +11,9 @@ from autogen_core import (
     message_handler,
 )
 
-from .backends import Answer, Backend
+from common.asyncio_calls import Answer
+
+from .backends import Backend
 from .harness import Harness
 
 AGENT_TYPE = "tool_worker"

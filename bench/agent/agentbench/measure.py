@@ -9,10 +9,11 @@ from itertools import groupby
 
 from common.presets import Definitions
 from common.progress import Progress
+from common.session import Setting
 from common.stats import round_order
 
 from .calls import make_rounds
-from .fleet import Fleet, Setting, Timing
+from .fleet import Fleet, Timing
 from .plan import Cell
 
 WARM_UP_CALLS = 32

@@ -14,7 +14,6 @@ Any failure is one line {"error": "..."} and exit status 1.
 import asyncio
 import gc
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, TextIO
 from common import probes
 from common.errors import BenchError
 from common.reference import Reference
+from common.worker import check_leftovers, run_worker, tell
 
 from .backends import BACKENDS
 from .harness import make_harness
@@ -35,11 +35,6 @@ def read_job(path: Path) -> tuple[dict[str, Any], dict[str, Reference]]:
     return job, {reference.name: reference for reference in references}
 
 
-def _tell(out: TextIO, **fields: Any) -> None:
-    out.write(json.dumps(fields) + "\n")
-    out.flush()
-
-
 async def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Follows the driver's lines to "finish" or the end of stdin."""
     backend = BACKENDS[job["backend"]](job["env"], job["in_flight"])
@@ -47,14 +42,14 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
     await harness.open()
     names: list[str] = []
     files_after_first: int | None = None
-    _tell(out, hello=True)
+    tell(out, hello=True)
     # Reading blocks the event loop on purpose: between rounds a worker does nothing at all.
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "prepare":
             names = order["calls"]
             gc.collect()
-            _tell(out, ready=True)
+            tell(out, ready=True)
         elif order["do"] == "go":
             slice_argv = [list(references[name].argv) for name in names]
             cpu = probes.cpu_seconds()
@@ -63,21 +58,14 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
             cpu = probes.cpu_seconds() - cpu
             _check(names, answers, references, job)
             started, backend.started = dict(backend.started), type(backend.started)()
-            _tell(out, end_ns=end_ns, cpu_s=cpu, calls=len(answers), started=started)
+            tell(out, end_ns=end_ns, cpu_s=cpu, calls=len(answers), started=started)
             files_after_first = files_after_first or probes.open_files()
         elif order["do"] == "finish":
             await harness.close()
             backend.close()
-            # A backend may keep some fds for each call in flight, and for each tool, of which the
-            # first round of a worker need not have met all; a leak is one for each call made.
-            allowed = (files_after_first or 0) + 2 * job["in_flight"] + 2 * len(references)
-            if files_after_first is not None and probes.open_files() > allowed:
-                raise BenchError(
-                    f"{job['backend']}: {probes.open_files()} fds open, {files_after_first} before"
-                )
-            if left := probes.children():
-                raise BenchError(f"{job['backend']}: children left behind: {', '.join(left)}")
-            _tell(out, finished=True)
+            few = 2 * job["in_flight"] + 2 * len(references)
+            check_leftovers(job["backend"], files_after_first, few)
+            tell(out, finished=True)
             return
 
 
@@ -97,16 +85,8 @@ def _check(
 
 def main() -> int:
     """`python -m agentbench.worker JOB`; the driver is the only caller."""
-    # The driver ends its workers itself. A handler, not SIG_IGN: the tools would inherit that.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
     job, references = read_job(Path(sys.argv[1]))
-    try:
-        asyncio.run(serve(job, references, sys.stdout))
-    except Exception as error:  # the driver must learn of any failure, whatever it is
-        kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
-        _tell(sys.stdout, error=f"{kind}{error}")
-        return 1
-    return 0
+    return run_worker(lambda: asyncio.run(serve(job, references, sys.stdout)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from common import document, floor, machine, presets, reference, workspace
 from common.errors import BenchError
 from common.progress import Progress
+from common.session import announce, run_program
 
 from . import results, tables
 from .definitions import Definitions, Scale, load
@@ -23,7 +23,6 @@ from .measure import Measured, Setting, Task, free_mib, measure, why_not
 from .methods import FLOOR
 
 PROJECT = Path(__file__).resolve().parents[3]
-NO_TERMINAL_WIDTH = 132
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -117,18 +116,7 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
         setting, tools = prepare(options, scratch)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "uvloop"))
         total = sum(task.calls for task in tasks)
-        console.print(
-            f"{len(tasks)} cells, {total:,} timed calls on {facts['cores']} cores of "
-            f"{facts['cpu']}; every answer is checked.",
-            highlight=False,
-        )
-        if machine.machine_is_busy(facts):
-            console.print(
-                f"warning: other work takes {facts['busy_before']:.0%} of the CPUs; the intervals "
-                "will be wide and the ratios may lean.",
-                style="yellow",
-                highlight=False,
-            )
+        announce(console, facts, len(tasks), total)
         with Progress(console, total, len(tasks)) as progress:
             measured: list[Measured] = measure(tasks, setting, options.seed, progress)
     finally:
@@ -145,19 +133,13 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 if everything ran and every answer was right."""
     options = parse(arguments)
-    # Without a terminal nobody has told how wide the tables may be.
-    console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
-    try:
+
+    def program(console: Console) -> None:
         definitions = load()
         found = run(options, definitions, console)
         path = options.out / "job.json"
         document.write(found, path)
         tables.show(console, found, definitions.cells)
-    except BenchError as error:
-        print(f"bench-job: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench-job: interrupted", file=sys.stderr)
-        return 130
-    console.print(f"figures: {path}", highlight=False, soft_wrap=True)
-    return 0
+        console.print(f"figures: {path}", highlight=False, soft_wrap=True)
+
+    return run_program("bench-job", program)

@@ -10,11 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common import floor
+from common import floor, session
 from common.errors import BenchError
 from common.pipe import Worker
 from common.progress import Progress
-from common.reference import Reference
 
 from .definitions import UNFILTERED, Cell, Method, Parent
 from .methods import FLOOR
@@ -25,14 +24,9 @@ SPARE_MIB = 1024
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all methods share."""
+class Setting(session.Setting):
+    """With the program that confines a worker."""
 
-    references: Mapping[str, Reference]
-    env: Mapping[str, str]
-    cwd: Path
-    scratch: Path
-    floor_program: Path | None
     confine: Path | None
 
 

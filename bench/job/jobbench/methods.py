@@ -7,17 +7,18 @@ stdout and stderr captured whole and apart, no timeout.
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+from common import asyncio_calls
+from common.asyncio_calls import Answer
 from common.errors import BenchError
 
 from .definitions import Method
 from .heartbeat import Heartbeat
 
-Answer = tuple[int, bytes, bytes]
 Call = Callable[[list[str]], Answer]
 AsyncCall = Callable[[list[str]], Awaitable[Answer]]
 
@@ -35,20 +36,7 @@ def subprocess_run(cwd: str, env: dict[str, str]) -> Call:
 def create_subprocess_exec(cwd: str, env: dict[str, str]) -> AsyncCall:
     """asyncio.create_subprocess_exec and communicate."""
 
-    async def call(argv: list[str]) -> Answer:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            cwd=cwd,
-            env=env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        stdout, stderr = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, stdout, stderr
-
-    return call
+    return partial(asyncio_calls.call, cwd=cwd, env=env)
 
 
 def _spawnfd(env: dict[str, str]) -> tuple[Any, Any]:
@@ -119,10 +107,8 @@ class Awaited:
         self._call = call
         self._in_flight = in_flight
         self._runner = asyncio.Runner(loop_factory=_loop_factory(method.loop))
-        if method.watcher == "pidfd" and sys.version_info < (3, 12):
-            watcher = asyncio.PidfdChildWatcher()
-            watcher.attach_loop(self._runner.get_loop())
-            asyncio.set_child_watcher(watcher)
+        if method.watcher == "pidfd":
+            asyncio_calls.watch_by_pidfd(self._runner.get_loop())
         self._heartbeat = Heartbeat(self._runner.get_loop(), tick_us) if tick_us else None
 
     def run(self, calls: Sequence[list[str]]) -> list[Answer]:

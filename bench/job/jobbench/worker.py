@@ -17,15 +17,16 @@ import json
 import mmap
 import os
 import resource
-import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any, TextIO
 
 from common import probes
+from common.asyncio_calls import Answer
 from common.errors import BenchError
 from common.reference import Reference
+from common.worker import check_leftovers, run_worker, tell
 
 from . import methods
 from .definitions import PLAIN, Method, Parent
@@ -51,12 +52,7 @@ class Burden:
             self._descriptors = [null, *(os.dup(null) for _ in range(parent.descriptors - 1))]
 
 
-def _tell(out: TextIO, **fields: Any) -> None:
-    out.write(json.dumps(fields) + "\n")
-    out.flush()
-
-
-def _check(method: str, asked: list[Reference], answers: list[methods.Answer]) -> None:
+def _check(method: str, asked: list[Reference], answers: list[Answer]) -> None:
     for reference, answer in zip(asked, answers, strict=True):
         wrong = reference.difference(*answer)
         if wrong:
@@ -74,13 +70,13 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
     burden = Burden(parent)
     asked: list[Reference] = []
     files_after_first: int | None = None
-    _tell(out, hello=True)
+    tell(out, hello=True)
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "prepare":
             asked = [references[name] for name in order["calls"]]
             gc.collect()
-            _tell(out, ready=True)
+            tell(out, ready=True)
         elif order["do"] == "go":
             calls = [list(reference.argv) for reference in asked]
             cpu = probes.cpu_seconds()
@@ -89,7 +85,7 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
             end_ns = time.monotonic_ns()
             cpu = probes.cpu_seconds() - cpu
             _check(method.name, asked, answers)
-            _tell(
+            tell(
                 out,
                 begin_ns=begin_ns,
                 end_ns=end_ns,
@@ -101,32 +97,16 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
         elif order["do"] == "finish":
             runner.close()
             few = 2 * job["in_flight"] + 2 * len(references)
-            _check_leftovers(method.name, files_after_first, few)
+            check_leftovers(method.name, files_after_first, few)
             del burden
-            _tell(out, finished=True)
+            tell(out, finished=True)
             return
-
-
-def _check_leftovers(method: str, files_after_first: int | None, few: int) -> None:
-    # A method may keep some fds for each call in flight and for each tool; a leak is one for each
-    # call made.
-    if files_after_first is not None and probes.open_files() > files_after_first + few:
-        raise BenchError(f"{method}: {probes.open_files()} fds open, {files_after_first} before")
-    if left := probes.children():
-        raise BenchError(f"{method}: children left behind: {', '.join(left)}")
 
 
 def main() -> int:
     """`python -m jobbench.worker JOB`; the driver is the only caller."""
-    # The driver ends its workers itself. A handler, not SIG_IGN: the tools would inherit that.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        serve(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.stdout)
-    except Exception as error:  # the driver must learn of any failure, whatever it is
-        kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
-        _tell(sys.stdout, error=f"{kind}{error}")
-        return 1
-    return 0
+    job = Path(sys.argv[1])
+    return run_worker(lambda: serve(json.loads(job.read_text(encoding="utf-8")), sys.stdout))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the benchmarks' worker processes have in common; pipe.py is the driver's side."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from . import probes
+from .errors import BenchError
+
+
+def tell(out: TextIO, **fields: Any) -> None:
+    """One line to the driver."""
+    out.write(json.dumps(fields) + "\n")
+    out.flush()
+
+
+def check_leftovers(who: str, files_after_first: int | None, few: int) -> None:
+    """Fails if children were left behind, or more than a few descriptors since the first round.
+
+    Some may be kept for each call in flight, and for each tool, of which the first round need not
+    have met all; a leak is one for each call made.
+    """
+    if files_after_first is not None and probes.open_files() > files_after_first + few:
+        raise BenchError(f"{who}: {probes.open_files()} fds open, {files_after_first} before")
+    if left := probes.children():
+        raise BenchError(f"{who}: children left behind: {', '.join(left)}")
+
+
+def run_worker(serve: Callable[[], None]) -> int:
+    """Any failure is one line {"error": "..."} and exit status 1."""
+    # The driver ends its workers itself. A handler, not SIG_IGN: the tools would inherit that.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        serve()
+    except Exception as error:  # the driver must learn of any failure, whatever it is
+        kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
+        tell(sys.stdout, error=f"{kind}{error}")
+        return 1
+    return 0
