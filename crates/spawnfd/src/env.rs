@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use spawnfd_sys::ArgBlock;
 
 use crate::error::{Error, Result};
+use crate::per_process::PerProcess;
 
 /// The environment of a program, fixed when it was made.
 ///
@@ -38,8 +39,23 @@ impl Clone for Variables {
 
 impl Env {
     /// The environment of this process as it is now.
+    ///
+    /// One that is the same as the last time, variable by variable, shares its encoding with that.
     pub fn inherit() -> Env {
-        std::env::vars_os().collect()
+        /// Variables as they stood, and what was made of them.
+        struct Last(Vec<(OsString, OsString)>, Env);
+        static LAST: PerProcess<Option<Last>> = PerProcess::new(None);
+
+        let now: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let mut last = LAST.lock();
+        match &*last {
+            Some(Last(variables, env)) if *variables == now => env.clone(),
+            _ => {
+                let env: Env = now.iter().cloned().collect();
+                *last = Some(Last(now, env.clone()));
+                env
+            }
+        }
     }
 
     /// No variables at all.
@@ -217,6 +233,15 @@ mod tests {
         assert_eq!(env.get("B"), Some("2".as_ref()));
         assert_eq!(strings(&env.unset("").set("C", "4")), [c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
         assert_eq!(Env::verbatim(["A=\0"]).unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
+    }
+
+    #[test]
+    fn what_is_inherited_unchanged_is_encoded_once() {
+        let (first, second) = (Env::inherit(), Env::inherit());
+        assert!(Arc::ptr_eq(&first.encode().unwrap(), &second.encode().unwrap()));
+        let changed = second.set("SPAWNFD_TEST_CHANGED", "1");
+        assert!(!Arc::ptr_eq(&first.encode().unwrap(), &changed.encode().unwrap()));
+        assert_eq!(Env::inherit().get("SPAWNFD_TEST_CHANGED"), None);
     }
 
     #[test]
