@@ -194,15 +194,30 @@ def test_one_wake_for_a_batch() -> None:
     async def main() -> None:
         jobs = [await sf.start(["true"]) for _ in range(20)]
         waiting = [asyncio.create_task(job.result()) for job in jobs]
-        runs = [asyncio.create_task(sf.run_async(["true"])) for _ in range(20)]
-        await asyncio.sleep(0)
+        runs = [asyncio.create_task(sf.run_async(["sleep", "0.3"])) for _ in range(20)]
+        # A few are started in each turn of the loop.
+        for _ in range(20):
+            await asyncio.sleep(0)
         port = _loop.here()
         count = counting(port)
         # The loop is busy while all of them end.
-        time.sleep(0.5)
+        time.sleep(1.0)
         results = await asyncio.gather(*waiting, *runs)
         assert all(result.ok for result in results)
         assert count[0] <= 2
+
+    asyncio.run(main())
+
+
+def test_a_port_given_up_while_starts_wait() -> None:
+    async def main() -> None:
+        port: Any = _loop.here()
+        port.gate.started = _loop.STARTS_A_TURN
+        run = asyncio.create_task(sf.run_async(["true"]))
+        await asyncio.sleep(0)
+        port._rest()
+        assert not port.watched
+        assert (await asyncio.wait_for(run, 20)).ok
 
     asyncio.run(main())
 

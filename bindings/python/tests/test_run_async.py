@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from spawnfd import _loop, _spawnfd
 
 
 def test_result() -> None:
@@ -78,6 +79,74 @@ def test_an_endless_writer_starves_nobody() -> None:
         result = await endless
         assert result.stop == "timeout"
         assert result.omitted_bytes > 1 << 20
+
+    asyncio.run(main())
+
+
+def test_a_blocked_loop_keeps_no_program_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        ended, pid = tmp_path / "ended", tmp_path / "pid"
+        # More than a pipe holds: somebody has to read it.
+        writer = asyncio.create_task(
+            sf.run_async(sf.sh(f"head -c 300000 /dev/zero; echo > {ended}"), keep=(300_000, 0))
+        )
+        sleeper = asyncio.create_task(
+            sf.run_async(sf.sh(f"echo $$ > {pid}; exec sleep 60"), timeout=0.1)
+        )
+        await asyncio.sleep(0)
+
+        def over() -> bool:
+            written = pid.read_text() if pid.exists() else ""
+            return ended.exists() and bool(written) and not alive(int(written))
+
+        deadline = time.monotonic() + 20
+        while not over() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert over()
+        result = await writer
+        assert (result.ok, len(result.stdout)) == (True, 300_000)
+        assert (await sleeper).stop == "timeout"
+
+    asyncio.run(main())
+
+
+def test_a_loop_turns_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others see to their events while hundreds of programs are started."""
+    turn, starts = 0, dict[int, int]()
+    begin = _spawnfd.begin
+
+    def counted(*arguments: Any) -> Any:
+        starts[turn] = starts.get(turn, 0) + 1
+        return begin(*arguments)
+
+    async def main() -> None:
+        async def count() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        counter = asyncio.create_task(count())
+        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
+        counter.cancel()
+
+    monkeypatch.setattr(_spawnfd, "begin", counted)
+    asyncio.run(main())
+    assert sum(starts.values()) == 60
+    assert max(starts.values()) <= 2 * _loop.STARTS_A_TURN
+
+
+def test_cancelled_before_its_turn() -> None:
+    async def main() -> None:
+        tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
+        await asyncio.sleep(0)
+        for task in tasks[10:20]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
+        texts = [result.text for result in results if isinstance(result, sf.Result)]
+        assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
 
     asyncio.run(main())
 

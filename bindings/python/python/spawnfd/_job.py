@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
-from spawnfd._loop import PATIENCE, here
+from spawnfd._loop import PATIENCE, entered, here
 from spawnfd._types import NotPickled, as_bytes, deadline
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Job(_Held):
 
     @classmethod
     async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
-        port = here()
+        port = await entered()
         job = cls._make(program, args, options, watched=True)
         if not job._hold:
             port.soon(job._core.unwatch)

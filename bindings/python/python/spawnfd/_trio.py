@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from spawnfd import _spawnfd
+from spawnfd._loop import Gate
 
 
 class _Future:
@@ -45,6 +46,8 @@ class _TrioPort:
 
     def __init__(self) -> None:
         self.queue = _spawnfd.Queue()
+        self.gate = Gate()
+        self.future = _Future
         self.pending: dict[int, _Future] = {}
         self.last_key = 0
         self.token = trio.lowlevel.current_trio_token()
@@ -53,11 +56,12 @@ class _TrioPort:
     async def _watch(self) -> None:
         while True:
             await trio.lowlevel.wait_readable(self.queue.fileno())
+            self.gate.started = 0
             self.queue.drain(self.pending)
 
     def expect(self) -> tuple[int, _Future]:
         self.last_key += 1
-        future = _Future()
+        future = self.future()
         self.pending[self.last_key] = future
         return self.last_key, future
 
