@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFull};
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
+use crate::limiter::Turn;
 use crate::options::pair;
 use crate::pickled::restored_by;
 use crate::queue::{Bell, Queue};
@@ -122,7 +123,7 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Starts the program. `watched`: there is a watcher from the first moment on.
+    /// Starts the program. `watched`: there is a watcher from the first moment on. `turn` has come.
     #[new]
     fn new(
         py: Python<'_>,
@@ -130,8 +131,14 @@ impl Job {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
         watched: bool,
+        turn: Option<&Bound<'_, Turn>>,
     ) -> PyResult<Job> {
+        // Here from now on: what is refused gives it back at once.
+        let permit = turn.and_then(|turn| turn.get().take());
         let (mut request, run) = prepare(program, args, options, Use::Start)?;
+        if let Some(permit) = permit {
+            request.command.permit(permit);
+        }
         let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
         let waiting = EventOptions { max_bytes: run.window.max(LEAST), when_full, lines: None };
         let (job, mut events) = match py.detach(|| request.command.start_events(&run, waiting)) {

@@ -8,6 +8,7 @@ mod env;
 mod errors;
 mod job;
 mod launcher;
+mod limiter;
 mod options;
 mod pickled;
 mod plugs;
@@ -30,6 +31,8 @@ mod _spawnfd {
     use super::job::{Chunk, Event, Job, restore_chunk, restore_event};
     #[pymodule_export]
     use super::launcher::LauncherThread;
+    #[pymodule_export]
+    use super::limiter::{Limiter, Turn};
     #[pymodule_export]
     use super::pickled::restore;
     #[pymodule_export]

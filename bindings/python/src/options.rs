@@ -7,9 +7,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
-use spawnfd::{Leftovers, Run, Spill, TerminalSize};
+use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 
 use crate::arguments::{bytes, integer, os_string, seconds, wrong_type, wrong_value};
+use crate::limiter::Limiter;
 use crate::stdio::Use;
 
 /// How much waits for a program that is written to over time.
@@ -40,7 +41,7 @@ macro_rules! options {
 
 options! {
     Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, launcher;
-    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers;
+    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter;
     Use::Start: window, terminal;
 }
 
@@ -89,6 +90,15 @@ impl<'py> Options<'py> {
                 "leftovers",
                 &[("kill", Leftovers::Kill), ("adopt", Leftovers::Adopt), ("detach", Leftovers::Detach)],
             )?;
+        }
+        if let Some(given) = &self.limits {
+            run.limits = limits(given)?;
+        }
+        if let Some(limiter) = &self.limiter {
+            let Ok(limiter) = limiter.cast::<Limiter>() else {
+                return Err(wrong_type(&"limiter", "spawnfd.Limiter or None", limiter));
+            };
+            run.limiter = Some(limiter.get().core().clone());
         }
         if let Some(input) = &self.input {
             if self.stdin.is_some() {
@@ -157,6 +167,32 @@ fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> P
     found
         .map(|(_, meaning)| *meaning)
         .ok_or_else(|| wrong_value(&name, format_args!("{given:?} is not one of {}", all())))
+}
+
+fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    static LIMITS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if !value.is_instance(LIMITS.import(value.py(), "spawnfd._types", "Limits")?)? {
+        return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
+    }
+    let given = |name: &str| value.getattr(name).map(|value| Some(value).filter(|value| !value.is_none()));
+    let positive = |name: &str, known: bool| {
+        if known { Ok(()) } else { Err(wrong_value(&format_args!("limits.{name}"), "nothing runs within that")) }
+    };
+    let mut limits = Limits::new();
+    limits.memory = given("memory")?.map(|bytes| integer(&bytes, &"limits.memory")).transpose()?;
+    positive("memory", limits.memory != Some(0))?;
+    limits.pids = given("pids")?.map(|number| integer(&number, &"limits.pids")).transpose()?;
+    positive("pids", limits.pids != Some(0))?;
+    limits.cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
+    positive("cpu_time", limits.cpu_time != Some(std::time::Duration::ZERO))?;
+    if let Some(cpus) = given("cpus")? {
+        let number = cpus.extract::<f64>().map_err(|_| wrong_type(&"limits.cpus", "float or None", &cpus))?;
+        positive("cpus", (0.01..=1e6).contains(&number))?;
+        limits.cpus = Some(number);
+    }
+    let words = [("auto", Enforce::Auto), ("cgroup", Enforce::Cgroup), ("best-effort", Enforce::BestEffort)];
+    limits.enforce = word(&value.getattr("enforce")?, "limits.enforce", &words)?;
+    Ok(limits)
 }
 
 fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {

@@ -9,13 +9,16 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use spawnfd::tree::Tier;
-use spawnfd::{Drain, Errno, Leftover, Leftovers, Output, SpillEnd, SpillFile, Spilled, Started, Stop};
+use spawnfd::{
+    Drain, Enforcer, Errno, Leftover, Leftovers, Limit, Output, Resource, SpillEnd, SpillFile, Spilled, Started, Stop,
+};
 
 use crate::arguments::wrong_value;
 use crate::result::RunResult;
 
-const STOPS: [(Stop, &str); 4] = [
+const STOPS: [(Stop, &str); 5] = [
     (Stop::Exited, "exited"),
+    (Stop::Limit, "limit"),
     (Stop::Timeout, "timeout"),
     (Stop::Cancelled, "cancelled"),
     (Stop::OutputLimit, "output_limit"),
@@ -37,6 +40,19 @@ fn meaning<T: Copy>(words: &[(T, &str)], word: &str) -> PyResult<T> {
 
 /// The file, its length, and how writing it ended: "whole", "capped", or an errno.
 type Spill = (Option<OsString>, u64, Option<&'static str>, i32);
+
+fn words(limit: &Limit) -> (String, String) {
+    (limit.resource.to_string(), limit.by.to_string())
+}
+
+fn limit((resource, by): (String, String)) -> PyResult<Limit> {
+    let resource = Resource::ALL.into_iter().find(|known| known.to_string() == resource);
+    let by = Enforcer::ALL.into_iter().find(|known| known.to_string() == by);
+    match (resource, by) {
+        (Some(resource), Some(by)) => Ok(Limit::new(resource, by)),
+        _ => Err(wrong_value(&"Result", "a limit that is not known here")),
+    }
+}
 
 /// For `__reduce__`.
 pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyResult<Bound<'py, PyAny>> {
@@ -71,6 +87,9 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     state.set_item("max_rss", output.usage.max_rss)?;
     state.set_item("tree", word(&TIERS, &output.tree))?;
     state.set_item("leftovers", leftovers)?;
+    let limits: Vec<_> = output.limits.iter().map(words).collect();
+    state.set_item("limits", limits)?;
+    state.set_item("limit", output.limit.as_ref().map(words))?;
     state.set_item("started", word(&STARTS, &output.started))?;
     state.set_item("input_refused", output.input_refused)?;
     state.set_item("args", args)?;
@@ -109,6 +128,8 @@ pub struct State {
     max_rss: u64,
     tree: String,
     leftovers: Vec<(u32, String, String)>,
+    limits: Vec<(String, String)>,
+    limit: Option<(String, String)>,
     started: String,
     input_refused: bool,
     args: Vec<OsString>,
@@ -147,6 +168,8 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.tree = meaning(&TIERS, &state.tree)?;
     let left = |(pid, name, fate): (u32, String, String)| Ok(Leftover::new(pid, name, meaning(&FATES, &fate)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
+    output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;
+    output.limit = state.limit.map(limit).transpose()?;
     output.started = meaning(&STARTS, &state.started)?;
     output.input_refused = state.input_refused;
     Ok(RunResult::new(output.into(), state.args))

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use spawnfd::{Drain, Leftovers, Output, SpillEnd, Stop};
 
 use crate::pickled;
@@ -79,6 +79,23 @@ impl RunResult {
             Stop::OutputLimit => "output_limit",
             _ => "limit",
         }
+    }
+
+    /// The limit it had reached, and who enforced it, where `stop` is "limit", as in "memory (cgroup)"; else None.
+    #[getter]
+    fn limit(&self) -> Option<String> {
+        self.output.limit.map(|limit| limit.to_string())
+    }
+
+    /// Who enforced each of its Limits: "cgroup" (the kernel, the tree together), "rlimit" (the kernel, each process for
+    /// itself, or all of the user), "watch" (this library, which looks now and then) or "nobody".
+    #[getter]
+    fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let limits = PyDict::new(py);
+        for limit in &self.output.limits {
+            limits.set_item(limit.resource.to_string(), limit.by.to_string())?;
+        }
+        Ok(limits)
     }
 
     /// Captured standard output: its head, then its tail.
@@ -235,6 +252,9 @@ impl RunResult {
             (None, signal) => write!(text, " signal={}", signal.unwrap_or(0)),
         }
         .ok();
+        if let Some(limit) = self.limit() {
+            write!(text, " limit={limit:?}").ok();
+        }
         for (name, bytes) in [("stdout", self.stdout(py)), ("stderr", self.stderr(py))] {
             let all = bytes.as_bytes(py);
             if !all.is_empty() {

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use spawnfd::{Run, RunHandle};
 
+use crate::limiter::Turn;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::Request;
@@ -52,7 +53,7 @@ pub fn run(
     }
 }
 
-/// Starts a program in the calling thread; once it has ended, `queue` has what came of it under `key`.
+/// Starts a program in the calling thread; once it has ended, `queue` has what came of it under `key`. `turn` has come.
 #[pyfunction]
 pub fn begin(
     py: Python<'_>,
@@ -61,8 +62,14 @@ pub fn begin(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
+    turn: Option<&Bound<'_, Turn>>,
 ) -> PyResult<Running> {
+    // Here from now on: what is refused gives it back at once.
+    let permit = turn.and_then(|turn| turn.get().take());
     let (mut request, run) = prepare(program, args, options, Use::Run)?;
+    if let Some(permit) = permit {
+        request.command.permit(permit);
+    }
     let done = queue.get().sender(key, std::mem::take(&mut request.args), std::mem::take(&mut request.subjects));
     match py.detach(|| request.command.run_then(&run, done)) {
         Ok(handle) => Ok(Running { handle, grace: run.grace.as_secs_f64() }),

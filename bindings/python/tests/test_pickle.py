@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 
+LIMITS = sf.Limits(cpu_time=1, cpus=1, enforce="best-effort")
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 FIELDS = [
     name
@@ -41,6 +42,7 @@ def results(tmp_path: Path) -> list[sf.Result]:
         sf.run(sf.sh("sleep 60 & echo $!"), drain=0.01, leftovers="kill"),
         sf.run([b"echo", b"\xff\xfe"], output_limit=1),
         sf.run(["sh", "-c", "yes"], output_limit=1000),
+        sf.run(sf.sh("while :; do :; done"), limits=LIMITS, tree="guard"),
     ]
 
 
@@ -55,7 +57,7 @@ def test_results(tmp_path: Path) -> None:
             assert type(again) is sf.Result
             assert fields(again) == fields(result)
             assert fields(pickle.loads(pickle.dumps(again, protocol))) == fields(result)
-    assert seen == {"exited", "timeout", "output_limit"}
+    assert seen == {"exited", "timeout", "output_limit", "limit"}
     assert {"text", "spilled", "leftovers", "started", "tree", "args", "cpu"} <= set(FIELDS)
 
 

@@ -165,3 +165,21 @@ fn the_launcher_is_chosen() {
     assert_eq!(called.stderr, "spawnfd: started without the thread: parent-death signal\n");
     assert_eq!(run(["--launcher", "zygote", "true"]).code, Some(125));
 }
+
+#[test]
+fn what_reaches_a_limit() {
+    let burn = "while :; do :; done";
+    let (code, value) = json(&["--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
+    assert_eq!(
+        (code, value["stop"].as_str(), value["limit"].as_str()),
+        (Some(152), Some("limit"), Some("cpu_time (rlimit)"))
+    );
+    assert_eq!(value["limits"], serde_json::json!({"cpu_time": "rlimit"}));
+    let called = run(["--capture", "--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
+    assert!(called.stderr.contains("reached its limit of cpu_time (rlimit)"), "{}", called.stderr);
+    let called = run(["--capture", "--tree", "guard", "--cpus", "1", "true"]);
+    assert_eq!(called.code, Some(125));
+    assert!(called.stderr.contains("limits(cpus)"), "{}", called.stderr);
+    let (code, value) = json(&["--tree", "guard", "--cpus", "1", "--enforce", "best-effort", "true"]);
+    assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "nobody"})));
+}

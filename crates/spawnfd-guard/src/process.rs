@@ -158,6 +158,11 @@ impl Stat {
         !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
     }
 
+    /// How many threads it has.
+    pub fn threads(&self) -> u64 {
+        self.threads
+    }
+
     /// Whether it is stopped (by a signal, or a tracer), and sees no signal until it goes on.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')

@@ -44,6 +44,8 @@ pub enum Stage {
     Snapshot,
     /// Taking control of a program's process tree.
     Tree,
+    /// Limiting what it may use, or waiting for its turn.
+    Limit,
 }
 
 impl Stage {
@@ -69,6 +71,7 @@ impl Stage {
             Stage::Capture => "capture",
             Stage::Snapshot => "snapshot",
             Stage::Tree => "tree",
+            Stage::Limit => "limit",
         }
     }
 }

@@ -34,8 +34,9 @@ pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
 pub use job::{
-    Chunk, Decoder, Drain, Event, EventOptions, Events, ExitError, Job, Leftover, Leftovers, LineEnd, Output, Run,
-    RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Stop, Stream, TerminalSize, Waker, WhenFull,
+    Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Job, Leftover,
+    Leftovers, Limit, Limiter, Limits, LineEnd, Output, Permit, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd,
+    SpillFile, Spilled, Stop, Stream, TerminalSize, Waker, WhenFull,
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};

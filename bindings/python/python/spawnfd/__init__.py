@@ -21,10 +21,10 @@ from spawnfd._job import Job, SyncJob
 from spawnfd._launcher import LauncherStats, LauncherThread
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
-from spawnfd._spawnfd import Chunk, Env, Event, Result
+from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import Leftover, Spill, Spilled, sh
+from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
 
 __all__ = [
     "CacheStats",
@@ -37,6 +37,8 @@ __all__ = [
     "LauncherStats",
     "LauncherThread",
     "Leftover",
+    "Limiter",
+    "Limits",
     "Result",
     "SpawnError",
     "Spill",

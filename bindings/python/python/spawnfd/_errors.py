@@ -24,7 +24,7 @@ class SpawnError(OSError):
         filename: The program or directory it is about, or None.
         stage: Where it failed: "validate", "template", "revalidate", "credentials", "clone",
             "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
-            "exec", "killed", "wait", "capture" or "snapshot".
+            "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit".
         action: The index, in the caller's list, of the action that failed, or None.
         call: The call that failed, with its arguments.
     """
@@ -65,6 +65,8 @@ class ExitError(Exception):
             text = f"{program} was cancelled"
         elif result.stop == "output_limit":
             text = f"{program} was ended as it had written too much"
+        elif result.stop == "limit":
+            text = f"{program} reached its limit of {result.limit}"
         elif result.code is not None:
             text = f"{program} exited with code {result.code}"
         else:

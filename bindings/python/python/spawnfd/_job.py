@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
-from spawnfd._loop import PATIENCE, entered, here
+from spawnfd._loop import PATIENCE, admitted, here, limiter_of
 from spawnfd._types import NotPickled, as_bytes, deadline
 
 if TYPE_CHECKING:
@@ -59,11 +59,19 @@ class _Held(NotPickled):
         raise TypeError("spawnfd.start() and spawnfd.start_sync() make these")
 
     @classmethod
-    def _make(cls, program: Program, args: Args, options: StartOptions, *, watched: bool) -> Self:
+    def _make(
+        cls,
+        program: Program,
+        args: Args,
+        options: StartOptions,
+        turn: _spawnfd.Turn | None,
+        *,
+        watched: bool,
+    ) -> Self:
         given = dict(options)
         hold = bool(given.pop("hold", False))
         job = object.__new__(cls)
-        job._core = core = _spawnfd.Job(program, args, given, hold or watched)
+        job._core = core = _spawnfd.Job(program, args, given, hold or watched, turn)
         job._hold, job._writes = hold, 0
         job.pid, job.args = core.pid, core.args
         return job
@@ -142,8 +150,8 @@ class Job(_Held):
 
     @classmethod
     async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
-        port = await entered()
-        job = cls._make(program, args, options, watched=True)
+        port, turn = await admitted(options)
+        job = cls._make(program, args, options, turn, watched=True)
         if not job._hold:
             port.soon(job._core.unwatch)
         return job
@@ -260,6 +268,20 @@ class Job(_Held):
             port.forget(key)
 
 
+def _take_turn(limiter: _spawnfd.Limiter) -> _spawnfd.Turn:
+    """The blocking take_turn()."""
+    turn, queue = _spawnfd.Turn(limiter), _spawnfd.Queue()
+    turn.listen(queue, 0)
+    try:
+        while not turn.has_come():
+            queue.block(None)
+            queue.drain({})
+    except BaseException:
+        turn.give_up()
+        raise
+    return turn
+
+
 class SyncJob(_Held):
     """Job for threads: what is awaited there blocks here, and is a context manager as well.
 
@@ -271,7 +293,9 @@ class SyncJob(_Held):
 
     @classmethod
     def _start(cls, program: Program, args: Args, options: StartOptions) -> SyncJob:
-        return cls._make(program, args, options, watched=False)
+        limiter = limiter_of(options)
+        turn = None if limiter is None else _take_turn(limiter)
+        return cls._make(program, args, options, turn, watched=False)
 
     def _until(
         self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None

@@ -63,6 +63,12 @@ class Gate:
             port.soon(lambda: self._open(port))
 
 
+def limiter_of(options: Any) -> _spawnfd.Limiter | None:
+    """The limiter among keyword arguments, whose others are looked at only when they are used."""
+    limiter = options.get("limiter")
+    return limiter if isinstance(limiter, _spawnfd.Limiter) else None
+
+
 class Port(Protocol):
     """Where one event loop waits for what the engine tells: one descriptor wakes it for all."""
 
@@ -224,12 +230,46 @@ async def entered() -> Port:
     return here()
 
 
+async def take_turn(limiter: _spawnfd.Limiter | None) -> _spawnfd.Turn | None:
+    """Waits for a place with a limiter; cancelled, it leaves the line."""
+    if limiter is None:
+        return None
+    turn = _spawnfd.Turn(limiter)
+    try:
+        while not turn.has_come():
+            port = here()
+            key, rung = port.expect()
+            turn.listen(port.queue, key)
+            try:
+                # It may have rung before anybody listened.
+                if not turn.has_come():
+                    await port.wait(rung)
+            finally:
+                turn.unlisten(port.queue, key)
+                port.forget(key)
+    except BaseException:
+        turn.give_up()
+        raise
+    return turn
+
+
+async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
+    """The port of this loop and a place with the limiter, once a program may be started."""
+    turn = await take_turn(limiter_of(options))
+    try:
+        return await entered(), turn
+    except BaseException:
+        if turn is not None:
+            turn.give_up()
+        raise
+
+
 async def complete(program: Program, args: Args, options: RunOptions) -> Result:
     """Starts a program in this thread and awaits its end; cancelled, it ends the program first."""
-    port = await entered()
+    port, turn = await admitted(options)
     key, future = port.expect()
     try:
-        running = _spawnfd.begin(port.queue, key, program, args, options)
+        running = _spawnfd.begin(port.queue, key, program, args, options, turn)
     except BaseException:
         port.forget(key)
         raise

@@ -51,6 +51,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             or "auto" (the most that can be had). `tree` of the Result says what it was.
         leftovers: What becomes of processes the program leaves behind: "kill" (default), "adopt"
             (they go on, still read, and end with the job) or "detach" (they are left alone).
+        limits: What the program and its process tree may use at most: a Limits.
+        limiter: A Limiter: the program is started when it is its turn. `timeout` and `wall` begin
+            then.
         actions: What else the child does before it becomes the program, in this order: see
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
@@ -61,7 +64,8 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     at most 5 s longer than `grace`). What came out is lost then: start() keeps it.
 
     Raises:
-        SpawnError: The program could not be started; `stage`, `errno` and `action` say why. Also
+        SpawnError: The program could not be started, or not be held to its limits; `stage`,
+            `errno` and `action` say why. Also
             FileNotFoundError if there is none, PermissionError if it may not be run or entered.
         TypeError, ValueError: An argument cannot be what it is; the message names it.
     """

@@ -108,6 +108,39 @@ class Spill:
     persist: bool = False
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a run may use at most; None: no limit. See docs/limits.md.
+
+    Where a cgroup can be had they hold for the program's whole process tree together. Where none
+    can, rlimits do what they can, each in its own way. A limit that nobody can enforce here is an
+    error, and no program is started. `limits` of the Result says who enforced what, and `limit`
+    which one ended the run (`stop` is "limit" then).
+
+    Attributes:
+        memory: Bytes. In a cgroup: of the tree, page cache included, without swap; beyond it the
+            kernel kills all of the tree. As an rlimit: address space of each process for itself;
+            what is beyond is refused to the program (MemoryError and the like), the run goes on,
+            and `stop` does not tell. Node, Java, Go and sanitizers reserve far more than they use.
+        pids: Processes and threads at once. In a cgroup the tree is killed as soon as it wants
+            more. Else it is counted now and then, and killed when it has more; an rlimit, which is
+            for all of the user, and means nothing to root, keeps it from getting far beyond.
+        cpu_time: Seconds of user and system time; beyond it the tree is ended as by a timeout. As
+            an rlimit: of each process for itself, in whole seconds, by SIGXCPU.
+        cpus: How many processors' worth of time at once, as 1.5. Only in a cgroup; it slows down.
+        enforce: "auto" (default): a cgroup, else an rlimit, else SpawnError. "cgroup": a cgroup,
+            else SpawnError. "best-effort": never an error; where neither can be had `pids` is
+            looked after by this library now and then, which a fork bomb can outrun, and `cpus`
+            by nobody.
+    """
+
+    memory: int | None = None
+    pids: int | None = None
+    cpu_time: float | None = None
+    cpus: float | None = None
+    enforce: Literal["auto", "cgroup", "best-effort"] = "auto"
+
+
 class Spilled(NamedTuple):
     """What became of a Spill.
 
@@ -166,6 +199,8 @@ class _Supervision(_Options, total=False):
     drain: float
     tree: Literal["group", "guard", "cgroup", "auto"]
     leftovers: Literal["kill", "adopt", "detach"]
+    limits: Limits | None
+    limiter: _spawnfd.Limiter | None
 
 
 class RunOptions(_Supervision, total=False):

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use spawnfd::tree::Want;
-use spawnfd::{Command, Error, Leftovers, Output, Spill, Stop};
+use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop};
 
 use super::report;
 use super::signals::{Signals, Woken};
@@ -17,6 +17,7 @@ use super::values;
 use crate::failure::{Failure, TIMEOUT, reason};
 
 const HEADING: &str = "Captured runs";
+const LIMITS: &str = "Limits of captured runs";
 
 #[derive(Debug, Args)]
 pub struct Capture {
@@ -32,6 +33,21 @@ pub struct Capture {
     /// End the program when it has written so many bytes
     #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "capture", help_heading = HEADING)]
     output_limit: Option<u64>,
+    /// Memory the process tree may use
+    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "capture", help_heading = LIMITS)]
+    memory: Option<u64>,
+    /// Processes and threads it may have at once
+    #[arg(long, value_name = "NUMBER", requires = "capture", help_heading = LIMITS)]
+    pids: Option<u64>,
+    /// CPU time it may use: seconds, or with ms, s, m, h
+    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = LIMITS)]
+    cpu_time: Option<Duration>,
+    /// How many processors' worth of CPU time it gets at once, as 1.5
+    #[arg(long, value_name = "NUMBER", requires = "capture", help_heading = LIMITS)]
+    cpus: Option<f64>,
+    /// What will do to enforce these limits [default: auto]
+    #[arg(long, value_name = "HOW", requires = "capture", help_heading = LIMITS)]
+    enforce: Option<Enforcement>,
     /// How its process tree is controlled; all but 'group' end it with this command, too [default: group]
     #[arg(long, value_name = "TIER", requires = "capture", help_heading = HEADING)]
     tree: Option<Control>,
@@ -53,6 +69,17 @@ pub struct Capture {
     /// What the program reads; nothing by default
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
+}
+
+/// What will do to enforce limits.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Enforcement {
+    /// A cgroup, else an rlimit, else it is an error
+    Auto,
+    /// A cgroup, else it is an error
+    Cgroup,
+    /// A cgroup, else an rlimit, else as far as that goes
+    BestEffort,
 }
 
 /// How far control of the process tree is to reach.
@@ -87,8 +114,21 @@ impl Capture {
         self.capture
     }
 
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::new();
+        limits.memory = self.memory;
+        limits.pids = self.pids;
+        limits.cpu_time = self.cpu_time;
+        limits.cpus = self.cpus;
+        match self.enforce {
+            None | Some(Enforcement::Auto) => limits,
+            Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
+            Some(Enforcement::BestEffort) => limits.enforce(Enforce::BestEffort),
+        }
+    }
+
     fn settings(&self) -> Result<spawnfd::Run, Failure> {
-        let mut run = spawnfd::Run::new();
+        let mut run = spawnfd::Run::new().limits(self.limits());
         if let Some(timeout) = self.timeout {
             run = run.timeout(timeout);
         }

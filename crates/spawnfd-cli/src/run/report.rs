@@ -2,6 +2,7 @@
 //! What is said about a run that is over: a small table, or JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -45,6 +46,8 @@ struct Result<'a> {
     code: Option<i32>,
     signal: Option<i32>,
     stop: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
     started: &'static str,
     wall_seconds: f64,
     cpu_seconds: f64,
@@ -66,6 +69,8 @@ struct Streams<'a> {
     seen_bytes: u64,
     spill_path: Option<Cow<'a, str>>,
     tree: String,
+    /// Who enforced which.
+    limits: BTreeMap<String, String>,
     leftovers: Vec<u32>,
     drain: String,
 }
@@ -106,6 +111,7 @@ impl Report {
                 code: status.code(),
                 signal: status.signal(),
                 stop: "exited",
+                limit: None,
                 started: child.started().name(),
                 wall_seconds: wall.as_secs_f64(),
                 cpu_seconds: usage.cpu.as_secs_f64(),
@@ -131,6 +137,7 @@ impl Report {
                 Stop::Timeout => "timeout",
                 Stop::Cancelled => "cancelled",
                 Stop::OutputLimit => "output_limit",
+                Stop::Limit => "limit",
                 _ => "other",
             };
             self.write(&Result {
@@ -139,6 +146,7 @@ impl Report {
                 code: output.code(),
                 signal: output.signal(),
                 stop,
+                limit: output.limit.map(|limit| limit.to_string()),
                 started: output.started.name(),
                 wall_seconds: output.wall.as_secs_f64(),
                 cpu_seconds: output.usage.cpu.as_secs_f64(),
@@ -153,6 +161,11 @@ impl Report {
                     seen_bytes: output.seen_bytes,
                     spill_path: spill_path(output),
                     tree: output.tree.to_string(),
+                    limits: output
+                        .limits
+                        .iter()
+                        .map(|limit| (limit.resource.to_string(), limit.by.to_string()))
+                        .collect(),
                     leftovers: output.leftovers.iter().map(|left| left.pid).collect(),
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
                 }),
@@ -189,6 +202,10 @@ impl Report {
                 }
                 Stop::OutputLimit => {
                     let _ = writeln!(err, "spawnfd: ended when it had written too much (--output-limit)");
+                }
+                Stop::Limit => {
+                    let limit = output.limit.map(|limit| limit.to_string()).unwrap_or_default();
+                    let _ = writeln!(err, "spawnfd: it reached its limit of {limit}");
                 }
                 _ => {}
             }

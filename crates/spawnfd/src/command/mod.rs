@@ -26,6 +26,7 @@ pub use signals::SignalSet;
 use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
+use crate::job::Permit;
 use crate::launch::{self, LauncherThread, Wait};
 use crate::template::{Named, Template, TemplateCache};
 use action::Action;
@@ -64,6 +65,8 @@ pub struct Command<'fd> {
     pub(crate) birth_cgroup: Option<OwnedFd>,
     /// How it makes itself known to the guard of that tree.
     pub(crate) announcement: Option<Announcement>,
+    /// The place that the next supervised run takes.
+    pub(crate) permit: Option<Permit>,
     pub(crate) wait: Wait,
     pub(crate) launcher: Option<LauncherThread>,
     signal_mask: Option<SignalSet>,
@@ -121,6 +124,7 @@ impl<'fd> Command<'fd> {
             new_session: false,
             birth_cgroup: None,
             announcement: None,
+            permit: None,
             wait: Wait::Exec,
             launcher: None,
             signal_mask: None,
@@ -305,6 +309,24 @@ impl<'fd> Command<'fd> {
         self.parent_death_signal
             .map(|_| "parent-death signal")
             .or(self.inherit_descriptors.then_some("inherited descriptors"))
+    }
+
+    /// The last rlimit of that number that an action sets, soft and hard.
+    pub(crate) fn rlimit(&self, number: u32) -> Option<(u64, u64)> {
+        let set = |action: &Action<'_>| match action {
+            Action::Limit { resource, limit } if *resource == number => Some((limit.rlim_cur, limit.rlim_max)),
+            _ => None,
+        };
+        self.all_actions().filter_map(set).last()
+    }
+
+    /// The real user id the program will have, where an action sets it.
+    pub(crate) fn real_user(&self) -> Option<u32> {
+        let real = |action: &Action<'_>| match action {
+            Action::UserIds { real, .. } => Some(*real).filter(|real| *real != u32::MAX),
+            _ => None,
+        };
+        self.all_actions().filter_map(real).last()
     }
 
     fn all_actions(&self) -> impl Iterator<Item = &Action<'fd>> {

@@ -6,14 +6,15 @@ use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use super::engine::{self, Order, RunHandle};
+use super::limits::{self, Watch};
 use super::running::{Connections, Log, Running};
-use super::{Chunk, EventOptions, Events, InputWriter, Output, Pty, Run, Source, TerminalSize, Waker, events};
+use super::{Chunk, EventOptions, Events, InputWriter, Output, Permit, Pty, Run, Source, TerminalSize, Waker, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
-use crate::tree::{Tree, Want};
+use crate::tree::Tree;
 
 /// What is to be connected with a run, besides what [`Run`] says.
 #[derive(Default)]
@@ -24,6 +25,9 @@ struct Plugs {
     feed_waker: Option<Waker>,
     events: Option<super::Producer>,
 }
+
+/// A program under way, and what was made for it.
+type Launched = (Child, Option<Tree>, Option<Pty>, Option<Watch>);
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
@@ -59,8 +63,9 @@ impl Command<'_> {
     /// `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
     ///
     /// # Errors
-    /// As [`run`](Command::run).
-    pub fn run_interruptible(&mut self, run: &Run, interrupted: impl FnMut() -> bool) -> Result<Output> {
+    /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
+    pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+        self.take_turn(run, &mut interrupted)?;
         self.begin(run, Wait::Exec, None)?.run_here(interrupted)
     }
 
@@ -73,7 +78,9 @@ impl Command<'_> {
     /// # Errors
     /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done))
+        let submitted = engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done));
+        self.permit = None;
+        submitted
     }
 
     /// Starts the program and gives a handle to it: to wait without ending it, to read, to write, to stop it.
@@ -135,12 +142,31 @@ impl Command<'_> {
                 Ok(running)
             },
             Box::new(move |output| told.tell(output.map(Arc::new))),
-        )?;
+        );
+        // Taken, unless it did not even come to that.
+        self.permit = None;
+        let handle = handle?;
         let log = log.ok_or_else(|| Error::invalid("start()".to_owned()))?;
         Ok((Job { handle, pid, state, log, writer, ends: true }, seen))
     }
 
+    /// Gives the next supervised run of this command a place that is taken already; it does not wait for one then.
+    pub fn permit(&mut self, permit: Permit) -> &mut Self {
+        self.permit = Some(permit);
+        self
+    }
+
+    /// Waits for a place, if the run needs one and has none yet.
+    fn take_turn(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
+            self.permit = Some(limiter.acquire_unless(interrupted)?);
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, run: &Run, wait: Wait, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
+        self.take_turn(run, &mut || false)?;
+        let permit = self.permit.take();
         let started = Instant::now();
         let Plugs { background, source, feed_waker, events } = plugs.into().unwrap_or_default();
         let source = source.or_else(|| run.input.clone().map(Source::bytes));
@@ -170,23 +196,24 @@ impl Command<'_> {
                 *stdio = Stdio::Inherit;
             }
         }
-        let (child, tree, terminal) = launched?;
+        let (child, tree, terminal, limits) = launched?;
         let program = self.program_name().to_string_lossy().into_owned();
-        Running::new(child, program, started, run, Connections { tree, terminal, source, feed_waker, events })
+        Running::new(
+            child,
+            program,
+            started,
+            run,
+            Connections { tree, terminal, source, feed_waker, events, limits, permit },
+        )
     }
 
-    fn launch(&mut self, run: &Run, wait: Wait, background: bool) -> Result<(Child, Option<Tree>, Option<Pty>)> {
+    fn launch(&mut self, run: &Run, wait: Wait, background: bool) -> Result<Launched> {
         let terminal = self.open_terminal(run)?;
-        let tree = match run.tree {
-            Some(Want::Group) => None,
-            Some(want) => Some(Tree::prepare(want)?),
-            None if background => Tree::prepare(Want::Guard).ok(),
-            None => None,
-        };
+        let (tree, watch) = limits::prepare(self, run, background)?;
         if let Some(tree) = &tree {
             self.begin_tree(tree)?;
         }
-        Ok((launch::spawn(self, wait)?, tree, terminal))
+        Ok((launch::spawn(self, wait)?, tree, terminal, watch))
     }
 
     fn open_terminal(&mut self, run: &Run) -> Result<Option<Pty>> {

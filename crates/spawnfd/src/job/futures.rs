@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use super::{Event, Events, Job, Output, Run, Waker};
 use crate::command::Command;
-use crate::error::Result;
+use crate::error::{Errno, Error, Result, Stage};
 
 impl Command<'_> {
     /// Starts the program, and gives a future of its output.
@@ -18,7 +18,7 @@ impl Command<'_> {
     /// run's [`grace`](Run::grace). It is reaped as ever.
     ///
     /// # Errors
-    /// As [`run`](Command::run), all from the future.
+    /// As [`run`](Command::run), all from the future. EAGAIN: all places of the run's [limiter](Run::limiter) are taken.
     ///
     /// # Examples
     /// ```
@@ -32,7 +32,7 @@ impl Command<'_> {
     /// ```
     #[must_use = "dropping the future ends the program"]
     pub fn run_async(&mut self, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
-        let job = self.start_with(run, None, false).map(|(job, _)| job);
+        let job = self.start_if_free(run);
         async move {
             let job = job?;
             // Nobody could write to it.
@@ -42,6 +42,14 @@ impl Command<'_> {
             job.detach();
             output.map(Arc::unwrap_or_clone)
         }
+    }
+
+    fn start_if_free(&mut self, run: &Run) -> Result<Job> {
+        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
+            let none = || Error::new(Stage::Limit, Errno::EAGAIN, "limiter: no place is free; await one first");
+            self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
+        }
+        self.start_with(run, None, false).map(|(job, _)| job)
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`Decoder`], [`Lines`]: bytes as text, however they are cut.
 //! - [`events()`]: a bounded queue from the engine to who wants to see output as it comes.
 //! - [`Source`], [`Feed`]: what goes in. [`Pty`]: a terminal for it all.
+//! - [`Limits`]: what a run may use. [`Limiter`]: how many runs at once.
 //!
 //! `futures.rs` waits for runs and events in tasks; `tokio.rs` reads and writes as tokio does.
 
@@ -16,6 +17,8 @@ mod futures;
 mod holders;
 mod input;
 mod kept;
+mod limiter;
+mod limits;
 mod lines;
 mod options;
 mod output;
@@ -33,6 +36,8 @@ pub use command::Job;
 pub use engine::RunHandle;
 pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
 pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
+pub use limiter::{Acquiring, Limiter, Permit};
+pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
 pub use output::{Drain, ExitError, Leftover, Output, Stop};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Keep, SharedBytes, Spill, TerminalSize};
+use super::{Keep, Limiter, Limits, SharedBytes, Spill, TerminalSize};
 use crate::tree::Want;
 
 /// How a captured run is to go; see [`Command::run_with`](crate::Command::run_with).
@@ -35,6 +35,10 @@ pub struct Run {
     pub writable: Option<usize>,
     /// The program gets a terminal of this size as its three streams; all it writes is standard output.
     pub terminal: Option<TerminalSize>,
+    /// What it may use at most.
+    pub limits: Limits,
+    /// It waits for its turn with this one before it is started.
+    pub limiter: Option<Limiter>,
 }
 
 /// What becomes of processes of the program's tree that live on when it has ended.
@@ -65,6 +69,8 @@ impl Default for Run {
             input: None,
             writable: None,
             terminal: None,
+            limits: Limits::new(),
+            limiter: None,
         }
     }
 }
@@ -145,6 +151,21 @@ impl Run {
     /// Gives the program a terminal.
     pub fn terminal(mut self, size: TerminalSize) -> Run {
         self.terminal = Some(size);
+        self
+    }
+
+    /// Limits what the program and its process tree may use. With limits the tree gets a cgroup wherever one can be had, unless
+    /// a guard is asked for.
+    pub fn limits(mut self, limits: Limits) -> Run {
+        self.limits = limits;
+        self
+    }
+
+    /// Bounds how many runs are under way at once: the call that starts the program waits for a place first, in the calling thread.
+    /// The [timeout](Run::timeout) begins after that. [`Command::run_async`](crate::Command::run_async) does not wait, it fails with EAGAIN;
+    /// tasks wait by [`Limiter::run_async`] or [`Limiter::acquire_async`].
+    pub fn limiter(mut self, limiter: &Limiter) -> Run {
+        self.limiter = Some(limiter.clone());
         self
     }
 

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::kept::text;
-use super::{Leftovers, Spilled};
+use super::{Leftovers, Limit, Spilled};
 use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
@@ -23,6 +23,8 @@ pub enum Stop {
     Cancelled,
     /// It was ended when it had written too much.
     OutputLimit,
+    /// It had reached one of its [limits](super::Limits): see [`Output::limit`].
+    Limit,
 }
 
 /// How reading the program's output ended.
@@ -76,6 +78,10 @@ pub struct Output {
     pub tree: Tier,
     /// What of the program's process tree outlived it, and what was done with it.
     pub leftovers: Vec<Leftover>,
+    /// The limit that it had reached, where [`stop`](Output::stop) is [`Stop::Limit`].
+    pub limit: Option<Limit>,
+    /// All limits it had, and who enforced each.
+    pub limits: Vec<Limit>,
     /// How it was started.
     pub started: Started,
     /// The program closed its standard input, or ended, before all of it was written.
@@ -109,6 +115,8 @@ impl Output {
             usage: Usage::default(),
             tree: Tier::Group,
             leftovers: Vec::new(),
+            limit: None,
+            limits: Vec::new(),
             started: Started::Clone,
             input_refused: false,
             program: String::new(),
@@ -173,10 +181,12 @@ pub struct ExitError {
 impl fmt::Display for ExitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { program, stop, wall, .. } = &self.output;
+        let limit = self.output.limit.map(|limit| limit.to_string()).unwrap_or_default();
         match (stop, self.output.code(), self.output.signal()) {
             (Stop::Timeout, ..) => write!(f, "{program} was ended after {:.3} s", wall.as_secs_f64())?,
             (Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
             (Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
+            (Stop::Limit, ..) => write!(f, "{program} reached its limit of {limit}")?,
             (_, Some(code), _) => write!(f, "{program} exited with code {code}")?,
             (_, None, signal) => write!(f, "{program} was killed by signal {}", signal.unwrap_or(0))?,
         }

@@ -14,9 +14,10 @@ use rustix::io::ioctl_fionread;
 use spawnfd_sys::call;
 
 use super::holders::holders;
+use super::limits::Watch;
 use super::{
-    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Output, Producer, Pty, Record, Recorded, Run, Source, Stop,
-    Stream, Waker,
+    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Permit, Producer, Pty, Record, Recorded, Resource,
+    Run, Source, Stop, Stream, Waker,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage, errno};
@@ -77,7 +78,11 @@ pub(super) struct Running {
     drain: Duration,
     leftovers: Leftovers,
     output_limit: u64,
+    limits: Option<Box<Watch>>,
+    /// The place it has with a limiter, until the result is there.
+    permit: Option<Permit>,
     stop: Stop,
+    limit: Option<Limit>,
     /// It has got SIGTERM.
     told: bool,
     status: Option<ExitStatus>,
@@ -147,6 +152,8 @@ pub(super) struct Connections {
     /// Called when there is something to write again.
     pub(super) feed_waker: Option<Waker>,
     pub(super) events: Option<Producer>,
+    pub(super) limits: Option<Watch>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl Running {
@@ -157,7 +164,7 @@ impl Running {
         run: &Run,
         connections: Connections,
     ) -> Result<Running> {
-        let Connections { terminal, source, feed_waker, events, mut tree } = connections;
+        let Connections { terminal, source, feed_waker, events, mut tree, limits, permit } = connections;
         if let Some(tree) = &mut tree {
             tree.born(child.id(), child.as_fd());
         }
@@ -181,7 +188,10 @@ impl Running {
             drain: run.drain,
             leftovers: run.leftovers,
             output_limit: run.output_limit.unwrap_or(u64::MAX),
+            limits: limits.map(Box::new),
+            permit,
             stop: Stop::Exited,
+            limit: None,
             told: false,
             status: None,
             feed,
@@ -214,7 +224,8 @@ impl Running {
     /// When [`tick`](Running::tick) has something to do, if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running(at) | Phase::Ending(at) | Phase::Draining(at) => at,
+            Phase::Running(at) => at.into_iter().chain(self.limits.as_ref().and_then(|limits| limits.due())).min(),
+            Phase::Ending(at) | Phase::Draining(at) => at,
             Phase::Cut => None,
         }
     }
@@ -267,8 +278,29 @@ impl Running {
                 // It came to its own end before it could be killed.
                 self.stop = Stop::Exited;
             }
+            if self.stop == Stop::Exited
+                && let Some(limit) = self.limits.as_ref().and_then(|limits| limits.at_end(status, self.child.usage()))
+            {
+                (self.stop, self.limit) = (Stop::Limit, Some(limit));
+            }
         }
         Ok(())
+    }
+
+    /// Ends a program whose tree has reached a limit.
+    fn look_at_limits(&mut self, now: Instant) {
+        let Some(mut limits) = self.limits.take() else { return };
+        let reached = limits.look(now, || self.tree().tasks());
+        self.limits = Some(limits);
+        if let Some(limit) = reached {
+            (self.stop, self.limit) = (Stop::Limit, Some(limit));
+            let multiplies = limit.resource == Resource::Pids;
+            if multiplies {
+                // Before any of it ends, lest its children be lost sight of.
+                let _ = self.tree().kill(AGAIN);
+            }
+            self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
+        }
     }
 
     fn write(&mut self) -> bool {
@@ -353,6 +385,7 @@ impl Running {
             return;
         }
         match self.phase {
+            Phase::Running(at) if at.is_none_or(|at| now < at) => self.look_at_limits(now),
             Phase::Running(_) => self.end(Stop::Timeout, None),
             Phase::Ending(_) => {
                 // Again until it has ended: what was born between a look and the kill is found by the next.
@@ -512,6 +545,8 @@ impl Running {
             let mut record = self.log.lock();
             (record.close(), record.seen())
         };
+        // The next one's turn.
+        self.permit = None;
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {
             status: self.status.unwrap_or_else(|| ExitStatus::from_raw(0)),
@@ -526,6 +561,8 @@ impl Running {
             usage: self.child.usage().unwrap_or_default(),
             tree: tier,
             leftovers,
+            limit: self.limit.filter(|_| self.stop == Stop::Limit),
+            limits: self.limits.as_ref().map(|limits| limits.enforced().to_vec()).unwrap_or_default(),
             started: self.child.started(),
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),

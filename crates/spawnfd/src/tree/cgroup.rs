@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
+use super::bounds::{self, Bounds, Ledger};
 use super::failed;
 use crate::error::{Result, errno};
 use crate::numbers::above_standard;
@@ -32,12 +33,38 @@ struct Own {
 #[derive(Debug)]
 pub(super) struct Place {
     path: CString,
+    /// This process's own: its line, its directory, and whether the new one is directly below it.
     line: String,
+    home: PathBuf,
+    below_own: bool,
 }
 
 /// Chooses the place of a new cgroup. `once`: fails by itself where one has been refused before.
 pub(super) fn place(once: bool) -> Result<Place> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let own = own()?;
+    if let Some(errno) = own.refused.filter(|_| once) {
+        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
+    }
+    let base = own.dir.clone();
+    own.place_below(base)
+}
+
+/// Chooses the place of a cgroup with limits: where the most of the controllers are that they take. `anyway`: also where there is
+/// none of them.
+pub(super) fn place_for(limits: &Bounds, anyway: bool) -> Result<Place> {
+    let own = own()?;
+    let controllers = limits.controllers();
+    let base = bounds::base(&own.dir, &controllers);
+    if !anyway && bounds::enabled(&base, &controllers) == 0 {
+        return Err(failed(Errno::EOPNOTSUPP, format!("cgroup: no {} below {base:?}", controllers.join(", "))));
+    }
+    if let (Some(errno), true) = (own.refused, base == own.dir) {
+        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
+    }
+    own.place_below(base)
+}
+
+fn own() -> Result<Own> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let line = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
@@ -47,18 +74,22 @@ pub(super) fn place(once: bool) -> Result<Place> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir, refused: None });
     }
-    let own = own.as_ref().ok_or_else(absent)?;
-    if let Some(errno) = own.refused.filter(|_| once) {
-        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
+    own.clone().ok_or_else(absent)
+}
+
+impl Own {
+    fn place_below(self, base: PathBuf) -> Result<Place> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let pid = call::getpid().unwrap_or_default();
+        let below_own = base == self.dir;
+        let name = format!("spawnfd-{pid}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = base.join(name).into_os_string().into_vec();
+        let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
+        if path.count_bytes() > table::LONGEST_PATH {
+            return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
+        }
+        Ok(Place { path, line: self.line, home: self.dir, below_own })
     }
-    let pid = call::getpid().unwrap_or_default();
-    let name = format!("spawnfd-{pid}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = own.dir.join(name).into_os_string().into_vec();
-    let path = CString::new(path).map_err(|_| absent())?;
-    if path.count_bytes() > table::LONGEST_PATH {
-        return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
-    }
-    Ok(Place { path, line: own.line.clone() })
 }
 
 /// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says.
@@ -97,7 +128,7 @@ impl Place {
     /// Makes the cgroup.
     pub(super) fn make(self) -> Result<Group> {
         self.attempt().map_err(|errno| {
-            if let Some(own) = OWN.lock().as_mut().filter(|own| own.line == self.line) {
+            if let Some(own) = OWN.lock().as_mut().filter(|own| self.below_own && own.line == self.line) {
                 own.refused = Some(errno);
             }
             failed(errno, format!("mkdir({:?})", self.path))
@@ -111,7 +142,10 @@ impl Place {
             let path = Path::new(std::ffi::OsStr::from_bytes(self.path.to_bytes()));
             // Below a threaded cgroup it would be "domain invalid", and take nobody.
             match std::fs::read(path.join("cgroup.type")).as_deref() {
-                Ok(b"domain\n") => Ok(Group { dir: dir.map(above_standard).map_err(errno)?, path: self.path.clone() }),
+                Ok(b"domain\n") => {
+                    let dir = dir.map(above_standard).map_err(errno)?;
+                    Ok(Group { dir, path: self.path.clone(), home: self.home.join("cgroup.procs") })
+                }
                 _ => Err(Errno::EOPNOTSUPP),
             }
         };
@@ -126,6 +160,8 @@ impl Place {
 pub(super) struct Group {
     dir: OwnedFd,
     path: CString,
+    /// Where members go who are let go.
+    home: PathBuf,
 }
 
 impl AsFd for Group {
@@ -139,7 +175,12 @@ impl Group {
         self.dir.as_raw_fd()
     }
 
-    /// Moves everybody to the cgroup above.
+    /// Has the kernel hold its members to limits, as far as it can.
+    pub(super) fn bind(&self, limits: &Bounds) -> Result<Ledger> {
+        Ledger::open(self.as_fd(), limits).map_err(|errno| failed(errno, format!("open({:?})", self.path)))
+    }
+
+    /// Moves everybody to this process's own cgroup.
     pub(super) fn empty(&self) {
         // Whoever forks meanwhile has a child here: once more.
         for _ in 0..100 {
@@ -147,10 +188,9 @@ impl Group {
             if members.is_empty() {
                 return;
             }
-            let open = || openat(&self.dir, "../cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-            let Ok(above) = open() else { return };
+            let Ok(home) = openat(CWD, &self.home, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
             for pid in members {
-                let _ = rustix::io::write(&above, pid.to_string().as_bytes());
+                let _ = rustix::io::write(&home, pid.to_string().as_bytes());
             }
         }
     }

@@ -3,6 +3,7 @@
 //!
 //! How far that reaches is a [`Tier`]. What to expect of each, in words: docs/trees.md.
 
+mod bounds;
 mod cgroup;
 mod guard;
 mod image;
@@ -18,7 +19,8 @@ use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::fork_generation;
 
 use crate::error::{Error, Result};
-use cgroup::Group;
+pub(crate) use bounds::{Bounds, Ledger};
+use cgroup::{Group, Place};
 use guard::Watch;
 
 /// How far control of a tree reaches.
@@ -163,7 +165,22 @@ impl Tree {
 
     /// `once`: not where it has been tried in vain.
     fn grouped(once: bool) -> Result<Tree> {
-        let place = cgroup::place(once)?;
+        Tree::in_group(cgroup::place(once)?)
+    }
+
+    /// One in a cgroup that has these limits, or those of them that its ledger says are held. `anyway`: or none.
+    ///
+    /// # Errors
+    /// As for [`Want::Cgroup`]; EOPNOTSUPP: none would be held.
+    pub(crate) fn bounded(limits: &Bounds, anyway: bool) -> Result<(Tree, Ledger)> {
+        let tree = Tree::in_group(cgroup::place_for(limits, anyway)?)?;
+        match &tree.control {
+            Control::Group(group, _) => group.bind(limits).map(|ledger| (tree, ledger)),
+            _ => Err(failed(spawnfd_sys::Errno::ENOENT, "cgroup")),
+        }
+    }
+
+    fn in_group(place: Place) -> Result<Tree> {
         // The guard knows of it before it is there, so that it is not left behind in any case.
         let watch = guard::watch(place.path())?;
         match place.make() {
@@ -278,14 +295,18 @@ impl Tree {
                 others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
             }
             Control::Members(members) if members.may_have_others() => {
-                let (alive, list) = members.find();
-                if let Some(watch) = &self.watch {
-                    watch.seen(members.note_root());
-                    members.strays(&list).for_each(|stray| watch.learn(stray));
-                }
+                let alive = find(members, self.watch.as_ref());
                 alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// How many processes and threads of the tree run; who is found is remembered.
+    pub(crate) fn tasks(&mut self) -> u64 {
+        match &mut self.control {
+            Control::Members(members) => find(members, self.watch.as_ref()).iter().map(Stat::threads).sum(),
+            Control::Group(..) | Control::Nobody => 0,
         }
     }
 
@@ -336,6 +357,16 @@ impl Drop for Tree {
         }
         self.let_go();
     }
+}
+
+/// Finds who runs of a tree, and lets the guard know whom it could not find by itself.
+fn find(members: &mut Members, watch: Option<&Watch>) -> Vec<Stat> {
+    let (alive, list) = members.find();
+    if let Some(watch) = watch {
+        watch.seen(members.note_root());
+        members.strays(&list).for_each(|stray| watch.learn(stray));
+    }
+    alive
 }
 
 impl From<Stat> for Survivor {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `spawnfd.Limiter`, and who waits for a place with one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use spawnfd::{Acquiring, Permit};
+
+use crate::arguments::integer;
+use crate::queue::{Bell, Queue};
+
+/// Bounds how many runs are under way at once: `run(argv, limiter=limiter)`, and the like.
+///
+/// A run waits for a place before its program is started, first come, first served, and holds it until its Result is there.
+/// Any number of threads and event loops can share one. A forked process begins with the same limit and all places free.
+///
+/// Args:
+///     limit: How many; 0: none until there are more.
+#[pyclass(frozen, module = "spawnfd")]
+#[derive(Debug)]
+pub struct Limiter(spawnfd::Limiter);
+
+impl Limiter {
+    pub fn core(&self) -> &spawnfd::Limiter {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl Limiter {
+    #[new]
+    fn new(limit: &Bound<'_, PyAny>) -> PyResult<Limiter> {
+        Ok(Limiter(spawnfd::Limiter::new(integer(limit, &"limit")?)))
+    }
+
+    /// How many runs may be under way. It can be changed at any time; with fewer than there are nothing is ended.
+    #[getter]
+    fn limit(&self) -> usize {
+        self.0.limit()
+    }
+
+    #[setter]
+    fn set_limit(&self, limit: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.set_limit(integer(limit, &"limit")?);
+        Ok(())
+    }
+
+    /// How many runs are under way.
+    #[getter]
+    fn running(&self) -> usize {
+        self.0.running()
+    }
+
+    /// How many wait for their turn.
+    #[getter]
+    fn waiting(&self) -> usize {
+        self.0.waiting()
+    }
+
+    fn __repr__(&self) -> String {
+        let (limit, running, waiting) = (self.0.limit(), self.0.running(), self.0.waiting());
+        format!("<spawnfd.Limiter limit={limit} running={running} waiting={waiting}>")
+    }
+}
+
+/// A run's place with a limiter, once its turn has come. Dropped, it goes to the next.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Turn {
+    state: Mutex<State>,
+    come: Arc<Bell>,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(Acquiring),
+    Come(Permit),
+    /// A run has it, or it was given up.
+    Gone,
+}
+
+impl Turn {
+    /// The place, for a run.
+    pub fn take(&self) -> Option<Permit> {
+        match std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone) {
+            State::Come(permit) => Some(permit),
+            _ => None,
+        }
+    }
+}
+
+#[pymethods]
+impl Turn {
+    #[new]
+    fn new(limiter: &Bound<'_, Limiter>) -> Turn {
+        let come = Arc::new(Bell::default());
+        let mut acquiring = limiter.get().0.acquire_async();
+        acquiring.when_ready(come.waker());
+        Turn { state: Mutex::new(State::Waiting(acquiring)), come }
+    }
+
+    /// True when it has come, None until then.
+    fn has_come(&self) -> Option<bool> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Waiting(acquiring) = &mut *state
+            && let Some(permit) = acquiring.take()
+        {
+            *state = State::Come(permit);
+        }
+        matches!(*state, State::Come(_)).then_some(true)
+    }
+
+    /// Gives it up.
+    fn give_up(&self) {
+        let held = std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone);
+        drop(held);
+    }
+
+    fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
+        self.come.listen(queue.get(), key);
+    }
+
+    fn unlisten(&self, queue: &Bound<'_, Queue>, key: u64) {
+        self.come.unlisten(queue.get(), key);
+    }
+}

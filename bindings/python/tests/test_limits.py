@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a run may use, and how many runs there are at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+import spawnfd as sf
+from conftest import Go
+from test_options import Run, both
+
+BURN = sf.sh("while :; do :; done")
+# Where no cgroup is taken.
+GUARD: dict[str, Any] = {"tree": "guard"}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@both
+def test_cpu_time(run: Run) -> None:
+    limits = sf.Limits(cpu_time=0.5)
+    result = run(BURN, limits=limits, **GUARD)
+    assert (result.stop, result.limit, result.ok) == ("limit", "cpu_time (rlimit)", False)
+    assert (result.signal, result.limits) == (signal.SIGXCPU, {"cpu_time": "rlimit"})
+    assert "limit='cpu_time (rlimit)'" in repr(result).replace('"', "'")
+    with pytest.raises(sf.ExitError, match=r"reached its limit of cpu_time \(rlimit\)"):
+        result.check()
+    # By a cgroup where one can be had.
+    result = run(BURN, limits=limits)
+    assert result.stop == "limit"
+    assert result.limits["cpu_time"] == ("cgroup" if result.tree == "cgroup" else "rlimit")
+
+
+@both
+def test_memory(run: Run) -> None:
+    line = ["perl", "-e", "$x = 'x' x (400 << 20); print 1"]
+    result = run(line, limits=sf.Limits(memory=200 << 20, enforce="best-effort"), **GUARD)
+    assert (result.ok, result.text, result.limits) == (False, "", {"memory": "rlimit"})
+    assert run(["true"]).limits == {}
+
+
+@both
+def test_what_nobody_enforces(run: Run) -> None:
+    for limits in (sf.Limits(cpus=1.5), sf.Limits(memory=1 << 30, enforce="cgroup")):
+        with pytest.raises(sf.SpawnError) as caught:
+            run(["true"], limits=limits, **GUARD)
+        assert caught.value.stage == "limit"
+    result = run(["true"], limits=sf.Limits(cpus=1, enforce="best-effort"), **GUARD)
+    assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "nobody"})
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="RLIMIT_NPROC does more for who is not root")
+@both
+def test_pids(run: Run) -> None:
+    limits = sf.Limits(pids=5, enforce="best-effort")
+    line = sf.sh("for i in 1 2 3 4 5 6 7; do sleep 1000 & done; wait")
+    result = run(line, limits=limits, **GUARD)
+    assert (result.stop, result.limit, result.signal) == ("limit", "pids (watch)", 9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected", "message"),
+    [
+        (5, TypeError, r"limits: expected spawnfd\.Limits"),
+        (sf.Limits(memory=0), ValueError, r"limits\.memory"),
+        (sf.Limits(memory=1.5), TypeError, r"limits\.memory"),  # type: ignore[arg-type]
+        (sf.Limits(pids=-1), ValueError, r"limits\.pids"),
+        (sf.Limits(cpu_time=0), ValueError, r"limits\.cpu_time"),
+        (sf.Limits(cpu_time="x"), TypeError, r"limits\.cpu_time"),  # type: ignore[arg-type]
+        (sf.Limits(cpus=float("nan")), ValueError, r"limits\.cpus"),
+        (sf.Limits(cpus="x"), TypeError, r"limits\.cpus"),  # type: ignore[arg-type]
+        (sf.Limits(enforce="x"), ValueError, r'limits\.enforce: "x" is not one of'),  # type: ignore[arg-type]
+    ],
+)
+@both
+def test_wrong_limits(run: Run, limits: Any, expected: type[Exception], message: str) -> None:
+    with pytest.raises(expected, match=message):
+        run(["true"], limits=limits)
+
+
+def test_a_limiter() -> None:
+    limiter = sf.Limiter(2)
+    assert (limiter.limit, limiter.running, limiter.waiting) == (2, 0, 0)
+    limiter.limit = 8
+    assert repr(limiter) == "<spawnfd.Limiter limit=8 running=0 waiting=0>"
+    for wrong, error in ((-1, ValueError), ("x", TypeError), (True, TypeError)):
+        with pytest.raises(error, match="limit"):
+            sf.Limiter(wrong)  # type: ignore[arg-type]
+        with pytest.raises(error, match="limit"):
+            limiter.limit = wrong  # type: ignore[assignment]
+    assert limiter.limit == 8
+
+
+@both
+def test_waiting_in_a_thread(run: Run) -> None:
+    limiter = sf.Limiter(1)
+    results: list[sf.Result] = []
+    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as held:
+        thread = threading.Thread(
+            target=lambda: results.append(run(["echo", "1"], limiter=limiter, timeout=5))
+        )
+        thread.start()
+        until(lambda: limiter.waiting == 1)
+        assert limiter.running == 1
+        held.close_stdin()
+        assert held.result().ok
+    thread.join()
+    assert results[0].text == "1\n"
+    assert (limiter.running, limiter.waiting) == (0, 0)
+
+
+@both
+def test_refused_gives_its_place_back(run: Run) -> None:
+    limiter = sf.Limiter(1)
+    kept: list[BaseException] = []
+    for options in ({"cwd": "/nonexistent"}, {"grace": -1}, {"no": 1}):
+        with pytest.raises((OSError, ValueError, TypeError)) as caught:
+            run(["true"], limiter=limiter, **options)
+        kept.append(caught.value)
+    until(lambda: limiter.running == 0)
+    with pytest.raises(TypeError, match=r"limiter: expected spawnfd\.Limiter"):
+        run(["true"], limiter=3)
+
+
+@pytest.mark.parametrize("run", [sf.run, sf.start_sync])
+def test_a_signal_handler_that_raises_leaves_the_line(run: Callable[..., Any]) -> None:
+    limiter = sf.Limiter(0)
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+        with pytest.raises(Interrupted):
+            run(["true"], limiter=limiter)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert (limiter.running, limiter.waiting) == (0, 0)
+
+
+def test_many_tasks(go: Go) -> None:
+    async def main() -> None:
+        limiter = sf.Limiter(3)
+        most = 0
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            nonlocal most
+            result = await sf.run_async(["sh", "-c", f"exit {number}"], limiter=limiter)
+            most = max(most, limiter.running)
+            assert result.code == number
+            order.append(number)
+
+        async with anyio.create_task_group() as group:
+            for number in range(20):
+                group.start_soon(one, number)
+        assert most <= 3
+        assert len(order) == 20
+        assert (limiter.running, limiter.waiting) == (0, 0)
+
+    go(main)
+
+
+def test_jobs_wait_and_leave_the_line(go: Go) -> None:
+    async def main() -> None:
+        limiter = sf.Limiter(1)
+        async with sf.start(["cat"], stdin="stream", limiter=limiter) as held:
+            for run in (sf.run_async, sf.start):
+                with anyio.move_on_after(0.05) as scope:
+                    await run(["true"], limiter=limiter)
+                assert scope.cancelled_caught
+                assert (limiter.running, limiter.waiting) == (1, 0)
+            async with anyio.create_task_group() as group:
+
+                async def other() -> None:
+                    async with sf.start(["true"], limiter=limiter) as job:
+                        assert (await job.result()).ok
+
+                group.start_soon(other)
+                with anyio.fail_after(20):
+                    while limiter.waiting < 1:
+                        await anyio.sleep(0.005)
+                limiter.limit = 2
+            held.close_stdin()
+            assert (await held.result()).ok
+        assert (limiter.running, limiter.waiting) == (0, 0)
+
+    go(main)
+    gc.collect()
+
+
+def test_after_a_fork() -> None:
+    limiter = sf.Limiter(1)
+    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as held:
+        pid = os.fork()
+        if pid == 0:
+            free = (limiter.limit, limiter.running) == (1, 0)
+            os._exit(0 if free and sf.run(["true"], limiter=limiter).ok else 1)
+        assert os.waitpid(pid, 0) == (pid, 0)
+        assert limiter.running == 1
+        held.close_stdin()
+        assert held.result().ok

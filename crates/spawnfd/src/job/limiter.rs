@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many runs are under way at once, and whose turn is next.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use spawnfd_sys::fork_generation;
+
+use super::{Output, Run, Waker};
+use crate::command::Command;
+use crate::error::{Errno, Error, Result, Stage, errno};
+use crate::numbers::above_standard;
+use crate::per_process::PerProcess;
+
+/// Bounds how many runs are under way at once. Clones are the same limiter.
+///
+/// A run holds its place from before its program is started until its result is there. Whoever came first is served first.
+/// A process forked from this one begins with the same limit and all places free: its parent's runs are not its own.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Limiter, Run};
+/// let limiter = Limiter::new(2);
+/// let run = Run::new().limiter(&limiter);
+/// let jobs = [(); 2].map(|()| Command::new("cat").start(&run.clone().writable(10)).unwrap());
+/// assert_eq!((limiter.running(), limiter.try_acquire().is_none()), (2, true));
+/// jobs.each_ref().map(|job| job.close_stdin());
+/// assert!(Command::new("true").run_with(&run)?.ok(), "as soon as one of them has ended");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Limiter(Arc<Shared>);
+
+struct Shared {
+    limit: AtomicUsize,
+    state: PerProcess<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    waiting: VecDeque<(u64, Grant)>,
+    next: u64,
+    /// Somebody gives places out; whatever has changed meanwhile they see.
+    granting: bool,
+}
+
+type Grant = Box<dyn FnOnce(Permit) + Send>;
+
+impl Limiter {
+    /// With so many places; 0: nobody's turn comes until there are more.
+    pub fn new(limit: usize) -> Limiter {
+        Limiter(Arc::new(Shared { limit: limit.into(), state: PerProcess::default() }))
+    }
+
+    /// How many places there are.
+    pub fn limit(&self) -> usize {
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes that. With fewer than are taken nothing is ended; the next turn comes when enough have ended.
+    pub fn set_limit(&self, limit: usize) {
+        self.0.limit.store(limit, Ordering::Relaxed);
+        self.settle(0);
+    }
+
+    /// How many places are taken.
+    pub fn running(&self) -> usize {
+        self.0.state.lock().running
+    }
+
+    /// How many wait for one.
+    pub fn waiting(&self) -> usize {
+        self.0.state.lock().waiting.len()
+    }
+
+    /// Takes a place if one is free and nobody waits for it.
+    pub fn try_acquire(&self) -> Option<Permit> {
+        let mut state = self.0.state.lock();
+        let free = state.running < self.limit() && state.waiting.is_empty();
+        state.running += usize::from(free);
+        drop(state);
+        free.then(|| self.permit())
+    }
+
+    /// Waits for a place, blocking this thread.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE: there is no descriptor to wait with.
+    pub fn acquire(&self) -> Result<Permit> {
+        self.acquire_unless(&mut || false)
+    }
+
+    /// Gets in line, and gives a future of the place.
+    pub fn acquire_async(&self) -> Acquiring {
+        let mut acquiring = Acquiring { limiter: self.clone(), place: Arc::default(), enlisted: None };
+        acquiring.enlist();
+        acquiring
+    }
+
+    /// Waits for a place without blocking, and then for the output; see [`Command::run_async`](crate::Command::run_async).
+    ///
+    /// The program is started in the thread that polls the future when its turn has come, whose confinement it inherits.
+    ///
+    /// # Errors
+    /// As [`Command::run_async`](crate::Command::run_async).
+    pub async fn run_async(&self, command: &mut Command<'_>, run: &Run) -> Result<Output> {
+        let permit = self.acquire_async().await;
+        command.permit(permit).run_async(run).await
+    }
+
+    /// The same as [`acquire`](Limiter::acquire), given up when `interrupted` says so: asked at first, and after each signal.
+    pub(super) fn acquire_unless(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Permit> {
+        let failed = |errno| Error::new(Stage::Limit, errno, "limiter: acquire()");
+        let mut acquiring = self.acquire_async();
+        if let Some(permit) = acquiring.take() {
+            return Ok(permit);
+        }
+        // poll(2) comes back for every signal.
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
+        let wake = Arc::new(above_standard(wake));
+        let ring = wake.clone();
+        acquiring.when_ready(Waker::new(move || _ = rustix::io::write(&ring, &1u64.to_ne_bytes())));
+        let mut asked = interrupted();
+        loop {
+            if asked {
+                return Err(failed(Errno::EINTR));
+            }
+            if let Some(permit) = acquiring.take() {
+                return Ok(permit);
+            }
+            match poll(&mut [PollFd::new(&wake, PollFlags::IN)], None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => asked = interrupted(),
+                Err(e) => return Err(failed(errno(e))),
+            }
+        }
+    }
+
+    fn permit(&self) -> Permit {
+        Permit { limiter: self.clone(), generation: generation() }
+    }
+
+    /// Has `grant` called with a place: now, or by whoever makes one free. Its number in the line.
+    fn enlist(&self, grant: Grant) -> u64 {
+        let mut state = self.0.state.lock();
+        state.next += 1;
+        let number = state.next;
+        if state.running < self.limit() && state.waiting.is_empty() {
+            state.running += 1;
+            drop(state);
+            grant(self.permit());
+        } else {
+            state.waiting.push_back((number, grant));
+        }
+        number
+    }
+
+    fn leave(&self, number: u64) {
+        let mut state = self.0.state.lock();
+        let place = state.waiting.iter().position(|(of, _)| *of == number);
+        let grant = place.and_then(|place| state.waiting.remove(place));
+        drop(state);
+        drop(grant);
+    }
+
+    /// Takes places back, and gives out what is free.
+    fn settle(&self, freed: usize) {
+        let mut state = self.0.state.lock();
+        state.running -= freed;
+        // One at a time: who is given a place may give it back at once, and the next, and so on.
+        if std::mem::replace(&mut state.granting, true) {
+            return;
+        }
+        while state.running < self.limit()
+            && let Some((_, grant)) = state.waiting.pop_front()
+        {
+            state.running += 1;
+            drop(state);
+            let permit = self.permit();
+            // Nothing is locked. A panic is its waker's own; the others' turns come all the same.
+            let _ = catch_unwind(AssertUnwindSafe(move || grant(permit)));
+            state = self.0.state.lock();
+        }
+        state.granting = false;
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, running, waiting) = (self.limit(), self.running(), self.waiting());
+        write!(f, "Limiter {{ limit: {limit}, running: {running}, waiting: {waiting} }}")
+    }
+}
+
+fn generation() -> u64 {
+    fork_generation().unwrap_or(1)
+}
+
+/// A place with a [`Limiter`], given back when it is dropped; see [`Command::permit`](crate::Command::permit).
+#[derive(Debug)]
+#[must_use = "dropping it gives the place back"]
+pub struct Permit {
+    limiter: Limiter,
+    /// The process it is of: a fork's copy of it is nothing.
+    generation: u64,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            self.limiter.settle(1);
+        }
+    }
+}
+
+/// One who waits for a place, as a future. Dropped, it is out of the line, and the place goes to the next.
+#[derive(Debug)]
+#[must_use = "dropping it gives the place up"]
+pub struct Acquiring {
+    limiter: Limiter,
+    place: Arc<PerProcess<Place>>,
+    /// Of which process, and its number there.
+    enlisted: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    permit: Option<Permit>,
+    waker: Option<Waker>,
+}
+
+impl Acquiring {
+    /// Gets in line, also in a fork's copy, which has one of its own.
+    fn enlist(&mut self) {
+        let now = generation();
+        if self.enlisted.is_some_and(|(generation, _)| generation == now) {
+            return;
+        }
+        let place = self.place.clone();
+        let number = self.limiter.enlist(Box::new(move |permit| {
+            let waker = {
+                let mut place = place.lock();
+                place.permit = Some(permit);
+                place.waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }));
+        self.enlisted = Some((now, number));
+    }
+
+    /// The place, once, when it is there.
+    pub fn take(&mut self) -> Option<Permit> {
+        self.enlist();
+        self.place.lock().permit.take()
+    }
+
+    /// Calls `waker` once when the place is there, at once if it is.
+    pub fn when_ready(&mut self, waker: Waker) {
+        self.enlist();
+        let mut place = self.place.lock();
+        if place.permit.is_none() {
+            place.waker = Some(waker);
+        } else {
+            drop(place);
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Acquiring {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let task = context.waker().clone();
+        self.enlist();
+        let mut place = self.place.lock();
+        match place.permit.take() {
+            Some(permit) => Poll::Ready(permit),
+            None => {
+                place.waker = Some(Waker::new(move || task.wake_by_ref()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        if let Some((of, number)) = self.enlisted
+            && of == generation()
+        {
+            self.limiter.leave(number);
+        }
+        // A place that came, or is just coming, goes with its last holder.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn count(limiter: &Limiter) -> (usize, usize) {
+        (limiter.running(), limiter.waiting())
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let limiter = Limiter::new(1);
+        let mut held = limiter.try_acquire();
+        let mut line: Vec<Acquiring> = (0..5).map(|_| limiter.acquire_async()).collect();
+        assert_eq!(count(&limiter), (1, 5));
+        for turn in 0..5 {
+            drop(held.take());
+            assert_eq!(count(&limiter), (1, 4 - turn));
+            assert!(limiter.try_acquire().is_none(), "nobody gets in between");
+            let ready: Vec<bool> = line.iter_mut().map(|one| one.place.lock().permit.is_some()).collect();
+            assert_eq!(ready.iter().position(|ready| *ready), Some(turn));
+            held = line[turn].take();
+            assert!(held.is_some() && line[turn].take().is_none());
+        }
+        drop((held, line));
+        assert_eq!(count(&limiter), (0, 0));
+    }
+
+    #[test]
+    fn who_leaves_the_line_is_passed_over() {
+        let limiter = Limiter::new(1);
+        let held = limiter.try_acquire();
+        let (first, second, mut third) = (limiter.acquire_async(), limiter.acquire_async(), limiter.acquire_async());
+        drop(second);
+        assert_eq!(count(&limiter), (1, 2));
+        drop(held);
+        // It had got the place, and did not take it.
+        drop(first);
+        assert!(third.take().is_some());
+        assert_eq!(count(&limiter), (0, 0));
+    }
+
+    #[test]
+    fn places_come_and_go_while_they_are_waited_for() {
+        let limiter = Limiter::new(0);
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let mut line: Vec<Acquiring> = (0..4).map(|_| limiter.acquire_async()).collect();
+        for (number, one) in line.iter_mut().enumerate() {
+            let woken = woken.clone();
+            one.when_ready(Waker::new(move || woken.lock().unwrap().push(number)));
+        }
+        assert_eq!(count(&limiter), (0, 4));
+        limiter.set_limit(3);
+        assert_eq!((count(&limiter), &*woken.lock().unwrap()), ((3, 1), &vec![0, 1, 2]));
+        limiter.set_limit(1);
+        let permits: Vec<Permit> = line.iter_mut().filter_map(Acquiring::take).collect();
+        let mut permits = permits.into_iter();
+        drop(permits.next());
+        drop(permits.next());
+        assert_eq!(count(&limiter), (1, 1), "there were two too many");
+        drop(permits.next());
+        assert_eq!((count(&limiter), limiter.limit()), ((1, 0), 1));
+        assert!(line[3].take().is_some());
+    }
+
+    /// Each gives its place back while it is given: that must not go deeper with each.
+    #[test]
+    fn thousands_who_give_it_back_at_once() {
+        let limiter = Limiter::new(1);
+        let held = limiter.try_acquire();
+        let passed = Arc::new(AtomicUsize::new(0));
+        for _ in 0..100_000 {
+            let passed = passed.clone();
+            limiter.enlist(Box::new(move |permit| {
+                passed.fetch_add(1, Ordering::Relaxed);
+                drop(permit);
+            }));
+        }
+        drop(held);
+        assert_eq!((passed.load(Ordering::Relaxed), count(&limiter)), (100_000, (0, 0)));
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody() {
+        let limiter = Limiter::new(1);
+        let held = limiter.try_acquire();
+        let mut first = limiter.acquire_async();
+        first.when_ready(Waker::new(|| panic!("this test's own")));
+        let mut second = limiter.acquire_async();
+        drop(held);
+        assert!(first.take().is_some() && second.take().is_some());
+        assert_eq!(count(&limiter), (0, 0));
+    }
+
+    #[test]
+    fn never_more_than_there_are_places() {
+        let limiter = Limiter::new(3);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let permit = limiter.acquire().expect("a descriptor");
+                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        now.fetch_sub(1, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                });
+            }
+        });
+        assert_eq!((most.load(Ordering::SeqCst) <= 3, count(&limiter)), (true, (0, 0)));
+    }
+
+    #[test]
+    fn is_given_up_when_that_is_asked_for() {
+        let limiter = Limiter::new(0);
+        let error = limiter.acquire_unless(&mut || true).expect_err("nobody's turn comes");
+        assert_eq!((error.errno(), error.stage(), limiter.waiting()), (Errno::EINTR, Stage::Limit, 0));
+    }
+}

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run may use at most: who enforces it, and how it is seen that it was too much. docs/limits.md tells what to expect.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource as Rlimit, getrlimit};
+
+use super::Run;
+use crate::child::Usage;
+use crate::command::Command;
+use crate::error::{Errno, Error, Result, Stage};
+use crate::tree::{Bounds, Ledger, Tree, Want};
+
+/// RLIMIT_* numbers, the same on all architectures this library runs on.
+const CPU: u32 = 0;
+const NPROC: u32 = 6;
+const AS: u32 = 9;
+
+const SIGKILL: i32 = 9;
+const SIGXCPU: i32 = 24;
+const TOLD_OF_SIGXCPU: i32 = 128 + SIGXCPU;
+
+/// The pauses between looks at what has to be counted: each twice as long as the last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// The shortest pause before a look at CPU time.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+
+/// What a run may use at most: its whole process tree in a cgroup, else as rlimits go (docs/limits.md).
+///
+/// A limit that cannot be enforced in the way asked for is an error of the call, before a program is started.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Limits, Resource, Run, Stop};
+/// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
+/// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
+/// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of memory. In a cgroup all of the tree, page cache included, no swap; beyond it the kernel kills all of the tree. Else
+    /// address space (RLIMIT_AS) of each process for itself: what is beyond is refused to the program, and the run goes on.
+    pub memory: Option<u64>,
+    /// Processes and threads at once; the tree is killed when it wants, or has, more. In a cgroup they are the tree's. Else RLIMIT_NPROC stops
+    /// those that multiply faster than they are counted; it is of all of the *user*, and means nothing to root.
+    pub pids: Option<u64>,
+    /// CPU time, user and system. In a cgroup of the tree together; else of each process for itself, in whole seconds (RLIMIT_CPU).
+    pub cpu_time: Option<Duration>,
+    /// Processors' worth of CPU time at once: 1.5 is all of one and half of another. In a cgroup only; the run is slowed down, not ended.
+    pub cpus: Option<f64>,
+    /// What will do to enforce them.
+    pub enforce: Enforce,
+}
+
+/// What will do to enforce limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum Enforce {
+    /// A cgroup, else an rlimit, else it is an error.
+    #[default]
+    Auto,
+    /// A cgroup, else it is an error.
+    Cgroup,
+    /// A cgroup, else an rlimit, else as far as looking now and then goes, or not at all: the output says which.
+    BestEffort,
+}
+
+/// What a limit is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Resource {
+    /// [`Limits::memory`]
+    Memory,
+    /// [`Limits::pids`]
+    Pids,
+    /// [`Limits::cpu_time`]
+    CpuTime,
+    /// [`Limits::cpus`]
+    Cpus,
+}
+
+/// Who enforces a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Enforcer {
+    /// A cgroup: the tree together, whatever it does.
+    Cgroup,
+    /// An rlimit: each process for itself, or all of the user.
+    Rlimit,
+    /// The library, which looks at the tree now and then.
+    Watch,
+    /// Nobody.
+    Nobody,
+}
+
+impl Resource {
+    /// All there are.
+    pub const ALL: [Resource; 4] = [Resource::Memory, Resource::Pids, Resource::CpuTime, Resource::Cpus];
+}
+
+impl Enforcer {
+    /// All there are.
+    pub const ALL: [Enforcer; 4] = [Enforcer::Cgroup, Enforcer::Rlimit, Enforcer::Watch, Enforcer::Nobody];
+}
+
+/// One limit of a run, and who enforced it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub struct Limit {
+    /// What it was on.
+    pub resource: Resource,
+    /// Who enforced it.
+    pub by: Enforcer,
+}
+
+impl Limit {
+    #[doc(hidden)]
+    pub fn new(resource: Resource, by: Enforcer) -> Limit {
+        Limit { resource, by }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Resource::Memory => "memory",
+            Resource::Pids => "pids",
+            Resource::CpuTime => "cpu_time",
+            Resource::Cpus => "cpus",
+        })
+    }
+}
+
+impl fmt::Display for Enforcer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Enforcer::Cgroup => "cgroup",
+            Enforcer::Rlimit => "rlimit",
+            Enforcer::Watch => "watch",
+            Enforcer::Nobody => "nobody",
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    /// As in `memory (cgroup)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.resource, self.by)
+    }
+}
+
+impl Limits {
+    /// None.
+    pub fn new() -> Limits {
+        Limits::default()
+    }
+
+    /// Bytes of memory; see [`Limits::memory`](field@Limits::memory).
+    pub fn memory(mut self, bytes: u64) -> Limits {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// Processes and threads; see [`Limits::pids`](field@Limits::pids).
+    pub fn pids(mut self, number: u64) -> Limits {
+        self.pids = Some(number);
+        self
+    }
+
+    /// CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
+    pub fn cpu_time(mut self, time: Duration) -> Limits {
+        self.cpu_time = Some(time);
+        self
+    }
+
+    /// Processors at once; see [`Limits::cpus`](field@Limits::cpus).
+    pub fn cpus(mut self, cpus: f64) -> Limits {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// What will do to enforce them.
+    pub fn enforce(mut self, enforce: Enforce) -> Limits {
+        self.enforce = enforce;
+        self
+    }
+
+    fn is_none(&self) -> bool {
+        self.memory.is_none() && self.pids.is_none() && self.cpu_time.is_none() && self.cpus.is_none()
+    }
+
+    fn validate(&self) -> Result<()> {
+        let refused = |what: String| Err(Error::invalid(format!("limits({what})")));
+        match *self {
+            Limits { memory: Some(0), .. } => refused("memory = 0".into()),
+            Limits { pids: Some(0), .. } => refused("pids = 0".into()),
+            Limits { cpu_time: Some(Duration::ZERO), .. } => refused("cpu_time = 0".into()),
+            // Less than a hundredth is less than the kernel's smallest quota.
+            Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => refused(format!("cpus = {cpus}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { memory: self.memory, pids: self.pids, cpus: self.cpus }
+    }
+}
+
+/// Makes the tree that a run is to have, if any, beforehand.
+fn tree_of(run: &Run, background: bool) -> Result<Option<Tree>> {
+    match run.tree {
+        Some(Want::Group) => Ok(None),
+        Some(want) => Tree::prepare(want).map(Some),
+        None if background => Ok(Tree::prepare(Want::Guard).ok()),
+        None => Ok(None),
+    }
+}
+
+/// Makes the tree that a run is to have, and has the program limited. `background`: nobody waits for it in this thread.
+///
+/// # Errors
+/// EINVAL: a limit nothing could run within. EOPNOTSUPP: one that nobody enforces here. And those of [`Tree::prepare`].
+pub(super) fn prepare(command: &mut Command<'_>, run: &Run, background: bool) -> Result<(Option<Tree>, Option<Watch>)> {
+    let limits = &run.limits;
+    if limits.is_none() {
+        return Ok((tree_of(run, background)?, None));
+    }
+    limits.validate()?;
+    // CPU time is counted in any cgroup, and one that was asked for is made in any case.
+    let anyway = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
+    let bounded = match run.tree {
+        Some(Want::Guard) => None,
+        _ => Tree::bounded(&limits.bounds(), anyway).ok(),
+    };
+    let (tree, ledger) = match bounded {
+        Some((tree, ledger)) => (Some(tree), Some(ledger)),
+        None => (tree_of(run, background)?, None),
+    };
+    let held = ledger.as_ref().map(Ledger::held).unwrap_or_default();
+    let mut enforced = Vec::new();
+    let mut settle = |resource: Resource, in_cgroup: bool, otherwise: Enforcer| {
+        let by = if in_cgroup { Enforcer::Cgroup } else { otherwise };
+        let will_do = match limits.enforce {
+            Enforce::Auto => matches!(by, Enforcer::Cgroup | Enforcer::Rlimit),
+            Enforce::Cgroup => by == Enforcer::Cgroup,
+            Enforce::BestEffort => true,
+        };
+        if !will_do {
+            let why = if limits.enforce == Enforce::Cgroup { "no cgroup" } else { "neither cgroup nor rlimit" };
+            return Err(Error::new(
+                Stage::Limit,
+                Errno::EOPNOTSUPP,
+                format!("limits({resource}): {why} enforces it here"),
+            ));
+        }
+        enforced.push(Limit { resource, by });
+        Ok(by)
+    };
+    if let Some(bytes) = limits.memory
+        && settle(Resource::Memory, held.memory, Enforcer::Rlimit)? == Enforcer::Rlimit
+    {
+        lower(command, AS, Rlimit::As, bytes, bytes);
+    }
+    let mut most = None;
+    if let Some(pids) = limits.pids {
+        let user = bound_user(command).filter(|_| !held.pids);
+        let otherwise = if user.is_some() { Enforcer::Rlimit } else { Enforcer::Watch };
+        let by = settle(Resource::Pids, held.pids, otherwise)?;
+        if let (Enforcer::Rlimit, Some(user)) = (by, user) {
+            // More than may be: that they are there tells that the limit is reached. Others of the user come and go meanwhile.
+            let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
+            lower(command, NPROC, Rlimit::Nproc, all, all);
+        }
+        most = Some(pids).filter(|_| by != Enforcer::Cgroup);
+    }
+    let mut budget = None;
+    if let Some(time) = limits.cpu_time {
+        // Counted in every cgroup, with or without a controller.
+        budget = Some(match settle(Resource::CpuTime, ledger.is_some(), Enforcer::Rlimit)? {
+            Enforcer::Rlimit => {
+                let soft = whole_seconds(time);
+                let (soft, hard) =
+                    lower(command, CPU, Rlimit::Cpu, soft, soft.saturating_add(whole_seconds(run.grace)));
+                Budget::OfEach { told: Duration::from_secs(soft), killed: Duration::from_secs(hard) }
+            }
+            _ => Budget::OfAll(time),
+        });
+    }
+    if limits.cpus.is_some() {
+        settle(Resource::Cpus, held.cpus, Enforcer::Nobody)?;
+    }
+    Ok((tree, Some(Watch::new(enforced, ledger, most, budget, limits.cpus))))
+}
+
+/// Adds an rlimit, or leaves what is lower already; what it is then.
+fn lower(command: &mut Command<'_>, number: u32, resource: Rlimit, soft: u64, hard: u64) -> (u64, u64) {
+    let now = getrlimit(resource);
+    let inherited = (now.current.unwrap_or(u64::MAX), now.maximum.unwrap_or(u64::MAX));
+    let (highest_soft, highest_hard) = command.rlimit(number).unwrap_or(inherited);
+    let hard = hard.min(highest_hard);
+    let soft = soft.min(highest_soft).min(hard);
+    command.limit(number, Some(soft), Some(hard));
+    (soft, hard)
+}
+
+/// CPU time to be used.
+#[derive(Clone, Copy, Debug)]
+enum Budget {
+    /// By the tree together.
+    OfAll(Duration),
+    /// By each process, which gets SIGXCPU when it has used so much, and SIGKILL later.
+    OfEach { told: Duration, killed: Duration },
+}
+
+/// When so much CPU time can have been used.
+fn soonest(now: Instant, left: Duration, cpus: f64) -> Option<Instant> {
+    let wait = Duration::try_from_secs_f64(left.as_secs_f64() / cpus).ok()?;
+    now.checked_add(wait.max(LEAST_PAUSE))
+}
+
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
+/// The user whose processes RLIMIT_NPROC will count for the program; `None` where it means nothing.
+fn bound_user(command: &Command<'_>) -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let own = field(&status, "Uid:")?.parse().ok()?;
+    let user = command.real_user().unwrap_or(own);
+    // CAP_SYS_ADMIN and CAP_SYS_RESOURCE are exempt. A program that is not root's has of these what is ambient.
+    let ambient = u64::from_str_radix(field(&status, "CapAmb:")?, 16).ok()?;
+    (user != 0 && ambient & (1 << 21 | 1 << 24) == 0).then_some(user)
+}
+
+/// How many processes and threads of a user /proc shows.
+fn tasks_of(user: u32) -> u64 {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let tasks = |status: String| {
+        let of: u32 = field(&status, "Uid:")?.parse().ok()?;
+        if of == user { field(&status, "Threads:")?.parse::<u64>().ok() } else { None }
+    };
+    let is_process =
+        |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
+    let processes = entries.flatten().filter(is_process);
+    processes.filter_map(|entry| tasks(std::fs::read_to_string(entry.path().join("status")).ok()?)).sum()
+}
+
+/// The first word after a name of /proc/PID/status.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()
+}
+
+/// What of a run's limits has to be looked at while it runs, and at its end.
+#[derive(Debug)]
+pub(super) struct Watch {
+    enforced: Vec<Limit>,
+    ledger: Option<Ledger>,
+    /// Tasks that have to be counted in /proc.
+    most: Option<u64>,
+    budget: Option<Budget>,
+    /// How much CPU time can be used in a second, at most.
+    cpus: f64,
+    /// When to look at the number of tasks, and how long to wait then.
+    tasks_due: Option<Instant>,
+    pause: Duration,
+    /// When to look at CPU time.
+    cpu_due: Option<Instant>,
+}
+
+impl Watch {
+    fn new(
+        enforced: Vec<Limit>,
+        ledger: Option<Ledger>,
+        most: Option<u64>,
+        budget: Option<Budget>,
+        cpus: Option<f64>,
+    ) -> Watch {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let now = Instant::now();
+        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.held().pids);
+        let cpus = cpus.map_or(processors, |cpus| cpus.min(processors));
+        let cpu_due = match budget {
+            Some(Budget::OfAll(budget)) => soonest(now, budget, cpus),
+            _ => None,
+        };
+        let tasks_due = counts.then_some(now + PAUSES.0);
+        Watch { enforced, ledger, most, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
+    }
+
+    /// When to look next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.tasks_due.into_iter().chain(self.cpu_due).min()
+    }
+
+    /// Looks, if it is time to: which limit the tree has reached.
+    pub(super) fn look(&mut self, now: Instant, count: impl FnOnce() -> u64) -> Option<Limit> {
+        if self.tasks_due.is_some_and(|due| due <= now) {
+            self.pause = (self.pause * 2).min(PAUSES.1);
+            self.tasks_due = now.checked_add(self.pause);
+            let reached = match self.most {
+                Some(most) => count() > most,
+                None => self.ledger.as_ref().is_some_and(Ledger::was_refused_tasks),
+            };
+            if reached {
+                return self.limit(Resource::Pids);
+            }
+        }
+        if self.cpu_due.is_some_and(|due| due <= now)
+            && let (Some(Budget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
+        {
+            let left = budget.saturating_sub(ledger.cpu_time()?);
+            if left.is_zero() {
+                return self.limit(Resource::CpuTime);
+            }
+            self.cpu_due = soonest(now, left, self.cpus);
+        }
+        None
+    }
+
+    /// The program has ended by itself, or by the kernel's hand: which limit was behind it.
+    pub(super) fn at_end(&self, status: ExitStatus, usage: Option<Usage>) -> Option<Limit> {
+        if let Some(ledger) = &self.ledger {
+            if ledger.held().memory && ledger.was_out_of_memory() {
+                return self.limit(Resource::Memory);
+            }
+            if ledger.held().pids && ledger.was_refused_tasks() {
+                return self.limit(Resource::Pids);
+            }
+        }
+        let Some(Budget::OfEach { told, killed }) = self.budget else { return None };
+        // The kernel counts in ticks here, and does not agree with itself.
+        let nearly = |time: Duration| usage.map(|usage| usage.cpu >= time / 10 * 8);
+        let reached = match (status.code(), status.signal()) {
+            // A shell says of whom it waited for that it got the signal.
+            (_, Some(SIGXCPU)) | (Some(TOLD_OF_SIGXCPU), _) => nearly(told).unwrap_or(true),
+            (_, Some(SIGKILL)) => nearly(killed).unwrap_or(false),
+            _ => false,
+        };
+        self.limit(Resource::CpuTime).filter(|_| reached)
+    }
+
+    fn limit(&self, resource: Resource) -> Option<Limit> {
+        self.enforced.iter().find(|limit| limit.resource == resource).copied()
+    }
+
+    /// All that were set.
+    pub(super) fn enforced(&self) -> &[Limit] {
+        &self.enforced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(resource: Resource, by: Enforcer, most: Option<u64>, budget: Option<Budget>) -> Watch {
+        Watch::new(vec![Limit { resource, by }], None, most, budget, None)
+    }
+
+    #[test]
+    fn prints_what_and_by_whom() {
+        assert_eq!(Limit { resource: Resource::Memory, by: Enforcer::Cgroup }.to_string(), "memory (cgroup)");
+        assert_eq!(Limit { resource: Resource::CpuTime, by: Enforcer::Rlimit }.to_string(), "cpu_time (rlimit)");
+    }
+
+    #[test]
+    fn cpu_time_by_rlimit_is_known_by_the_signal() {
+        let budget = Budget::OfEach { told: Duration::from_secs(2), killed: Duration::from_secs(4) };
+        let watch = watch(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
+        let used = |seconds| Some(Usage { cpu: Duration::from_secs(seconds), max_rss: 0 });
+        let at_end = |status, usage| watch.at_end(ExitStatus::from_raw(status), usage).is_some();
+        assert!(at_end(SIGXCPU, used(2)) && at_end(SIGXCPU, None) && at_end((128 + SIGXCPU) << 8, used(3)));
+        assert!(at_end(SIGKILL, used(4)), "the hard one");
+        assert!(!at_end(SIGXCPU, used(1)), "somebody else's");
+        assert!(!at_end(SIGKILL, used(3)) && !at_end(SIGKILL, None) && !at_end(0, used(9)));
+        assert_eq!(watch.due(), None, "nothing to look at");
+    }
+
+    #[test]
+    fn tasks_are_counted_at_growing_intervals() {
+        let mut watch = watch(Resource::Pids, Enforcer::Watch, Some(10), None);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let due = watch.due().expect("counted");
+            assert_eq!(watch.look(due - Duration::from_nanos(1), || unreachable!("not yet")), None);
+            assert_eq!(watch.look(due, || 10), None);
+            pauses.push((watch.due().expect("counted") - due).as_millis());
+        }
+        assert_eq!(pauses, [40, 80, 160, 320, 500, 500, 500]);
+        let due = watch.due().expect("counted");
+        assert_eq!(watch.look(due, || 11).map(|limit| limit.resource), Some(Resource::Pids));
+    }
+
+    #[test]
+    fn refuses_what_nothing_runs_within() {
+        let wrong = [
+            Limits::new().memory(0),
+            Limits::new().pids(0),
+            Limits::new().cpu_time(Duration::ZERO),
+            Limits::new().cpus(0.0),
+            Limits::new().cpus(-1.0),
+            Limits::new().cpus(f64::NAN),
+            Limits::new().cpus(f64::INFINITY),
+        ];
+        assert!(wrong.iter().all(|limits| limits.validate().is_err_and(|error| error.errno() == Errno::EINVAL)));
+        assert!(Limits::new().memory(1).pids(1).cpus(0.5).validate().is_ok());
+    }
+
+    #[test]
+    fn reads_status_lines() {
+        let status = "Name:\tx\nUid:\t1000\t0\t0\t0\nThreads:\t3\nCapAmb:\t0000000001000000\n";
+        assert_eq!(
+            (field(status, "Uid:"), field(status, "Threads:"), field(status, "Gid:")),
+            (Some("1000"), Some("3"), None)
+        );
+        assert!(tasks_of(rustix::process::getuid().as_raw()) >= 2, "libtest has two threads");
+        assert_eq!(whole_seconds(Duration::from_millis(1001)), 2);
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Limits that a cgroup holds a tree to: where they can be had, how they are set, and what the kernel says of them.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
+use rustix::io::{read, write};
+use spawnfd_sys::Errno;
+
+use crate::error::errno;
+use crate::numbers::above_standard;
+
+/// The time in which CPU time is shared out, in us.
+const PERIOD: f64 = 100_000.0;
+
+/// What a tree is to be held to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    /// Bytes.
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads.
+    pub(crate) pids: Option<u64>,
+    /// Processors.
+    pub(crate) cpus: Option<f64>,
+}
+
+/// Which of them a cgroup holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) memory: bool,
+    pub(crate) pids: bool,
+    pub(crate) cpus: bool,
+}
+
+impl Bounds {
+    /// The controllers that they take.
+    pub(super) fn controllers(&self) -> Vec<&'static str> {
+        let asked = [self.memory.map(|_| "memory"), self.pids.map(|_| "pids"), self.cpus.map(|_| "cpu")];
+        asked.into_iter().flatten().collect()
+    }
+}
+
+/// The directory below which a cgroup has the most of some controllers: `own`, this process's, or the one above.
+///
+/// A cgroup with processes in it cannot pass controllers on, unless it is the root. So where a part of the hierarchy is delegated the
+/// delegate sits in a cgroup beside those that it makes. Beside is not below: what `own` itself is held to would not hold there,
+/// so it must not be held to anything.
+pub(super) fn base(own: &Path, controllers: &[&str]) -> PathBuf {
+    let here = enable(own, controllers);
+    if here < controllers.len()
+        && let Some(above) = own.parent()
+        && enabled(above, controllers) > here
+        && accessat(CWD, above.join("cgroup.procs"), Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+        && is_unbounded(own)
+    {
+        return above.to_owned();
+    }
+    own.to_owned()
+}
+
+/// How many of some controllers the groups below a directory have.
+pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
+    let all = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
+}
+
+/// The same, after an attempt to have all of them.
+fn enable(dir: &Path, controllers: &[&str]) -> usize {
+    let file = dir.join("cgroup.subtree_control");
+    if enabled(dir, controllers) < controllers.len() {
+        // One by one: each alone may not be there.
+        for name in controllers {
+            let opened = std::fs::OpenOptions::new().write(true).open(&file);
+            let _ = opened.and_then(|mut file| file.write_all(format!("+{name}").as_bytes()));
+        }
+    }
+    enabled(dir, controllers)
+}
+
+/// Whether a cgroup has no limits of its own.
+fn is_unbounded(dir: &Path) -> bool {
+    let says = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let highest = ["memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max"];
+    let nothing = ["cpuset.cpus", "cpuset.mems", "io.max"];
+    highest.iter().all(|name| says(name).split_whitespace().next().is_none_or(|word| word == "max"))
+        && nothing.iter().all(|name| says(name).trim().is_empty())
+}
+
+/// What a cgroup with limits says of its members.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    dir: OwnedFd,
+    held: Held,
+}
+
+impl Ledger {
+    /// Sets the limits of a cgroup that nobody is in yet, as far as its controllers go.
+    pub(super) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
+        let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
+        let set = |name: &str, value: String| set(dir.as_fd(), name, &value);
+        let memory = limits.memory.is_some_and(|bytes| {
+            // Absent where there is no swap.
+            set("memory.swap.max", "0".into());
+            // All of the tree, not whoever is found to be the largest.
+            set("memory.oom.group", "1".into()) && set("memory.max", bytes.to_string())
+        });
+        let pids = limits.pids.is_some_and(|number| set("pids.max", number.to_string()));
+        let quota = |cpus: f64| format!("{} {PERIOD}", (cpus * PERIOD).round());
+        let cpus = limits.cpus.is_some_and(|cpus| set("cpu.max", quota(cpus)));
+        Ok(Ledger { dir, held: Held { memory, pids, cpus } })
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// The CPU time used by all who are or were in it.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        self.value("cpu.stat", "usage_usec").map(Duration::from_micros)
+    }
+
+    /// Whether its own limit has had members killed, not that of a cgroup above or of the machine.
+    pub(crate) fn was_out_of_memory(&self) -> bool {
+        let more_than_none = |name| self.value("memory.events", name).is_some_and(|number| number > 0);
+        more_than_none("oom") && more_than_none("oom_kill")
+    }
+
+    /// Whether a member was not let have a child or a thread.
+    pub(crate) fn was_refused_tasks(&self) -> bool {
+        self.value("pids.events", "max").is_some_and(|number| number > 0)
+    }
+
+    /// A number in one of its files that have a name and a number in each line.
+    fn value(&self, file: &str, name: &str) -> Option<u64> {
+        let file = openat(&self.dir, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // Two dozen short lines at most.
+        let mut buffer = [0; 4096];
+        let length = read(&file, &mut buffer).ok()?;
+        let text = std::str::from_utf8(&buffer[..length]).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+}
+
+fn set(dir: BorrowedFd<'_>, name: &str, value: &str) -> bool {
+    let file = openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    file.is_ok_and(|file| write(&file, value.as_bytes()).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir, read_to_string, write};
+
+    fn open(dir: &Path) -> OwnedFd {
+        openat(CWD, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("own directory")
+    }
+
+    #[test]
+    fn sets_what_there_are_controllers_for() {
+        let dir = spawnfd_tests::scratch();
+        let file = |name: &str| dir.path().join(name);
+        for name in ["memory.max", "memory.oom.group", "cpu.max"] {
+            write(file(name), "").expect("own directory");
+        }
+        let limits = Bounds { memory: Some(1 << 20), pids: Some(7), cpus: Some(1.5) };
+        let ledger = Ledger::open(open(dir.path()).as_fd(), &limits).expect("own directory");
+        assert_eq!(ledger.held(), Held { memory: true, pids: false, cpus: true });
+        let says = |name: &str| read_to_string(file(name)).expect("written");
+        assert_eq!((says("memory.max"), says("memory.oom.group")), ("1048576".into(), "1".into()));
+        assert_eq!(says("cpu.max"), "150000 100000");
+        assert!(!file("pids.max").exists());
+        assert_eq!(limits.controllers(), ["memory", "pids", "cpu"]);
+    }
+
+    #[test]
+    fn reads_what_the_kernel_says() {
+        let dir = spawnfd_tests::scratch();
+        let says = |name: &str, text: &str| write(dir.path().join(name), text).expect("own directory");
+        let ledger = Ledger::open(open(dir.path()).as_fd(), &Bounds::default()).expect("own directory");
+        assert_eq!((ledger.cpu_time(), ledger.was_out_of_memory(), ledger.was_refused_tasks()), (None, false, false));
+        says("cpu.stat", "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n");
+        says("memory.events", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 3\noom_group_kill 0\n");
+        says("pids.events", "max 0\n");
+        assert_eq!(ledger.cpu_time(), Some(Duration::from_micros(1500)));
+        assert!(!ledger.was_out_of_memory(), "killed for another's limit");
+        assert!(!ledger.was_refused_tasks());
+        says("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n");
+        says("pids.events", "max 12\n");
+        assert!(ledger.was_out_of_memory() && ledger.was_refused_tasks());
+    }
+
+    #[test]
+    fn goes_where_the_controllers_are() {
+        let dir = spawnfd_tests::scratch();
+        let own = dir.path().join("own");
+        create_dir(&own).expect("own directory");
+        let above = |name: &str, text: &str| write(dir.path().join(name), text).expect("own directory");
+        let here = |name: &str, text: &str| write(own.join(name), text).expect("own directory");
+        assert_eq!(base(&own, &["memory"]), own, "nowhere");
+        above("cgroup.procs", "");
+        above("cgroup.subtree_control", "cpu memory pids\n");
+        here("memory.max", "max\n");
+        here("cpu.max", "max 100000\n");
+        assert_eq!(base(&own, &["memory", "pids"]), dir.path());
+        assert_eq!(base(&own, &[]), own, "CPU time is counted anywhere");
+        here("pids.max", "100\n");
+        assert_eq!(base(&own, &["memory", "pids"]), own, "it would leave its own limit");
+        here("pids.max", "max\n");
+        here("cpuset.cpus", "0-1\n");
+        assert_eq!(base(&own, &["memory", "pids"]), own);
+        here("cpuset.cpus", "\n");
+        here("cgroup.subtree_control", "memory pids\n");
+        assert_eq!(base(&own, &["memory", "pids"]), own);
+    }
+}

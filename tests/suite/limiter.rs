@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many runs are under way at once: in turn, in each way to run, and given back with the result.
+
+mod common;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::eventually;
+use spawnfd::{Command, Errno, Leftovers, Limiter, Output, Run, Stage, Stop};
+use spawnfd_tests::isolated;
+
+fn sh(line: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn count(limiter: &Limiter) -> (usize, usize) {
+    (limiter.running(), limiter.waiting())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(future)
+}
+
+#[test]
+fn every_way_to_run_waits_for_its_turn() {
+    isolated("every_way_to_run_waits_for_its_turn", || {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        type Way = fn(&Run) -> Output;
+        let ways: [Way; 4] = [
+            |run| sh("echo 1").run_with(run).expect("runs"),
+            |run| sh("echo 1").start(run).expect("starts").wait().expect("watched").as_ref().clone(),
+            |run| {
+                let (sender, receiver) = channel();
+                sh("echo 1").run_then(run, move |output| sender.send(output).expect("waited for")).expect("starts");
+                receiver.recv().expect("comes").expect("runs")
+            },
+            |run| {
+                let limiter = run.limiter.clone().expect("given");
+                block_on(limiter.run_async(&mut sh("echo 1"), run)).expect("runs")
+            },
+        ];
+        for way in ways {
+            let held = sh("read x").start(&run.clone().writable(10)).expect("starts");
+            assert_eq!(count(&limiter), (1, 0));
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| way(&run));
+                eventually("it waits", || count(&limiter) == (1, 1));
+                held.close_stdin();
+                assert_eq!(waiting.join().expect("no panic").text(), "1\n");
+            });
+            eventually("all is given back", || count(&limiter) == (0, 0));
+        }
+    });
+}
+
+#[test]
+fn a_place_is_given_back_with_the_result() {
+    isolated("a_place_is_given_back_with_the_result", || {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        // Not with the end of what is adopted.
+        let job = sh("sleep 1000 & exit").start(&run.clone().leftovers(Leftovers::Adopt)).expect("starts");
+        assert_eq!(job.wait().expect("watched").leftovers.len(), 1);
+        assert_eq!(count(&limiter), (0, 0));
+        // Without a program, and when it is not the program after all.
+        Command::new("/nonexistent/program").run_with(&run).expect_err("there is none");
+        Command::new("/nonexistent/program").run_then(&run, |_| ()).expect_err("there is none");
+        sh("")
+            .current_dir("/nonexistent")
+            .start(&run)
+            .map(|job| job.wait())
+            .and_then(|ended| ended)
+            .expect_err("no such directory");
+        eventually("all is given back", || count(&limiter) == (0, 0));
+        drop(sh("exec sleep 1000").start(&run).expect("starts"));
+        eventually("also by who was dropped", || count(&limiter) == (0, 0));
+        let permit = limiter.try_acquire().expect("free");
+        assert!(sh("exit").permit(permit).run().expect("runs").ok() && count(&limiter) == (0, 0));
+    });
+}
+
+#[test]
+fn the_timeout_begins_with_the_program() {
+    isolated("the_timeout_begins_with_the_program", || {
+        let limiter = Limiter::new(1);
+        let held = limiter.try_acquire().expect("free");
+        let run = Run::new().limiter(&limiter).timeout(Duration::from_millis(400));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| sh("exit 5").run_with(&run).expect("runs"));
+            eventually("it waits", || limiter.waiting() == 1);
+            std::thread::sleep(Duration::from_millis(500));
+            drop(held);
+            let output = waiting.join().expect("no panic");
+            assert_eq!((output.stop, output.code()), (Stop::Exited, Some(5)));
+            assert!(output.wall < Duration::from_millis(500), "{:?}", output.wall);
+        });
+    });
+}
+
+#[test]
+fn tasks_wait_without_a_thread() {
+    isolated("tasks_wait_without_a_thread", || {
+        let limiter = Limiter::new(3);
+        let run = Run::new();
+        let threads = || std::fs::read_dir("/proc/self/task").expect("/proc").count();
+        let before = threads();
+        block_on(async {
+            let mut commands: Vec<Command<'_>> = (0..60).map(|_| sh("exit 2")).collect();
+            let futures: Vec<_> =
+                commands.iter_mut().map(|command| Box::pin(limiter.run_async(command, &run))).collect();
+            let mut most = 0;
+            for output in join_all(futures, || most = most.max(threads())).await {
+                assert_eq!(output.expect("runs").code(), Some(2));
+            }
+            assert!(most <= before + 1, "{most} threads, with the engine's");
+            // Out of the line when it is dropped.
+            let held = [(); 3].map(|()| limiter.try_acquire().expect("free"));
+            let mut command = sh("exit");
+            let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
+            assert!(waited.is_err() && count(&limiter) == (3, 0));
+            let error = command.run_async(&run.clone().limiter(&limiter)).await.expect_err("no place is free");
+            assert_eq!((error.errno(), error.stage()), (Errno::EAGAIN, Stage::Limit));
+            drop(held);
+            assert!(command.run_async(&run.clone().limiter(&limiter)).await.expect("runs").ok());
+        });
+        eventually("all is given back", || count(&limiter) == (0, 0));
+    });
+}
+
+/// All of them at once, in this task.
+async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) -> Vec<F::Output> {
+    let mut waiting: Vec<Option<F>> = futures.into_iter().map(Some).collect();
+    let mut done = Vec::new();
+    std::future::poll_fn(|context| {
+        for place in &mut waiting {
+            let Some(future) = place else { continue };
+            if let std::task::Poll::Ready(output) = std::pin::Pin::new(future).poll(context) {
+                done.push(output);
+                *place = None;
+            }
+        }
+        each();
+        if waiting.iter().any(Option::is_some) { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    done
+}
+
+/// While other threads take places and give them back, copies of the process find them all free, and can wait in line.
+#[test]
+fn a_copy_has_places_of_its_own() {
+    isolated("a_copy_has_places_of_its_own", || {
+        let limiter = Limiter::new(2);
+        let held = limiter.try_acquire().expect("free");
+        let mut waiting = {
+            let _all = limiter.try_acquire().expect("free");
+            let waiting = limiter.acquire_async();
+            limiter.set_limit(1);
+            waiting
+        };
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let busy = Limiter::new(1);
+            for _ in 0..3 {
+                let (busy, over) = (busy.clone(), &over);
+                scope.spawn(move || {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        drop(busy.acquire().expect("a descriptor"));
+                    }
+                });
+            }
+            for _ in 0..common::rounds(200) {
+                common::alone(|| {
+                    assert_eq!((count(&busy), count(&limiter)), ((0, 0), (0, 0)));
+                    assert!(waiting.take().is_some(), "in line anew, and there is a place");
+                    drop(busy.acquire().expect("a descriptor"));
+                    assert!(sh("exit").run_with(&Run::new().limiter(&busy)).expect("runs").ok());
+                });
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(count(&limiter), (1, 1), "nothing of that is seen here");
+        drop(held);
+        assert!(waiting.take().is_some());
+        assert_eq!(count(&limiter), (0, 0));
+    });
+}
