@@ -13,8 +13,9 @@ use super::{both, is_alive, kill, pid_from, pid_in, platform_sh, sh};
 /// More than it takes on a busy machine until all have let go of the output, who do that by themselves.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time enough, on an emulated machine too, for what the programs here start first.
 fn timeout() -> Run {
-    Run::new().timeout(Duration::from_millis(300)).drain(PATIENCE)
+    Run::new().timeout(Duration::from_secs(1)).drain(PATIENCE)
 }
 
 /// claude-code#79902, claude-code#84647, codex#21994: a timeout ends the shell; what the shell has started lives on.
