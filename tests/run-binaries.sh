@@ -4,7 +4,7 @@
 #
 #   tests/run-binaries.sh PREFIX... <BINARIES       (a path and options in each line; what is run is PREFIX... PATH OPTIONS)
 #
-# Exit status 1 if one failed. SPAWNFD_SKIPS and TMPDIR are the tests'.
+# Exit status 1 if one failed. SPAWNFD_SUITE_TIME: seconds for each, no limit by default. SPAWNFD_SKIPS and TMPDIR are the tests'.
 set -eu
 output=${TMPDIR:-/tmp}/output.$$
 trap 'rm -f "$output"' EXIT
@@ -12,7 +12,7 @@ failed=0
 while read -r binary options; do
     begun=$(date +%s) status=0
     # shellcheck disable=SC2086 # options
-    "$@" "$binary" $options >"$output" 2>&1 </dev/null || status=$?
+    timeout --kill-after=5 "${SPAWNFD_SUITE_TIME:-0}" "$@" "$binary" $options >"$output" 2>&1 </dev/null || status=$?
     name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
     printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"
     if [ "$status" -ne 0 ]; then
