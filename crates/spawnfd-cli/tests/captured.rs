@@ -177,9 +177,9 @@ fn what_reaches_a_limit() {
     assert_eq!(value["limits"], serde_json::json!({"cpu_time": "rlimit"}));
     let called = run(["--capture", "--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
     assert!(called.stderr.contains("reached its limit of cpu_time (rlimit)"), "{}", called.stderr);
-    let called = run(["--capture", "--tree", "guard", "--cpus", "1", "true"]);
+    let called = run(["--capture", "--tree", "guard", "--cpu-quota", "1", "true"]);
     assert_eq!(called.code, Some(125));
     assert!(called.stderr.contains("limits(cpus)"), "{}", called.stderr);
-    let (code, value) = json(&["--tree", "guard", "--cpus", "1", "--enforce", "best-effort", "true"]);
+    let (code, value) = json(&["--tree", "guard", "--cpu-quota", "1", "--enforce", "best-effort", "true"]);
     assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "nobody"})));
 }

@@ -44,7 +44,7 @@ pub struct Capture {
     cpu_time: Option<Duration>,
     /// How many processors' worth of CPU time it gets at once, as 1.5
     #[arg(long, value_name = "NUMBER", requires = "capture", help_heading = LIMITS)]
-    cpus: Option<f64>,
+    cpu_quota: Option<f64>,
     /// What will do to enforce these limits [default: auto]
     #[arg(long, value_name = "HOW", requires = "capture", help_heading = LIMITS)]
     enforce: Option<Enforcement>,
@@ -119,7 +119,7 @@ impl Capture {
         limits.memory = self.memory;
         limits.pids = self.pids;
         limits.cpu_time = self.cpu_time;
-        limits.cpus = self.cpus;
+        limits.cpus = self.cpu_quota;
         match self.enforce {
             None | Some(Enforcement::Auto) => limits,
             Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
