@@ -45,7 +45,8 @@ impl Bounds {
 
 /// The directory below which a cgroup has the most of some controllers: `own`, this process's, or the one above.
 ///
-/// A cgroup with processes in it cannot pass controllers on, unless it is the root. So where a part of the hierarchy is delegated the
+/// A cgroup with processes in it cannot pass controllers on, unless it is the root (and asking for some would make it a threaded one,
+/// below which there are no others). So where a part of the hierarchy is delegated the
 /// delegate sits in a cgroup beside those that it makes. Beside is not below: what `own` itself is held to would not hold there,
 /// so it must not be held to anything.
 pub(super) fn base(own: &Path, controllers: &[&str]) -> PathBuf {
@@ -67,10 +68,10 @@ pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
     controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
 }
 
-/// The same, after an attempt to have all of them.
+/// The same, after an attempt to have all of them, if it is the root, which is the one that has no type.
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
-    if enabled(dir, controllers) < controllers.len() {
+    if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
         // One by one: each alone may not be there.
         for name in controllers {
             let opened = std::fs::OpenOptions::new().write(true).open(&file);
@@ -199,7 +200,15 @@ mod tests {
         create_dir(&own).expect("own directory");
         let above = |name: &str, text: &str| write(dir.path().join(name), text).expect("own directory");
         let here = |name: &str, text: &str| write(own.join(name), text).expect("own directory");
+        here("cgroup.type", "domain\n");
+        here("cgroup.subtree_control", "");
         assert_eq!(base(&own, &["memory"]), own, "nowhere");
+        let asked = || read_to_string(own.join("cgroup.subtree_control")).expect("own directory");
+        assert_eq!(asked(), "", "it is not touched");
+        std::fs::remove_file(own.join("cgroup.type")).expect("own directory");
+        assert_eq!((base(&own, &["memory"]), asked()), (own.clone(), "+memory".into()), "the root is");
+        here("cgroup.subtree_control", "");
+        here("cgroup.type", "domain\n");
         above("cgroup.procs", "");
         above("cgroup.subtree_control", "cpu memory pids\n");
         here("memory.max", "max\n");
