@@ -35,7 +35,7 @@ of() { # suites; those that there are
 # shellcheck disable=SC2086 # lists
 of $groups >"$root/suites/user.list"
 # shellcheck disable=SC2086
-of $groups $others >"$root/suites/root.list"
+of $groups $others | sort -u >"$root/suites/root.list"
 # Programs of the suites, and whatever a shell script may call.
 packages="bash coreutils dash findutils grep mawk mount perl-base procps sed util-linux util-linux-extra"
 # shellcheck disable=SC2086 # a list
@@ -50,7 +50,7 @@ for release in ${*:-bookworm bullseye}; do
     echo "== $release"
     kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
     {
-        kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-400}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
+        kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-600}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
             echo $? >"$temporary/failed"
     } | tee "$temporary/output" | grep --line-buffered -v '\] SKIP '
     [ ! -e "$temporary/failed" ] || failed=1
