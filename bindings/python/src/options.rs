@@ -80,8 +80,13 @@ impl<'py> Options<'py> {
         run.spill = self.spill.as_ref().map(spill).transpose()?;
         run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;
         if let Some(tree) = &self.tree {
-            let words =
-                [("group", Want::Group), ("guard", Want::Guard), ("cgroup", Want::Cgroup), ("auto", Want::Auto)];
+            let words = [
+                ("group", Want::Group),
+                ("guard", Want::Guard),
+                ("cgroup", Want::Cgroup),
+                ("pidns", Want::Pidns),
+                ("auto", Want::Auto),
+            ];
             run.tree = Some(word(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {

@@ -25,7 +25,8 @@ const STOPS: [(Stop, &str); 5] = [
 ];
 const FATES: [(Leftovers, &str); 3] =
     [(Leftovers::Kill, "kill"), (Leftovers::Adopt, "adopt"), (Leftovers::Detach, "detach")];
-const TIERS: [(Tier, &str); 3] = [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup")];
+const TIERS: [(Tier, &str); 4] =
+    [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup"), (Tier::Pidns, "pidns")];
 const STARTS: [(Started, &str); 2] = [(Started::Clone, "clone"), (Started::Thread, "thread")];
 
 /// What stands for a value; the first for one that has come since.

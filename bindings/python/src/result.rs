@@ -168,7 +168,7 @@ impl RunResult {
         }
     }
 
-    /// How far control of the process tree reached: "group", "guard" or "cgroup"; see docs/trees.md.
+    /// How far control of the process tree reached: "group", "guard", "cgroup" or "pidns"; see docs/trees.md.
     #[getter]
     fn tree(&self) -> String {
         self.output.tree.to_string()

@@ -204,3 +204,14 @@ def test_what_is_left_behind(run: Run, tree: str) -> None:
     detached = run(line, tree=tree, leftovers="detach")
     assert [left.fate for left in detached.leftovers] == ["detached"]
     os.kill(int(detached.text), signal.SIGKILL)
+
+
+@both
+def test_a_tree_in_a_pid_namespace(run: Run) -> None:
+    try:
+        result = run(["sh", "-c", "setsid -f sleep 1000 >/dev/null 2>&1; echo $$; exit 3"], tree="pidns")
+    except sf.SpawnError as refused:
+        assert refused.stage == "tree"
+        pytest.skip(str(refused))
+    assert (result.text.strip(), result.code, result.tree) == ("2", 3, "pidns")
+    assert [left.fate for left in result.leftovers] == ["killed"]

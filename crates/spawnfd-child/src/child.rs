@@ -5,11 +5,11 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, Disposition, SignalSet};
-use spawnfd_sys::{Errno, RawFd, abi};
+use spawnfd_sys::{Birth, Errno, RawFd, Stack, abi, clone_child};
 
 use crate::descriptors::{self, Sources};
 use crate::launch::Shared;
-use crate::plan::{CapabilitySets, Check, Handlers, Identity, Op, Plan, Program, Table, is_candidate};
+use crate::plan::{CapabilitySets, Check, Handlers, Identity, Namespace, Op, Plan, Program, Table, is_candidate};
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 
 /// What the child finds when it begins.
@@ -49,6 +49,67 @@ pub(crate) unsafe extern "C" fn enter_flight(shared: *const ()) -> ! {
     // SAFETY: what `start` refers to stays as it is, by this function's contract; it is on this child's own stack.
     unsafe { enter((&raw const start).cast()) }
 }
+
+/// What the child finds that gives birth to another, in a pid namespace.
+pub(crate) struct Midwife<'a> {
+    /// For the other.
+    pub start: Start<'a>,
+    pub namespace: Namespace,
+    /// How the other is born: with memory of its own, so that it can have the same stack.
+    pub birth: Birth,
+    pub stack: &'a Stack,
+    /// Take the other's number and pidfd once it has become the program, or failed.
+    pub born: [&'a AtomicU64; 2],
+}
+
+/// Where a child begins that gives birth to another in a pid namespace, and ends.
+///
+/// setns changes where the *children* of the calling thread are born: that thread must be none of the host's.
+///
+/// # Safety
+/// `midwife` points to a [`Midwife`] that stays as it is until both children have exec'd or exited. The caller has memory of its own.
+pub(crate) unsafe extern "C" fn enter_namespace(midwife: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let this = unsafe { &*midwife.cast::<Midwife<'_>>() };
+    let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
+    let born = call::setns(this.namespace.init, kinds).and_then(|_| {
+        // SAFETY: the other has a copy of this memory, so that the stack is not in use there; what it reads stays.
+        unsafe { clone_child(&this.birth, this.stack, enter_inside, midwife, None) }
+    });
+    match born {
+        Ok(child) => {
+            let [pid, pidfd] = this.born;
+            pidfd.store(child.pidfd.into_number() as u64, Ordering::Relaxed);
+            pid.store(child.pid as u64, Ordering::Release);
+            call::exit(0)
+        }
+        Err(errno) => {
+            this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
+            call::exit(127)
+        }
+    }
+}
+
+/// Where the other begins.
+///
+/// # Safety
+/// As for [`enter_namespace`].
+unsafe extern "C" fn enter_inside(midwife: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let this = unsafe { &*midwife.cast::<Midwife<'_>>() };
+    // Whoever enters a user namespace has all capabilities in it, and root would keep them through exec.
+    if this.namespace.user
+        && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)
+    {
+        this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
+        call::exit(127)
+    }
+    // SAFETY: `start` stays, by this function's contract.
+    unsafe { enter((&raw const this.start).cast()) }
+}
+
+const NO_CAPABILITIES: CapabilitySets =
+    CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
 
 /// Where a child begins that is to do nothing.
 ///

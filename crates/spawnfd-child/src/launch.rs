@@ -6,10 +6,10 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Cloned, Errno, SharedWords, Stack, clone_child};
+use spawnfd_sys::{Birth, Cloned, Errno, FreshFd, SharedWords, Stack, clone_child, wait_pidfd};
 
-use crate::child::{Start, enter, enter_and_end, enter_flight};
-use crate::plan::{Handlers, Plan, Table};
+use crate::child::{Midwife, Start, enter, enter_and_end, enter_flight, enter_namespace};
+use crate::plan::{Handlers, Namespace, Plan, Table};
 use crate::report::{Outcome, PENDING};
 
 /// No set of caught signals: SIGKILL cannot be.
@@ -87,9 +87,13 @@ pub fn launch(
 ) -> Result<Born, LaunchError> {
     // A child that shares our memory reports on our stack, which is at hand.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
-    let [report, caught] = if birth.share_memory { &near } else { room.words.get() };
+    let [far @ .., _, _] = room.words.get();
+    let [report, caught] = if birth.share_memory { &near } else { far };
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
+    if let Some(namespace) = plan.namespace {
+        return launch_inside(room, birth, namespace, plan, handlers);
+    }
     let birth = Birth { share_descriptors: !matches!(table, Table::Copied | Table::Received { .. }), ..birth };
     let child = with_signals_blocked(birth, |blocked| {
         let handlers = settled(birth, handlers);
@@ -103,6 +107,55 @@ pub fn launch(
     Ok(Born { child, outcome, caught: found(caught) })
 }
 
+/// The same in a pid namespace, by a child that enters it: `birth.namespaces` are those of the program. The program has a copy of
+/// the caller's table ([`Table::Copied`]).
+fn launch_inside(
+    room: &mut Room,
+    birth: Birth,
+    namespace: Namespace,
+    plan: &Plan,
+    handlers: Handlers,
+) -> Result<Born, LaunchError> {
+    let [report, caught, pid, pidfd] = room.words.get();
+    [report, caught].into_iter().zip([PENDING, NOT_READ]).for_each(|(word, none)| word.store(none, Ordering::Release));
+    pid.store(0, Ordering::Release);
+    // The midwife has the caller's table, so that the program's pidfd comes to stand there. A signal must not end it between the
+    // birth and the report.
+    let midwife = Birth { share_memory: false, share_descriptors: true, namespaces: 0, ..birth };
+    let birth = Birth { share_memory: false, share_descriptors: false, cgroup: None, sibling: true, ..birth };
+    let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
+    let start = Start {
+        plan,
+        table: Table::Copied,
+        report,
+        handlers: settled(birth, handlers),
+        caught,
+        mask: plan.signal_mask.or(Some(mask)),
+    };
+    let inside = Midwife { start, namespace, birth, stack: &room.stack, born: [pid, pidfd] };
+    // SAFETY: as for `launch`: neither child shares this memory but for the words. Signals are blocked.
+    let born = unsafe { clone_child(&midwife, &room.stack, enter_namespace, (&raw const inside).cast(), None) };
+    // Cannot fail: the same call has just succeeded.
+    let _ = call::set_signal_mask(mask);
+    let outer = born.map_err(LaunchError)?;
+    let outcome = Outcome::of(report.load(Ordering::Acquire));
+    let caught = found(caught);
+    match pid.load(Ordering::Acquire) as i32 {
+        // Killed itself, it cannot tell what became of the other.
+        0 if matches!(outcome, Outcome::Program { .. }) => Ok(Born { child: outer, outcome: Outcome::Killed, caught }),
+        0 => Ok(Born { child: outer, outcome, caught }),
+        pid => {
+            // It has ended, or is about to; it sends no signal.
+            let number = outer.pidfd.into_number();
+            let _ = wait_pidfd(number, true);
+            let _ = call::close(number);
+            // SAFETY: the midwife has told it, which had this table.
+            let pidfd = unsafe { FreshFd::from_number(pidfd.load(Ordering::Acquire) as i32) };
+            Ok(Born { child: Cloned { pid, pidfd }, outcome, caught })
+        }
+    }
+}
+
 /// Leaves a child behind that has done nothing but end: unreaped, it shows to others the credentials it was born with.
 ///
 /// It has no memory and no descriptors any more, and only a wait with `__WALL` finds it.
@@ -110,7 +163,8 @@ pub fn launch(
 /// # Errors
 /// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
 pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError> {
-    let birth = Birth { share_memory: true, share_descriptors: true, namespaces: 0, cgroup: None, clone3 };
+    let birth =
+        Birth { share_memory: true, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3 };
     with_signals_blocked(birth, |_| {
         // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `room` makes `stack` ours. Signals are blocked
         // where handlers stand.

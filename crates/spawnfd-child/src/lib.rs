@@ -21,7 +21,9 @@ mod report;
 
 pub use announce::Announcement;
 pub use launch::{Born, Flight, LaunchError, Lent, Room, launch, leave_marker, take_off};
-pub use plan::{CapabilitySets, Check, Handlers, Identity, Op, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use plan::{
+    CapabilitySets, Check, Handlers, Identity, Namespace, Op, Pinned, Plan, Program, Step, Table, is_candidate,
+};
 pub use report::{Failure, Outcome, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.

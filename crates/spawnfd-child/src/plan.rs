@@ -14,6 +14,8 @@ use spawnfd_sys::{ArgBlock, Errno, RawFd};
 /// All that one spawn does in the child, in the order of the fields. It owns what it names, but for descriptors.
 #[derive(Debug)]
 pub struct Plan {
+    /// The pid namespace the child is to be born into.
+    pub namespace: Option<Namespace>,
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
     pub sources: Vec<RawFd>,
     /// One above the highest number a step or `keep` names: the sources wait there, out of the way.
@@ -40,6 +42,15 @@ pub struct Plan {
     pub argv: ArgBlock,
     /// Its environment.
     pub envp: Arc<ArgBlock>,
+}
+
+/// A pid namespace that is there already.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespace {
+    /// The caller's pidfd of the namespace's first process.
+    pub init: RawFd,
+    /// It belongs to a user namespace made for it: that is entered, too, and no capability in it is kept.
+    pub user: bool,
 }
 
 /// What to become.

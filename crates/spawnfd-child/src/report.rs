@@ -10,6 +10,8 @@ pub enum Stage {
     Descriptors,
     /// Step with this index.
     Action(u16),
+    /// Entering the pid namespace, or being born there.
+    Namespace,
     /// Resetting signals.
     Signals,
     /// The check with this place in the list: errno ESTALE, or why it could not be made.
@@ -69,6 +71,7 @@ impl Failure {
             Stage::Check(index) => (4, index),
             Stage::Filter => (5, 0),
             Stage::Exec => (6, 0),
+            Stage::Namespace => (7, 0),
         };
         stage << 48 | u64::from(index) << 32 | self.errno.raw() as u64
     }
@@ -81,6 +84,7 @@ impl Failure {
             3 => Stage::Signals,
             4 => Stage::Check(index),
             5 => Stage::Filter,
+            7 => Stage::Namespace,
             _ => Stage::Exec,
         };
         Failure { stage, errno: Errno::from_raw(word as u32 as i32) }
@@ -101,6 +105,7 @@ mod tests {
             Stage::Check(7),
             Stage::Filter,
             Stage::Exec,
+            Stage::Namespace,
         ];
         for stage in stages {
             for errno in [Errno::EPERM, Errno::ESTALE, Errno::from_raw(4095)] {

@@ -3,6 +3,8 @@
 //!
 //! Its owner starts it with all signals blocked, in a session of its own, in `/`, and with three descriptors: 0 a pidfd of the
 //! owner, 1 the table, 2 a pipe that takes one byte once it watches. Only the first stays open.
+//!
+//! With an argument it is the first process of a tree's pid namespace (`init.rs`): then 1 is an eventfd instead of the table.
 #![no_std]
 #![no_main]
 #![allow(dead_code)]
@@ -11,6 +13,7 @@ extern crate alloc;
 
 mod cgroup;
 mod heap;
+mod init;
 mod members;
 mod process;
 mod sys;
@@ -25,21 +28,35 @@ const READY: i32 = 2;
 
 // The kernel starts here, with a stack that is aligned as a function's caller has it, not as a function.
 #[cfg(target_arch = "x86_64")]
-global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {main}", "ud2", main = sym main);
+global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp, -16", "call {main}", "ud2", main = sym main);
 
-extern "C" fn main() -> ! {
-    sys::set_name(c"spawnfd-guard");
+/// # Safety
+/// `arguments` points to their number, as the kernel leaves the stack.
+unsafe extern "C" fn main(arguments: *const usize) -> ! {
     sys::be_private();
+    // SAFETY: by this function's contract.
+    if unsafe { *arguments } > 1 {
+        sys::set_name(c"spawnfd-init");
+        sys::ignore_children();
+        ready();
+        init::watch(OWNER, TABLE);
+        sys::exit(0)
+    }
+    sys::set_name(c"spawnfd-guard");
     // 0: the owner is in another pid namespace, where its trees have other numbers.
     if sys::getppid() == 0 {
         sys::exit(2);
     }
     let Ok(table) = table::Table::map(TABLE) else { sys::exit(1) };
     sys::close(TABLE);
-    let _ = sys::write(READY, b".");
-    sys::close(READY);
+    ready();
     watch::watch(&table, OWNER);
     sys::exit(0)
+}
+
+fn ready() {
+    let _ = sys::write(READY, b".");
+    sys::close(READY);
 }
 
 #[panic_handler]

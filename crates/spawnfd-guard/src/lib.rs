@@ -8,6 +8,7 @@
 //! - [`process`]: one process, told from a later one of the same number by its start time.
 //! - [`members`]: the processes of a tree, found in /proc, and how they are ended.
 //! - [`cgroup`]: the same where the tree is a cgroup.
+//! - [`namespace`]: the same where the tree is a pid namespace; `init.rs`: what that one's first process does.
 //! - [`table`]: the memory that owner and guard share; [`watch`]: what the guard does.
 #![no_std]
 #![warn(missing_docs)]
@@ -16,6 +17,7 @@ extern crate alloc;
 
 pub mod cgroup;
 pub mod members;
+pub mod namespace;
 pub mod process;
 pub mod sys;
 pub mod table;

@@ -30,9 +30,11 @@ mod number {
     pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
+    pub const KILL: usize = 62;
     pub const GETPPID: usize = 110;
     pub const GETPGID: usize = 121;
     pub const GETSID: usize = 124;
@@ -201,6 +203,32 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     // SAFETY: one pollfd and one timespec, both alive; no signal mask.
     let answer = unsafe { enter(number::PPOLL, [&raw mut watched as usize, 1, time.as_ptr() as usize, 0, 8, 0]) };
     matches!(answer, Ok(1)) && watched.returned & 1 != 0
+}
+
+/// Waits until one of two descriptors can be read (a pidfd: until its process has ended); which of them can.
+pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
+    // Two times struct pollfd: the number, and POLLIN below what comes back.
+    let mut watched = fds.map(|fd| [fd, 1]);
+    // SAFETY: two pollfds, alive; no time, no signal mask.
+    let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, 2, 0, 0, 8, 0]) };
+    watched.map(|[_, events]| events >> 16 & 1 != 0)
+}
+
+/// Has the kernel take the caller's children away as they end: none becomes a zombie.
+pub fn ignore_children() {
+    const SIGCHLD: usize = 17;
+    const SIG_IGN: usize = 1;
+    // struct sigaction of the kernel: handler, flags, restorer, mask.
+    let action = [SIG_IGN, 0, 0, 0];
+    // SAFETY: ignoring a signal runs no code.
+    let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
+}
+
+/// Whether there is nobody but the caller that it could signal: for the first of a pid namespace, nobody else in it.
+pub fn is_alone() -> bool {
+    // SAFETY: numbers only; signal 0 does nothing.
+    let answer = unsafe { enter(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) };
+    answer == Err(Errno::ESRCH)
 }
 
 /// A `struct timespec`.

@@ -24,6 +24,8 @@ pub struct Birth {
     pub namespaces: u32,
     /// A directory of cgroup v2 to be born in; asks for clone3.
     pub cgroup: Option<RawFd>,
+    /// The child is the caller's sibling, its parent's child (CLONE_PARENT).
+    pub sibling: bool,
     /// Use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Otherwise clone.
     pub clone3: bool,
 }
@@ -42,9 +44,25 @@ pub struct Cloned {
 #[must_use = "the descriptor stays open until it is owned"]
 pub struct FreshFd(RawFd);
 
+impl FreshFd {
+    /// The number, to be told to somebody who shares the table it is in.
+    pub fn into_number(self) -> RawFd {
+        self.0
+    }
+
+    /// From a number that was told.
+    ///
+    /// # Safety
+    /// It was made by `clone_child` in a task that had the caller's descriptor table, and nobody else makes it his own.
+    pub unsafe fn from_number(number: RawFd) -> FreshFd {
+        FreshFd(number)
+    }
+}
+
 impl From<FreshFd> for OwnedFd {
     fn from(fresh: FreshFd) -> OwnedFd {
-        // SAFETY: only `clone_child` makes one, out of a descriptor the kernel gave it; the value is consumed.
+        // SAFETY: it is a descriptor that the kernel gave `clone_child`, by the promise of `from_number` also where the number
+        // was told; the value is consumed.
         unsafe { OwnedFd::from_raw_fd(fresh.0) }
     }
 }
@@ -81,6 +99,9 @@ pub unsafe fn clone_child(
     let apart = apart.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
     if birth.share_memory {
         flags |= abi::CLONE_VM as u64;
+    }
+    if birth.sibling {
+        flags |= abi::CLONE_PARENT as u64;
     }
     if birth.share_descriptors {
         flags |= abi::CLONE_FILES as u64;

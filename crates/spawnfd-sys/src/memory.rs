@@ -69,10 +69,10 @@ impl Drop for Stack {
     }
 }
 
-/// Two words that a child can write and its parent read, whether or not they share memory.
+/// Four words that a child can write and its parent read, whether or not they share memory.
 #[derive(Debug)]
 pub struct SharedWords {
-    words: *mut [AtomicU64; 2],
+    words: *mut [AtomicU64; 4],
 }
 
 // SAFETY: all access goes through an atomic.
@@ -91,7 +91,7 @@ impl SharedWords {
     }
 
     /// The words.
-    pub fn get(&self) -> &[AtomicU64; 2] {
+    pub fn get(&self) -> &[AtomicU64; 4] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
     }

@@ -96,6 +96,7 @@ pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) 
     let mut tree = Tree::prepare(want).unwrap_or_else(|error| panic!("{error}"));
     let tier = match want {
         Want::Cgroup => Tier::Cgroup,
+        Want::Pidns => Tier::Pidns,
         _ => Tier::Guard,
     };
     assert_eq!(tree.tier(), tier);

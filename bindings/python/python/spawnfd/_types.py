@@ -197,7 +197,7 @@ class _Supervision(_Options, total=False):
     spill: Spill | None
     output_limit: int | None
     drain: float
-    tree: Literal["group", "guard", "cgroup", "auto"]
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"]
     leftovers: Literal["kill", "adopt", "detach"]
     limits: Limits | None
     limiter: _spawnfd.Limiter | None

@@ -91,6 +91,8 @@ enum Control {
     Guard,
     /// A cgroup of its own
     Cgroup,
+    /// A pid namespace of its own
+    Pidns,
     /// The most that can be had
     Auto,
 }
@@ -146,6 +148,7 @@ impl Capture {
                 Control::Group => Want::Group,
                 Control::Guard => Want::Guard,
                 Control::Cgroup => Want::Cgroup,
+                Control::Pidns => Want::Pidns,
                 Control::Auto => Want::Auto,
             });
         }

@@ -327,7 +327,7 @@ impl Command<'_> {
         self.default_signals(SignalSet::EMPTY)
     }
 
-    /// Has the program begin a tree: it is born in the tree's cgroup, if that has one, before other actions, and known to the tree's guard before
+    /// Has the program begin a tree: it is born in the tree's cgroup or pid namespace, if that has one, before other actions, and known to the tree's guard before
     /// it does anything of its own. So it ends with this process even if that is killed before it could tell the tree of the birth, but for
     /// one that is the first process of a pid namespace.
     pub fn tree(&mut self, tree: &Tree) -> &mut Self {
@@ -341,12 +341,14 @@ impl Command<'_> {
     pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
         let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
         self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
+        let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
+        self.namespace = namespace.transpose().map_err(failed)?;
         self.announcement = tree.announcement();
         Ok(())
     }
 
     pub(crate) fn end_tree(&mut self) {
-        (self.birth_cgroup, self.announcement) = (None, None);
+        (self.birth_cgroup, self.announcement, self.namespace) = (None, None, None);
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use spawnfd_child::{Op, Plan, Step};
+use spawnfd_child::{Namespace, Op, Plan, Step};
 use spawnfd_sys::{Errno, call};
 
 use super::action::{Action, MAX_ACTIONS, needs_own_memory, print, validate};
@@ -63,6 +63,11 @@ impl Lowered {
             };
             outcome.map_err(|errno| refused(index, call, errno))?;
         }
+        // With the capabilities that the one who enters the tree's user namespace has, and the program is not to have.
+        if command.namespace_flags() != 0 && matches!(command.namespace, Some((_, true))) {
+            let call = "spawn: namespaces beside a tree's user namespace";
+            return Err(Error::new(Stage::Tree, Errno::EINVAL, call));
+        }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
         lowered.tree(command);
@@ -82,7 +87,7 @@ impl Lowered {
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor()));
         let (above, below) = table.room(lowered.sources.len());
         Ok(Lowered {
-            own_memory: command.user_map.is_some() || has(needs_own_memory),
+            own_memory: command.user_map.is_some() || command.namespace.is_some() || has(needs_own_memory),
             // What it inherits is what its caller has during this call; the thread whose death it asks for may end after it. And
             // oom_score_adj, written without CLONE_VFORK, would become that of all who share the memory (fs/proc/base.c, __set_oom_adj).
             must_wait: command.parent_death_signal.is_some()
@@ -92,6 +97,10 @@ impl Lowered {
             child_ends: lowered.child_ends,
             pipes: lowered.pipes,
             plan: Plan {
+                namespace: command
+                    .namespace
+                    .as_ref()
+                    .map(|(init, user)| Namespace { init: init.as_raw_fd(), user: *user }),
                 sources: lowered.sources,
                 above,
                 below,

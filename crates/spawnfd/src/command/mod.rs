@@ -67,6 +67,8 @@ pub struct Command<'fd> {
     pub(crate) announcement: Option<Announcement>,
     /// The place that the next supervised run takes.
     pub(crate) permit: Option<Permit>,
+    /// The pid namespace of that tree: the pidfd of its first process, and whether a user namespace goes with it.
+    pub(crate) namespace: Option<(OwnedFd, bool)>,
     pub(crate) wait: Wait,
     pub(crate) launcher: Option<LauncherThread>,
     signal_mask: Option<SignalSet>,
@@ -124,6 +126,7 @@ impl<'fd> Command<'fd> {
             new_session: false,
             birth_cgroup: None,
             announcement: None,
+            namespace: None,
             permit: None,
             wait: Wait::Exec,
             launcher: None,
@@ -296,7 +299,10 @@ impl<'fd> Command<'fd> {
 
     /// Whether the child execs in another user namespace than the caller's.
     pub(crate) fn changes_user_namespace(&self) -> bool {
-        self.user_map.is_some() || self.all_actions().any(|action| matches!(action, Action::JoinNamespace { .. }))
+        let of_tree = self.namespace.as_ref().is_some_and(|(_, user)| *user);
+        of_tree
+            || self.user_map.is_some()
+            || self.all_actions().any(|action| matches!(action, Action::JoinNamespace { .. }))
     }
 
     /// Whether the standard stream of that number is the caller's own.
@@ -309,6 +315,7 @@ impl<'fd> Command<'fd> {
         self.parent_death_signal
             .map(|_| "parent-death signal")
             .or(self.inherit_descriptors.then_some("inherited descriptors"))
+            .or(self.namespace.is_some().then_some("pid namespace"))
     }
 
     /// The last rlimit of that number that an action sets, soft and hard.

@@ -235,7 +235,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, background: bool) ->
     // CPU time is counted in any cgroup, and one that was asked for is made in any case.
     let anyway = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
     let bounded = match run.tree {
-        Some(Want::Guard) => None,
+        Some(Want::Guard | Want::Pidns) => None,
         _ => Tree::bounded(&limits.bounds(), anyway).ok(),
     };
     let (tree, ledger) = match bounded {

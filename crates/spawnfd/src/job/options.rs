@@ -123,7 +123,7 @@ impl Run {
         self
     }
 
-    /// Asks for this control of the process tree. With [`Want::Guard`] and [`Want::Cgroup`] it ends with this process, too, however that
+    /// Asks for this control of the process tree. With [`Want::Guard`], [`Want::Cgroup`] and [`Want::Pidns`] it ends with this process, too, however that
     /// ends.
     pub fn tree(mut self, want: Want) -> Run {
         self.tree = Some(want);

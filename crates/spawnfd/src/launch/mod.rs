@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use spawnfd_child::{Born, Failure, Op, Outcome, Plan, Stage as ChildStage, Table, launch};
-use spawnfd_sys::{Birth, Errno, call, wait_pidfd};
+use spawnfd_sys::{Birth, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
 use crate::child::{Child, Started};
@@ -83,6 +83,7 @@ fn spawn_template(
         share_descriptors: false,
         namespaces: command.namespace_flags(),
         cgroup: cgroup.map(|(_, dir)| dir),
+        sibling: false,
         clone3: cgroup.is_some() || features::clone3(),
     };
     let name = || command.program_name().to_owned();
@@ -179,12 +180,21 @@ enum Way {
 fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool) -> std::result::Result<Born, Refusal> {
     let try_passing = try_passing && features::passing().is_none();
     let leave_table = plan.keep.is_some() && features::close_range();
-    let plainer = match (leave_table, features::fetch() && !try_passing) {
+    // Nobody may look into the caller from another user namespace.
+    let may_fetch = birth.namespaces & abi::CLONE_NEWUSER == 0;
+    let plainer = match (leave_table, features::fetch() && may_fetch && !try_passing) {
         (true, true) => Way::Fetch,
         (true, false) => Way::Pass,
         (false, _) => Way::Copy,
     };
-    let mut way = if leave_table && !try_passing && can_trim(plan) { Way::Trim } else { plainer };
+    let mut way = if plan.namespace.is_some() {
+        // The program has a copy, and the one between has the caller's own.
+        Way::Copy
+    } else if leave_table && !try_passing && can_trim(plan) {
+        Way::Trim
+    } else {
+        plainer
+    };
     // A door that was not ours any more is opened again once.
     let mut renewed = false;
     loop {
@@ -305,6 +315,7 @@ fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failu
         ChildStage::Check(place) => template.check_failed(usize::from(place), errno),
         ChildStage::Descriptors => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")),
         ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
+        ChildStage::Namespace => Error::new(Stage::Tree, errno, "setns(CLONE_NEWPID)"),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
         ChildStage::Exec => Error::new(Stage::Exec, errno, program()),
     }

@@ -15,6 +15,7 @@ use spawnfd_sys::Errno;
 
 use super::{failed, image};
 use crate::child::Child;
+use crate::command::Command;
 use crate::error::{Result, errno};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
@@ -110,11 +111,15 @@ fn duplicate(child: &Child) -> Result<OwnedFd> {
     child.as_fd().try_clone_to_owned().map_err(|e| failed(crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
 }
 
-/// Starts the helper, and returns when it watches.
 fn launch(memory: &OwnedFd) -> Result<Child> {
+    start(memory, |_| ())
+}
+
+/// Starts the helper, with what `configure` adds, and returns when it watches.
+pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
     let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| failed(errno(e), "pidfd_open()"))?;
     let (ready, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(errno(e), "pipe2()"))?;
-    let child = image::spawn(&owner, memory, &writer)?;
+    let child = image::spawn([&owner, memory, &writer], configure)?;
     drop(writer);
     loop {
         match rustix::io::read(&ready, &mut [0; 1]) {

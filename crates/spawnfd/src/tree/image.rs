@@ -9,18 +9,19 @@ use spawnfd_sys::Errno;
 
 use super::failed;
 use crate::child::Child;
-use crate::command::SignalSet;
+use crate::command::{Command, SignalSet};
 use crate::env::Env;
 use crate::error::{Result, errno};
 use crate::template::Template;
 
-/// Starts the helper with the three descriptors it asks for.
-pub(super) fn spawn(owner: &OwnedFd, table: &OwnedFd, ready: &OwnedFd) -> Result<Child> {
+/// Starts the helper with the three descriptors it asks for, and with what `configure` adds.
+pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
     let attempt = |file: OwnedFd| {
         let template = Template::from_descriptor(file)?;
         let mut command = template.command();
         // All signals blocked: neither the terminal's nor anybody else's end it, but SIGKILL.
         command.arg0("spawnfd-guard").environment(&Env::empty()).current_dir("/").setsid().signal_mask(SignalSet::ALL);
+        configure(&mut command);
         command.stdin(owner).stdout(table).stderr(ready).spawn()
     };
     let mut outcome = in_memory().map_err(|e| failed(errno(e), "memfd_create()")).and_then(attempt);

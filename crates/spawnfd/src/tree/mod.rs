@@ -7,6 +7,7 @@ mod bounds;
 mod cgroup;
 mod guard;
 mod image;
+mod pidns;
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 pub(crate) use bounds::{Bounds, Ledger};
 use cgroup::{Group, Place};
 use guard::Watch;
+use pidns::Pidns;
 
 /// How far control of a tree reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -29,6 +31,8 @@ use guard::Watch;
 pub enum Tier {
     /// A cgroup of its own: everything, whatever it does. Ends with the owner.
     Cgroup,
+    /// A pid namespace of its own: everything, whatever it does. Ends with the owner.
+    Pidns,
     /// Session, process group and known descendants. A process that has left the session and lost its parent before it was
     /// seen may survive. Ends with the owner.
     Guard,
@@ -40,6 +44,7 @@ impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Tier::Cgroup => "cgroup",
+            Tier::Pidns => "pidns",
             Tier::Guard => "guard",
             Tier::Group => "group",
         })
@@ -53,10 +58,13 @@ pub enum Want {
     /// [`Tier::Group`]: no helper, nothing made beforehand.
     #[default]
     Group,
-    /// The first that can be had, of all three.
+    /// The first that can be had, of all but [`Tier::Pidns`].
     Auto,
     /// [`Tier::Cgroup`] or an error.
     Cgroup,
+    /// [`Tier::Pidns`] or an error. The program finds itself to be process 2 without a parent (`getppid` is 0). Where this process may not
+    /// make a pid namespace it gets a user namespace, too: of this process's own effective ids, and without any capability.
+    Pidns,
     /// [`Tier::Guard`] or an error.
     Guard,
 }
@@ -114,6 +122,8 @@ enum Control {
     Nobody,
     /// A cgroup, and the program once it is born.
     Group(Group, Option<(i32, sys::Fd)>),
+    /// A pid namespace.
+    Namespace(Pidns),
     /// A program and what is known of its descendants.
     Members(Members),
 }
@@ -127,11 +137,13 @@ impl Tree {
     /// # Errors
     /// [`Want::Group`], [`Want::Auto`]: never. [`Want::Cgroup`]: ENOENT: no cgroup v2 is mounted; EACCES, EROFS: this process may not make one below its
     /// own; EOPNOTSUPP: its own is a threaded one. [`Want::Guard`], and both: what kept the guard from starting; ENOSPC: it has
-    /// as many trees as it can have.
+    /// as many trees as it can have. [`Want::Pidns`]: EPERM, ENOSPC, EUSERS: no pid namespace may be made, with a user namespace or
+    /// without; and as for the guard.
     pub fn prepare(want: Want) -> Result<Tree> {
         match want {
             Want::Group => Ok(Tree::of_group()),
             Want::Cgroup => Tree::grouped(false),
+            Want::Pidns => Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(namespace), None)),
             Want::Guard => Tree::guarded(),
             Want::Auto => Ok(Tree::grouped(true).or_else(|_| Tree::guarded()).unwrap_or_else(|_| Tree::of_group())),
         }
@@ -205,6 +217,14 @@ impl Tree {
         }
     }
 
+    /// What the program has to be born in: the pidfd of a pid namespace's first process, and whether a user namespace goes with it.
+    pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        match &self.control {
+            Control::Namespace(namespace) => Some(namespace.door()),
+            _ => None,
+        }
+    }
+
     /// How the program makes itself known to the guard.
     pub(crate) fn announcement(&self) -> Option<Announcement> {
         self.watch.as_ref().filter(|_| self.is_ours()).map(Watch::announcement)
@@ -218,6 +238,10 @@ impl Tree {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         if let Control::Group(_, program) = &mut self.control {
             *program = copy.map(|copy| (pid, copy));
+            return;
+        }
+        if let Control::Namespace(namespace) = &mut self.control {
+            copy.into_iter().for_each(|copy| namespace.inside.born(pid, copy));
             return;
         }
         let mark = copy.as_ref().filter(|_| self.watch.is_some()).and_then(|pidfd| Mark::of(pidfd, pid));
@@ -252,6 +276,7 @@ impl Tree {
         }
         match &mut self.control {
             Control::Group(dir, _) => group::signal(dir.number(), signal),
+            Control::Namespace(namespace) => namespace.inside.signal(signal),
             Control::Members(members) => members.signal(signal),
             Control::Nobody => {}
         }
@@ -268,6 +293,7 @@ impl Tree {
         }
         match &mut self.control {
             Control::Group(dir, _) => group::end(dir.number(), milliseconds),
+            Control::Namespace(namespace) => namespace.inside.end(milliseconds),
             // Asked first, as it is much cheaper, and mostly so.
             Control::Members(members) => {
                 !members.may_have_others() || members::end(std::slice::from_mut(members), milliseconds)
@@ -294,6 +320,7 @@ impl Tree {
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
                 others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
             }
+            Control::Namespace(namespace) => namespace.inside.others().into_iter().map(Survivor::from).collect(),
             Control::Members(members) if members.may_have_others() => {
                 let alive = find(members, self.watch.as_ref());
                 alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from).collect()
@@ -306,6 +333,7 @@ impl Tree {
     pub(crate) fn tasks(&mut self) -> u64 {
         match &mut self.control {
             Control::Members(members) => find(members, self.watch.as_ref()).iter().map(Stat::threads).sum(),
+            Control::Namespace(namespace) => namespace.inside.all().iter().map(Stat::threads).sum(),
             Control::Group(..) | Control::Nobody => 0,
         }
     }
@@ -317,8 +345,10 @@ impl Tree {
         if !self.is_ours() {
             return;
         }
-        if let Control::Group(dir, _) = &self.control {
-            dir.empty();
+        match &self.control {
+            Control::Group(dir, _) => dir.empty(),
+            Control::Namespace(namespace) => namespace.let_go(),
+            _ => {}
         }
         self.let_go();
     }
@@ -348,12 +378,16 @@ impl Drop for Tree {
         let may_live = match &self.control {
             // Who is in it keeps it from being removed.
             Control::Group(dir, _) => dir.remove(0).is_err(),
+            Control::Namespace(namespace) => !namespace.inside.has_ended(),
             Control::Members(members) => members.may_have_others(),
             Control::Nobody => false,
         };
         if may_live {
             // Who does not end is left, as by a kill that nobody asks about.
             let _ = self.kill(DROP_PATIENCE);
+        }
+        if let Control::Namespace(namespace) = &self.control {
+            namespace.expect_end();
         }
         self.let_go();
     }
