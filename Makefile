@@ -46,7 +46,7 @@ test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
 	$(PY) -m pytest -q -rs bench/agent bench/job
 
-test-guest: setup ## Suites under Linux 6.1 and 5.10 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bookworm for one).
+test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)

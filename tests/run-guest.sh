@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs suites under another kernel, in a guest: those that need cgroups with their controllers, or that a kernel's age matters to.
 #
-#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm bullseye, which are Linux 6.1 and 5.10)
+#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which is Linux 6.1; bullseye is 5.10)
 #
 # What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
 # (in-guest.sh). Everything is 20 times slower there, so this is a choice, without what gives programs little time
@@ -46,7 +46,7 @@ kernel/qemu/stage.sh "$root" $tools $(cut -d " " -f 1 "$root/suites/root.list") 
 cp tests/in-guest.sh tests/run-binaries.sh "$target/spawnfd-confine" "$root/suites"
 
 failed=0
-for release in ${*:-bookworm bullseye}; do
+for release in ${*:-bookworm}; do
     echo "== $release"
     kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
     {
