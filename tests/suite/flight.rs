@@ -49,8 +49,9 @@ fn standing(launcher: Launcher, gate: &Path, result: &Path, text: &str) -> Comma
     command
 }
 
-fn open(gate: &Path) {
-    fs::OpenOptions::new().write(true).open(gate).expect("a reader is there");
+/// Lets those go on that stand at the gate, and who comes to it while the file is open.
+fn open(gate: &Path) -> fs::File {
+    fs::OpenOptions::new().write(true).open(gate).expect("a reader is there")
 }
 
 fn wait(mut child: Child) {
@@ -212,11 +213,12 @@ fn more_than_there_are_places_for() {
                 while common::children().len() < 33 {
                     std::thread::yield_now();
                 }
-                open(&gate);
+                open(&gate)
             }
         });
         wait(standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts"));
-        opener.join().expect("opens");
+        // Open until here: the last one may come to the gate after the others have gone through.
+        drop(opener.join().expect("opens"));
         children.into_iter().for_each(wait);
     });
 }

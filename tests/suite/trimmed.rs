@@ -59,7 +59,7 @@ fn a_program_written_before_a_spawn_runs_after_it() {
                 let writer = at_number(&File::options().append(true).open(&path).expect("own file"), 20);
                 let child = template.command().stdout(&null).spawn();
                 drop(writer);
-                let written = Template::open(&path).and_then(|template| code(template.command().spawn()));
+                let written = Template::open(&path).and_then(|template| code(template.command().stdout(&null).spawn()));
                 assert_eq!(written, Ok(7), "round {round}");
                 assert_eq!(code(child), Ok(0));
             }
