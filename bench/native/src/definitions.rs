@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::programs::Programs;
 use crate::samples::Key;
 
 /// All that the benchmarks are told.
@@ -218,14 +219,14 @@ impl Definitions {
         self.parents.iter().find(|p| p.name == name).with_context(|| format!("no parent {name} is defined"))
     }
 
-    /// The path of a program; `@static` is the child that build.rs made.
+    /// The path of a program; `@static` is the child of our own.
     ///
     /// # Errors
     ///
     /// The definitions name a program that they do not define.
-    pub fn program(&self, name: &str) -> Result<String> {
+    pub fn program(&self, name: &str, own: &Programs) -> Result<String> {
         match self.programs.get(name).map(String::as_str) {
-            Some("@static") => Ok(crate::worker::FIRST_INSTRUCTION.to_owned()),
+            Some("@static") => Ok(own.first_instruction().to_string_lossy().into_owned()),
             Some(path) => Ok(path.to_owned()),
             None => anyhow::bail!("no program {name} is defined"),
         }

@@ -7,6 +7,7 @@ pub mod docker;
 pub mod launch;
 pub mod machine;
 pub mod methods;
+pub mod programs;
 pub mod report;
 pub mod samples;
 pub mod snapshot;

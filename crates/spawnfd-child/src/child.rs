@@ -149,7 +149,7 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     if let Some(keep) = &plan.keep {
         // A descriptor to execute is needed until exec.
         let now = plan.program.source.is_none();
-        descriptors::keep_only(keep, now).at(Stage::Descriptors)?;
+        descriptors::keep_only(keep, sources.last(), now).at(Stage::Descriptors)?;
     }
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;

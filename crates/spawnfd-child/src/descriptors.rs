@@ -13,22 +13,29 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// The sources under the numbers they have in the child.
 pub(crate) struct Sources {
     fds: [RawFd; MAX_SOURCES],
+    /// No number above this one is open, nor will be when all steps are done.
+    highest: RawFd,
 }
 
 impl Sources {
     pub(crate) fn get(&self, source: usize) -> RawFd {
         self.fds.get(source).copied().unwrap_or(-1)
     }
+
+    /// The last number that may be open: kernels look at each number of a range to close, open or not.
+    pub(crate) fn last(&self) -> u32 {
+        if self.highest == RawFd::MAX { u32::MAX } else { self.highest as u32 }
+    }
 }
 
 /// Leaves the caller's table, if the child is in it, and brings all sources above the numbers that steps use.
 #[inline]
 pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
-    let mut sources = Sources { fds: [-1; MAX_SOURCES] };
+    let mut sources = Sources { fds: [-1; MAX_SOURCES], highest: plan.highest };
     let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
         return Err(Errno::EINVAL);
     };
-    match table {
+    let cut = match table {
         Table::Passed { socket, identity, tag } => {
             call::close_range(socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
@@ -37,6 +44,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
                     return Err(Errno::ENOTSOCK);
                 }
             }
+            socket
         }
         Table::Fetched { door: Some((door, identity)), .. } => {
             call::close_range(door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
@@ -44,6 +52,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
                 is_still(door, identity)?;
                 fetch(door, &plan.sources, fds)?;
             }
+            door
         }
         Table::Fetched { door: None, thread } => {
             call::close_range(3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
@@ -52,14 +61,23 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
                 fetch(door, &plan.sources, fds)?;
                 call::close(door)?;
             }
+            2
         }
         Table::Trimmed { above } => {
             call::close_range(above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             copy(&plan.sources, fds);
+            above - 1
         }
-        Table::Received { first } => fds.iter_mut().zip(first..).for_each(|(fd, number)| *fd = number),
-        Table::Copied => copy(&plan.sources, fds),
-    }
+        Table::Received { first } => {
+            fds.iter_mut().zip(first..).for_each(|(fd, number)| *fd = number);
+            RawFd::MAX
+        }
+        Table::Copied => {
+            copy(&plan.sources, fds);
+            RawFd::MAX
+        }
+    };
+    sources.highest = cut.max(plan.highest);
     for fd in fds {
         if *fd < plan.above {
             *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
@@ -67,6 +85,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         if *fd >= plan.below {
             return Err(Errno::EMFILE);
         }
+        sources.highest = sources.highest.max(*fd);
     }
     Ok(sources)
 }
@@ -110,12 +129,12 @@ pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Err
     if last >= above { close_at_exec(first.max(above), last) } else { Ok(()) }
 }
 
-/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others are closed `now`, or at exec.
+/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others, up to `last`, are closed `now`, or at exec.
 ///
 /// Better now: exec lets the parent go on first and closes afterwards, so that a file the parent closes and executes is found open for
 /// writing here (ETXTBSY).
 #[inline]
-pub(crate) fn keep_only(keep: &[RawFd], now: bool) -> Result<(), Errno> {
+pub(crate) fn keep_only(keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
     let close = |first, last| match now && call::close_range(first, last, 0).is_ok() {
         true => Ok(()),
         false => close_at_exec(first, last),
@@ -128,7 +147,7 @@ pub(crate) fn keep_only(keep: &[RawFd], now: bool) -> Result<(), Errno> {
         }
         first = fd + 1;
     }
-    close(first, u32::MAX)
+    if first <= last { close(first, last) } else { Ok(()) }
 }
 
 /// Marks a range close-on-exec; where the kernel can't at one go, by the list of what is open.

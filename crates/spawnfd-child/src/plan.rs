@@ -22,6 +22,8 @@ pub struct Plan {
     pub above: RawFd,
     /// One above the highest number they may wait at.
     pub below: RawFd,
+    /// The highest number that a step or `keep` names, at least 2.
+    pub highest: RawFd,
     /// The actions.
     pub steps: Vec<Step>,
     /// The child's descriptors above 2 that the program gets, ascending. `None`: all that are not close-on-exec.

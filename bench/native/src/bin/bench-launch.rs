@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use spawnfd_bench::definitions::{BusyPolicy, Definitions};
 use spawnfd_bench::launch::Launch;
+use spawnfd_bench::programs::Programs;
 use spawnfd_bench::report::Report;
 use spawnfd_bench::worker;
 
@@ -58,7 +59,9 @@ fn main() -> spawnfd_bench::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let definitions = Definitions::load(arguments.definitions.as_deref())?;
-    let launch = Launch { definitions: &definitions, quick: arguments.quick, only: &arguments.only };
+    let programs = Programs::install()?;
+    let launch =
+        Launch { definitions: &definitions, quick: arguments.quick, only: &arguments.only, programs: &programs };
     let samples = launch.run()?;
     let report = Report::new("launch", arguments.quick, &definitions, &samples);
     report.write(&arguments.out)?;

@@ -2,14 +2,13 @@
 //! The driver's end of a worker.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
 use crate::Result;
 use crate::definitions::{Definitions, ParentDef};
-use crate::worker::FIRST_INSTRUCTION;
+use crate::programs::Programs;
 use crate::worker::protocol::{Answer, Block, Request, Role};
 
 /// A worker process that waits for commands.
@@ -29,9 +28,16 @@ impl Worker {
     /// # Errors
     ///
     /// It cannot be started, or does not reach its state.
-    pub fn start(definitions: &Definitions, parent: &ParentDef, filter: &str, methods: &[String]) -> Result<Self> {
-        let role = Role { parent: parent.clone(), filter: filter.to_owned(), methods: methods.to_vec() };
-        let own = Path::new(FIRST_INSTRUCTION).parent().context("a program in no directory")?;
+    pub fn start(
+        definitions: &Definitions,
+        programs: &Programs,
+        parent: &ParentDef,
+        filter: &str,
+        methods: &[String],
+    ) -> Result<Self> {
+        let own = programs.directory();
+        let role =
+            Role { parent: parent.clone(), filter: filter.to_owned(), methods: methods.to_vec(), programs: own.into() };
         let mut search_path = definitions.environment.search_path.clone();
         search_path.push(own.to_string_lossy().into_owned());
         let mut process = Command::new(std::env::current_exe()?)

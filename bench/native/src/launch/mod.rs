@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use crate::Result;
 use crate::definitions::Definitions;
+use crate::programs::Programs;
 use crate::samples::{Key, Samples};
 use crate::worker::protocol::{Block, Request, Turn};
 use handle::Worker;
@@ -20,6 +21,8 @@ pub struct Launch<'a> {
     pub quick: bool,
     /// Filters, and suites, to which the run is restricted; empty: all.
     pub only: &'a [String],
+    /// The benchmark's own programs.
+    pub programs: &'a Programs,
 }
 
 impl Launch<'_> {
@@ -66,15 +69,15 @@ impl Launch<'_> {
     }
 
     fn worker(&self, parent: &str, filter: &str) -> Result<Worker> {
-        Worker::start(self.definitions, self.definitions.parent(parent)?, filter, &self.methods())
+        Worker::start(self.definitions, self.programs, self.definitions.parent(parent)?, filter, &self.methods())
     }
 
     fn first_insn(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.first_insn;
-        let program = self.definitions.program(&def.program)?;
+        let program = self.definitions.program(&def.program, self.programs)?;
         let parents = self.definitions.parents.iter().filter(|p| self.selected("parent", &p.name));
         let mut workers =
-            parents.map(|p| Worker::start(self.definitions, p, filter, &self.methods())).collect::<Result<Vec<_>>>()?;
+            parents.map(|p| self.worker(&p.name, filter)).collect::<Result<Vec<_>>>()?;
         let promise = self.definitions.methods.iter().filter(|m| m.only_stdio);
         let promising: Vec<_> = promise.map(|m| m.name.clone()).collect();
         for worker in &mut workers {
@@ -120,7 +123,7 @@ impl Launch<'_> {
         for round in 0..rounds {
             progress("lifecycle", filter, round, rounds);
             for name in &def.programs {
-                let program = self.definitions.program(name)?;
+                let program = self.definitions.program(name, self.programs)?;
                 if !Path::new(&program).exists() {
                     continue;
                 }
@@ -152,7 +155,7 @@ impl Launch<'_> {
             for turn in 0..built.len() {
                 let method = built[(round + turn) % built.len()];
                 let rate = worker.ask_rate(&Request::Parallel {
-                    program: self.definitions.program(&def.program)?,
+                    program: self.definitions.program(&def.program, self.programs)?,
                     method: method.clone(),
                     threads: def.threads,
                     calls: def.calls_per_thread.get(self.quick),

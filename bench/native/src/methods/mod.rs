@@ -6,7 +6,7 @@ mod raw;
 mod standard;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 pub use raw::Raw;
@@ -23,9 +23,11 @@ pub enum Target {
 
 /// Where the child's stdout goes.
 #[derive(Debug)]
-pub enum Output {
+pub enum Output<'fd> {
     /// Into this descriptor, which the method closes in the parent.
     To(OwnedFd),
+    /// Into this descriptor, which stays open for the next call.
+    Into(BorrowedFd<'fd>),
     /// To /dev/null, as the method's users would say it.
     Null,
 }
@@ -51,7 +53,7 @@ pub trait Method: Send {
     /// # Errors
     ///
     /// As the method reports them; the raw ones learn of a failed exec only by the exit code 127.
-    fn start(&mut self, stdout: Output) -> io::Result<()>;
+    fn start(&mut self, stdout: Output<'_>) -> io::Result<()>;
 
     /// Waits for what `start` started, and returns its exit code.
     ///

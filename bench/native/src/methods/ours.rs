@@ -38,10 +38,11 @@ impl Method for Ours {
         self.launcher = None;
     }
 
-    fn start(&mut self, stdout: Output) -> io::Result<()> {
+    fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         self.begin()?;
         let stdout = match stdout {
             Output::To(fd) => Stdio::from(fd),
+            Output::Into(fd) => Stdio::from(fd),
             Output::Null => Stdio::Null,
         };
         let mut command = self.template.command();

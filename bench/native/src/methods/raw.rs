@@ -64,9 +64,10 @@ fn spawn(call: Call, program: &CStr, out: i32, search: bool) -> libc::pid_t {
 }
 
 impl Method for Raw {
-    fn start(&mut self, stdout: Output) -> io::Result<()> {
+    fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         let out = match &stdout {
             Output::To(fd) => fd.as_raw_fd(),
+            Output::Into(fd) => fd.as_raw_fd(),
             Output::Null => self.null.as_raw_fd(),
         };
         let pid = spawn(self.call, &self.program, out, self.search);

@@ -25,9 +25,10 @@ impl Standard {
 }
 
 impl Method for Standard {
-    fn start(&mut self, stdout: Output) -> io::Result<()> {
+    fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         let stdout = match stdout {
             Output::To(fd) => Stdio::from(fd),
+            Output::Into(fd) => Stdio::from(fd.try_clone_to_owned()?),
             Output::Null => Stdio::null(),
         };
         self.child = Some(Command::new(&self.program).stdout(stdout).spawn()?);

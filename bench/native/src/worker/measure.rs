@@ -31,8 +31,13 @@ pub fn first_instruction(method: &mut dyn Method) -> Result<u64> {
 
 /// Time to spawn and wait, stdout to /dev/null, in ns.
 pub fn lifecycle(method: &mut dyn Method) -> Result<u64> {
+    whole_life(method, Output::Null)
+}
+
+/// Time to spawn and wait, in ns.
+pub fn whole_life(method: &mut dyn Method, stdout: Output<'_>) -> Result<u64> {
     let start = now_ns();
-    method.start(Output::Null)?;
+    method.start(stdout)?;
     let code = method.finish()?;
     let end = now_ns();
     ensure!(code == 0, "the child exited with {code}");

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::methods::{self, Method, Target};
 use crate::samples::Random;
-use crate::{Result, docker};
+use crate::{Result, docker, programs};
 use parent::State;
 use pinned::Pinned;
 use protocol::{Answer, Block, Request, Role};
@@ -24,11 +24,6 @@ use protocol::{Answer, Block, Request, Role};
 /// How many calls a method makes in a row. A program spawns by one method again and again; calls that alternated one by one would
 /// each begin in caches and TLBs that another method has left.
 const STREAK: usize = 10;
-
-/// The no-libc child, built by build.rs.
-pub const FIRST_INSTRUCTION: &str = env!("SPAWNFD_BENCH_FIRST_INSTRUCTION");
-/// A child that lists its descriptors, built by build.rs.
-pub const LIST_FDS: &str = env!("SPAWNFD_BENCH_LIST_FDS");
 
 /// A method by name, the program it starts, and whether it searches for it.
 type Bound = (String, String, bool);
@@ -73,8 +68,9 @@ impl Worker {
     /// Takes on the state. Where the library comes first, every method spawns once before that.
     fn prepare(&mut self) -> Result<()> {
         if self.role.parent.library_first {
+            let first = programs::first_instruction(&self.role.programs).to_string_lossy().into_owned();
             for name in self.role.methods.clone() {
-                let method = self.bind(&name, FIRST_INSTRUCTION, false)?;
+                let method = self.bind(&name, &first, false)?;
                 measure::first_instruction(method)?;
                 method.rest();
             }
@@ -97,12 +93,13 @@ impl Worker {
     fn obey(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::CheckDescriptors { promising } => {
+                let list = programs::list_fds(&self.role.programs).to_string_lossy().into_owned();
                 for name in self.role.methods.clone() {
-                    measure::only_stdio(&name, self.bind(&name, LIST_FDS, false)?)?;
+                    measure::only_stdio(&name, self.bind(&name, &list, false)?)?;
                 }
                 let inheritable = rustix::io::dup(std::io::stdin())?;
                 for name in promising {
-                    measure::only_stdio(&name, self.bind(&name, LIST_FDS, false)?)?;
+                    measure::only_stdio(&name, self.bind(&name, &list, false)?)?;
                 }
                 drop(inheritable);
                 Ok(Answer::Done)

@@ -2,6 +2,7 @@
 //! What the driver and a worker say to each other.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,8 @@ pub struct Role {
     pub parent: ParentDef,
     pub filter: String,
     pub methods: Vec<String>,
+    /// Where the benchmark's own programs lie.
+    pub programs: PathBuf,
 }
 
 /// One method's share of a block.

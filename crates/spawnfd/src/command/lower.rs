@@ -86,6 +86,7 @@ impl Lowered {
         }
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor()));
         let (above, below) = table.room(lowered.sources.len());
+        let highest = table.highest();
         Ok(Lowered {
             own_memory: command.user_map.is_some() || command.namespace.is_some() || has(needs_own_memory),
             // What it inherits is what its caller has during this call; the thread whose death it asks for may end after it. And
@@ -104,6 +105,7 @@ impl Lowered {
                 sources: lowered.sources,
                 above,
                 below,
+                highest,
                 steps: lowered.steps,
                 keep: (!table.inherits).then(|| table.kept()),
                 default_signals: command.default_signals.bits(),
@@ -182,6 +184,11 @@ impl Numbers {
         self.keep.sort_unstable();
         self.keep.dedup();
         self.keep
+    }
+
+    /// The highest number that is mentioned.
+    fn highest(&self) -> RawFd {
+        self.mentioned.iter().fold(2, |highest, &fd| highest.max(fd))
     }
 
     /// Finds numbers for `sources` descriptors to wait at: above all that are mentioned, or between two of them if the limit leaves no
