@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The steps of a request, in the process that is to be the program. */
+#define _GNU_SOURCE
+#include "park.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int answer(long result)
+{
+	return result < 0 ? errno : 0;
+}
+
+static void close_range_now(unsigned first, unsigned last)
+{
+	if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+		return;
+	/* Before Linux 5.9, or refused. */
+	for (unsigned fd = first; fd <= last && fd < 1 << 16; fd++)
+		close((int)fd);
+}
+
+/* Opens as `to`: the number is freed first, so that mostly the file comes to stand there by itself. */
+static int open_as(int to, int dir, const char *path, const struct open_how *how)
+{
+	int fd, error;
+
+	close(to);
+	fd = (int)syscall(SYS_openat2, dir, path, how, sizeof(*how));
+	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !how->resolve)
+		fd = openat(dir, path, (int)how->flags, (mode_t)how->mode);
+	if (fd < 0)
+		return errno;
+	if (fd == to)
+		return 0;
+	error = answer(dup3(fd, to, 0));
+	close(fd);
+	return error;
+}
+
+static int write_to(int dir, const char *path, const char *text)
+{
+	int fd = openat(dir, path, O_WRONLY | O_CLOEXEC), error;
+
+	if (fd < 0)
+		return errno;
+	error = answer(write(fd, text, strlen(text)));
+	close(fd);
+	return error;
+}
+
+/* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked. */
+static int perform(const struct spawnfd_step *step, struct request *request)
+{
+	const char *text = request->strings + step->text;
+	const int *source = request->sources;
+	char number[16];
+
+	switch ((enum spawnfd_op)step->op) {
+	case SPAWNFD_PLACE:
+		return answer(dup3(source[step->a], step->b, 0));
+	case SPAWNFD_DUP2:
+		if (step->a == step->b)
+			return answer(fcntl(step->a, F_SETFD, 0));
+		return answer(dup3(step->a, step->b, 0));
+	case SPAWNFD_CLOSE:
+		close(step->a);
+		return 0;
+	case SPAWNFD_CLOSE_RANGE:
+		/* Sources wait above the numbers that count, and go with all that is not kept. */
+		if (step->x < (uint64_t)request->head->above) {
+			uint64_t last = (uint64_t)request->head->above - 1;
+
+			close_range_now((unsigned)step->x, (unsigned)(step->y < last ? step->y : last));
+		}
+		return 0;
+	case SPAWNFD_OPEN: {
+		struct open_how how = {.flags = step->x, .mode = step->y, .resolve = step->z};
+
+		return open_as(step->b, step->a < 0 ? AT_FDCWD : source[step->a], text, &how);
+	}
+	case SPAWNFD_OPEN_NULL: {
+		struct open_how how = {.flags = step->b == 0 ? O_RDONLY : O_WRONLY};
+
+		return open_as(step->b, AT_FDCWD, "/dev/null", &how);
+	}
+	case SPAWNFD_CHDIR:
+		return answer(chdir(text));
+	case SPAWNFD_FCHDIR:
+		return answer(fchdir(source[step->a]));
+	case SPAWNFD_UMASK:
+		umask((mode_t)step->a);
+		return 0;
+	case SPAWNFD_SETSID:
+		return answer(setsid());
+	case SPAWNFD_SETPGID:
+		return answer(setpgid(0, step->a));
+	case SPAWNFD_TCSETPGRP:
+		return answer(tcsetpgrp(step->a, getpgrp()));
+	case SPAWNFD_CTTY:
+		return answer(ioctl(step->a, TIOCSCTTY, 0));
+	case SPAWNFD_RLIMIT: {
+		struct rlimit limit = {.rlim_cur = step->x, .rlim_max = step->y};
+
+		return answer(setrlimit((__rlimit_resource_t)step->a, &limit));
+	}
+	case SPAWNFD_NICE:
+		return answer(setpriority(PRIO_PROCESS, 0, step->a));
+	case SPAWNFD_SCHEDULER: {
+		struct sched_param param = {.sched_priority = step->b};
+
+		return answer(sched_setscheduler(0, step->a, &param));
+	}
+	case SPAWNFD_NO_NEW_PRIVS:
+		return answer(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	case SPAWNFD_OOM_SCORE_ADJ:
+		snprintf(number, sizeof(number), "%d", step->a);
+		return write_to(AT_FDCWD, "/proc/self/oom_score_adj", number);
+	case SPAWNFD_CGROUP:
+		return write_to(source[step->a], "cgroup.procs", "0");
+	case SPAWNFD_LANDLOCK:
+		return answer(syscall(SYS_landlock_restrict_self, source[step->a], 0));
+	case SPAWNFD_OPS:
+		break;
+	}
+	return EINVAL;
+}
+
+/* Brings a descriptor above the numbers that steps name. */
+static int lift(int *fd, int above)
+{
+	int lifted;
+
+	if (*fd >= above)
+		return 0;
+	lifted = fcntl(*fd, F_DUPFD_CLOEXEC, above);
+	if (lifted < 0)
+		return errno == EINVAL ? EMFILE : errno;
+	close(*fd);
+	*fd = lifted;
+	return 0;
+}
+
+int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
+{
+	const struct spawnfd_request *head = request->head;
+	int error = lift(socket, head->above);
+
+	*index = UINT32_MAX;
+	for (uint32_t i = 0; i < head->sources && !error; i++)
+		error = lift(&request->sources[i], head->above);
+	for (uint32_t i = 0; i < head->steps && !error; i++) {
+		*index = request->steps[i].index;
+		error = perform(&request->steps[i], request);
+	}
+	return error;
+}
+
+void spawnfd_keep_only(const struct request *request, int but)
+{
+	const struct spawnfd_request *head = request->head;
+	unsigned first = 3;
+
+	if (head->keep_all) {
+		for (uint32_t i = 0; i < head->sources; i++)
+			close(request->sources[i]);
+		return;
+	}
+	/* `but` lies above all that is kept. */
+	for (uint32_t i = 0; i < head->keep; i++) {
+		close_range_now(first, (unsigned)request->keep[i] - 1);
+		first = (unsigned)request->keep[i] + 1;
+	}
+	close_range_now(first, (unsigned)but - 1);
+	close_range_now((unsigned)but + 1, ~0u);
+}
+
+static void dispose(int number, void (*handler)(int))
+{
+	struct sigaction action = {.sa_handler = handler};
+
+	sigaction(number, &action, NULL);
+}
+
+void spawnfd_settle_signals(const struct request *request)
+{
+	const struct spawnfd_request *head = request->head;
+	sigset_t pending;
+
+	sigemptyset(&pending);
+	sigpending(&pending);
+	for (int number = 1; number <= 64; number++) {
+		uint64_t bit = UINT64_C(1) << (number - 1);
+
+		/* What was sent to a parked process was not meant for the program: ignoring discards it. */
+		if (sigismember(&pending, number) == 1) {
+			struct sigaction now = {0};
+
+			sigaction(number, NULL, &now);
+			dispose(number, SIG_IGN);
+			sigaction(number, &now, NULL);
+		}
+		if (head->make_default & bit)
+			dispose(number, SIG_DFL);
+		if (head->make_ignored & bit)
+			dispose(number, SIG_IGN);
+	}
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What park.c has of its neighbours process.c. */
+#ifndef SPAWNFD_INTERNAL_H
+#define SPAWNFD_INTERNAL_H
+
+#include "park.h"
+
+/* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
+bool spawnfd_remember_memory(void);
+
+/* Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`. */
+void spawnfd_show_arguments(const struct program *program, const struct spawnfd_request *head);
+
+/* Whether a child can be given all that libc wants to be told of a fork. */
+bool spawnfd_can_fork(void);
+
+/*
+ * Forks a child of this process's parent. 0 in the child; -1 in this process; an errno where there is
+ * no child. The kernel leaves its number in `child` before it runs.
+ */
+int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child);
+
+#endif

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Takes a program over at main(), and lets it wait there for what it is to be asked.
+ *
+ * This object is preloaded (ld.so(8), LD_PRELOAD). SPAWNFD_PARK says what the owner has left:
+ *
+ *     socket:owner:shim:page:device:inode:kind:mode
+ *
+ * four descriptors (its end of the pair, a pidfd of the owner, this object, the shared page), the
+ * executable to park in (any other, such as a sandbox's own program, goes on untouched), what parks
+ * (m: main, p: CPython, n: Node), and how it is used (r: reserve, f: fork).
+ */
+#define _GNU_SOURCE
+#include "park.h"
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static struct {
+	bool looked, active, parked;
+	int socket, owner, shim, page_fd;
+	char kind, mode;
+	struct spawnfd_page *page;
+	int dumpable;
+	/* Descriptors that were open before anything of the program ran; those above are not known. */
+	uint64_t inherited[16];
+} park;
+
+/* --- what was looked at before parking ---------------------------------------------------------- */
+
+/* Strings one after the other, each with its NUL. */
+struct notes {
+	size_t length;
+	bool full;
+	char text[56 << 10];
+};
+static struct notes variables, files;
+
+static void note(struct notes *notes, const char *text)
+{
+	size_t length = strlen(text) + 1;
+
+	if (length == 1 || park.parked)
+		return;
+	for (const char *at = notes->text; at < notes->text + notes->length; at += strlen(at) + 1)
+		if (!strcmp(at, text))
+			return;
+	if (length > sizeof(notes->text) - notes->length) {
+		notes->full = true;
+		return;
+	}
+	memcpy(notes->text + notes->length, text, length);
+	notes->length += length;
+}
+
+void spawnfd_note_variable(const char *name)
+{
+	note(&variables, name);
+}
+
+void spawnfd_note_file(const char *path)
+{
+	note(&files, path);
+}
+
+/* --- what the owner has left -------------------------------------------------------------------- */
+
+static char **find_variable(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char **at = environ; at && *at; at++)
+		if (!strncmp(*at, name, length) && (*at)[length] == '=')
+			return at;
+	return NULL;
+}
+
+static void remove_variable(const char *name)
+{
+	char **at = find_variable(name);
+
+	for (; at && *at; at++)
+		*at = at[1];
+}
+
+/* Calls `each` with the number of each open descriptor; false where they cannot be listed. */
+static bool each_descriptor(void (*each)(int))
+{
+	_Alignas(8) char buffer[2048];
+	int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	long length;
+
+	if (list < 0)
+		return false;
+	while ((length = syscall(SYS_getdents64, list, buffer, sizeof(buffer))) > 0) {
+		for (long at = 0; at < length;) {
+			/* struct linux_dirent64: inode and offset of 8 bytes each, length of 2, type of 1, name. */
+			unsigned short size;
+			const char *name = buffer + at + 19;
+
+			memcpy(&size, buffer + at + 16, sizeof(size));
+			at += size;
+			if (*name != '.' && atoi(name) != list)
+				each(atoi(name));
+		}
+	}
+	close(list);
+	return length == 0;
+}
+
+static void was_there(int fd)
+{
+	if (fd < 1024)
+		park.inherited[fd / 64] |= UINT64_C(1) << fd % 64;
+}
+
+/* Finds out, once, whether this program is to be parked; before anything of it runs, if that can be. */
+static void look(void)
+{
+	char **at;
+	unsigned long long device, inode;
+	struct stat executable;
+
+	if (park.looked)
+		return;
+	park.looked = true;
+	at = find_variable("SPAWNFD_PARK");
+	if (!at || sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.socket, &park.owner, &park.shim,
+			  &park.page_fd, &device, &inode, &park.kind, &park.mode) != 8)
+		return;
+	if (stat("/proc/self/exe", &executable) || executable.st_dev != device || executable.st_ino != inode)
+		return;
+	remove_variable("SPAWNFD_PARK");
+	remove_variable("LD_PRELOAD");
+	park.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, park.page_fd, 0);
+	if (park.page == MAP_FAILED || !each_descriptor(was_there))
+		_exit(126);
+	for (int i = 0; i < 4; i++)
+		fcntl((int[]){park.socket, park.owner, park.shim, park.page_fd}[i], F_SETFD, FD_CLOEXEC);
+	close(park.page_fd);
+	park.active = true;
+}
+
+__attribute__((constructor(101))) static void begin(void)
+{
+	look();
+}
+
+int spawnfd_shim_descriptor(void)
+{
+	return park.active ? park.shim : -1;
+}
+
+/* --- interposed functions of libc --------------------------------------------------------------- */
+
+#define PUBLIC __attribute__((visibility("default")))
+
+static char *value_of(const char *name)
+{
+	char **at;
+
+	look();
+	if (park.active)
+		spawnfd_note_variable(name);
+	at = name && *name ? find_variable(name) : NULL;
+	return at ? *at + strlen(name) + 1 : NULL;
+}
+
+PUBLIC char *getenv(const char *name)
+{
+	return value_of(name);
+}
+
+/* A program that is secure (AT_SECURE) has no use for LD_PRELOAD: where this runs, none is. */
+PUBLIC char *secure_getenv(const char *name)
+{
+	return value_of(name);
+}
+
+static int (*the_main)(int, char **, char **);
+
+static int parked_main(int argc, char **argv, char **envp)
+{
+	const struct program *program;
+
+	if (park.kind == 'p')
+		return spawnfd_python_main(argc, argv, envp, the_main);
+	program = spawnfd_park(NULL);
+	return the_main(program->argc, program->argv, program->envp);
+}
+
+PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
+			     void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
+{
+	__typeof__(&__libc_start_main) original = (__typeof__(original))dlsym(RTLD_NEXT, "__libc_start_main");
+
+	look();
+	the_main = main;
+	if (park.active && park.kind != 'n')
+		main = parked_main;
+	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+
+/* --- talking to the owner ----------------------------------------------------------------------- */
+
+static void reply(struct spawnfd_reply head, const char *text, size_t length, int pidfd)
+{
+	struct iovec parts[] = {{&head, sizeof(head)}, {(void *)text, length}};
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+
+	head.protocol = SPAWNFD_PROTOCOL;
+	if (pidfd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &pidfd, sizeof(int));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	while (sendmsg(park.socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
+		continue;
+}
+
+_Noreturn void spawnfd_cannot_park(const char *why)
+{
+	reply((struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why, strlen(why), -1);
+	_exit(126);
+}
+
+static bool descriptor_is_new;
+
+static void is_it_new(int fd)
+{
+	if (fd >= 1024 || !(park.inherited[fd / 64] >> fd % 64 & 1))
+		descriptor_is_new = true;
+}
+
+static bool alone(void)
+{
+	struct stat tasks;
+
+	/* The directory's own links, and one thread's. */
+	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
+}
+
+/* The files that are mapped, and how much memory is this process's own, in bytes. */
+static uint64_t note_memory(void)
+{
+	unsigned long kib = 0, sum = 0;
+	char *line = NULL;
+	size_t size = 0;
+	FILE *list = fopen("/proc/self/maps", "re");
+
+	while (list && getline(&line, &size, list) > 0) {
+		char *path = strchr(line, '/');
+
+		if (!path || !strncmp(path, "/memfd:", 7) || !strncmp(path, "/dev/", 5))
+			continue;
+		path[strcspn(path, "\n")] = 0;
+		spawnfd_note_file(path);
+	}
+	if (list)
+		fclose(list);
+	list = fopen("/proc/self/smaps_rollup", "re");
+	while (list && getline(&line, &size, list) > 0)
+		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1)
+			sum += kib;
+	if (list)
+		fclose(list);
+	free(line);
+	return (uint64_t)sum << 10;
+}
+
+static void tell_that_it_is_parked(void)
+{
+	static char text[sizeof(variables.text) + sizeof(files.text) + 2];
+	uint64_t private_bytes = note_memory();
+	size_t length;
+
+	if (variables.full || files.full)
+		spawnfd_cannot_park("too many names");
+	memcpy(text, variables.text, variables.length);
+	length = variables.length + 1;
+	memcpy(text + length, files.text, files.length);
+	length += files.length + 1;
+	park.parked = true;
+	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED, .pid = getpid(), .private_bytes = private_bytes}, text,
+	      length, -1);
+}
+
+/* --- waiting, and becoming the program ---------------------------------------------------------- */
+
+/* Where a message is received, and what it says stays: the program's arguments and environment. */
+static const size_t room = SPAWNFD_MAX_MESSAGE * 2;
+
+static size_t receive(char *message, int *sources, size_t *count)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(SPAWNFD_MAX_DESCRIPTORS * sizeof(int))];
+	} control;
+	struct iovec part = {message, SPAWNFD_MAX_MESSAGE};
+	struct msghdr received = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct pollfd both[] = {{park.socket, POLLIN, 0}, {park.owner, POLLIN, 0}};
+	ssize_t length;
+
+	/* The owner's end may have come into other processes' hands: its death is told by the pidfd. */
+	while (poll(both, 2, -1) < 0 || !both[0].revents)
+		if (both[1].revents)
+			_exit(0);
+	length = recvmsg(park.socket, &received, MSG_CMSG_CLOEXEC);
+	if (length <= 0)
+		_exit(0);
+	*count = 0;
+	for (struct cmsghdr *at = CMSG_FIRSTHDR(&received); at; at = CMSG_NXTHDR(&received, at)) {
+		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
+			continue;
+		*count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(sources, CMSG_DATA(at), *count * sizeof(int));
+	}
+	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
+}
+
+static bool claim(uint32_t serial)
+{
+	uint32_t open_claim = serial * 4 + SPAWNFD_OPEN_CLAIM;
+
+	return atomic_compare_exchange_strong((_Atomic uint32_t *)&park.page->claim, &open_claim,
+					      serial * 4 + SPAWNFD_TAKEN);
+}
+
+/* Returns once this process has become what `request` says. */
+static void become(struct request *request, const struct program *program)
+{
+	const struct spawnfd_request *head = request->head;
+	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
+	sigset_t mask;
+	int error, pidfd = -1;
+
+	if (!claim(head->serial))
+		_exit(0);
+	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
+	close(park.owner);
+	error = spawnfd_carry_out(request, &park.socket, &answer.index);
+	if (error) {
+		answer.error = error;
+		reply(answer, NULL, 0, -1);
+		_exit(127);
+	}
+	spawnfd_settle_signals(request);
+	environ = program->envp;
+	spawnfd_show_arguments(program, head);
+	spawnfd_keep_only(request, park.socket);
+	answer.word = SPAWNFD_BECAME;
+	if (park.mode == 'f')
+		pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	reply(answer, NULL, 0, pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
+	close(park.socket);
+	munmap(park.page, 4096);
+	park.active = false;
+	memset(&mask, 0, sizeof(mask));
+	memcpy(&mask, &head->mask, sizeof(head->mask));
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+}
+
+const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
+{
+	static struct request request;
+	static struct program program;
+	sigset_t all;
+
+	if (park.kind != 'n') {
+		if (!alone())
+			spawnfd_cannot_park("threads");
+		if (!each_descriptor(is_it_new) || descriptor_is_new)
+			spawnfd_cannot_park("descriptors");
+	}
+	if (!spawnfd_remember_memory() || (park.mode == 'f' && !spawnfd_can_fork()))
+		spawnfd_cannot_park("prctl");
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	close(park.shim);
+	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+	tell_that_it_is_parked();
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	for (;;) {
+		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		size_t count, length;
+		struct spawnfd_reply refused = {.word = SPAWNFD_REFUSED, .error = EINVAL};
+
+		if (message == MAP_FAILED)
+			_exit(126);
+		length = receive(message, request.sources, &count);
+		if (!spawnfd_read_request(message, length, room, count, &request, &program)) {
+			reply(refused, NULL, 0, -1);
+		} else if (park.mode != 'f') {
+			become(&request, &program);
+			return &program;
+		} else {
+			refused.serial = request.head->serial;
+			refused.error = spawnfd_fork(hooks, &park.page->child);
+			if (refused.error == 0) {
+				become(&request, &program);
+				return &program;
+			}
+			if (refused.error > 0)
+				reply(refused, NULL, 0, -1);
+		}
+		for (size_t i = 0; i < count; i++)
+			close(request.sources[i]);
+		munmap(message, room);
+	}
+}

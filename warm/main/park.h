@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the parts of the object that is preloaded into a program to be parked share. */
+#ifndef SPAWNFD_PARK_H
+#define SPAWNFD_PARK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "protocol.h"
+
+/* The program that a request asks for. */
+struct program {
+	int argc;
+	char **argv;
+	char **envp;
+};
+
+/* What an interpreter does round the birth of a child, in fork mode. */
+struct spawnfd_fork_hooks {
+	void (*before)(void);
+	void (*after_parent)(void);
+	void (*after_child)(void);
+};
+
+/*
+ * Tells the owner that this process is parked, and waits. Returns in a process that has become the
+ * program asked for: descriptors, working directory, signals, environ and the like are set; what an
+ * interpreter keeps for itself is left. In fork mode that is a child, again and again. If the owner
+ * is gone, it does not return.
+ */
+const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
+
+/* Notes a variable that was looked at: a program whose value differs has to be started cold. */
+void spawnfd_note_variable(const char *name);
+
+/* Notes a file, or a directory, whose change makes what is parked stale. */
+void spawnfd_note_file(const char *path);
+
+/* Tells the owner why this program cannot be parked, and exits. */
+_Noreturn void spawnfd_cannot_park(const char *why);
+
+/* main() of a program that parks after CPython's initialisation. */
+int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+
+/* --- between the files of warm/main ------------------------------------------------------------- */
+
+/* A request as received: the message, and the descriptors it came with. */
+struct request {
+	const struct spawnfd_request *head;
+	const struct spawnfd_step *steps;
+	const int32_t *keep;
+	char *strings;
+	int sources[SPAWNFD_MAX_DESCRIPTORS];
+};
+
+/*
+ * Checks a message of `length` bytes in `room` bytes of memory, and points at its parts. The two
+ * arrays of `program` are laid behind it. False, if it is not what a request must be.
+ */
+bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
+			  struct program *program);
+
+/*
+ * Carries out a request. `socket` is out of the way of all its numbers when it returns. 0, or the
+ * error of the step whose index it leaves.
+ */
+int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
+
+/* Leaves the program the descriptors it is to have, and `but`. */
+void spawnfd_keep_only(const struct request *request, int but);
+
+/* Dispositions, and signals that came while it was parked; the mask is the caller's to set. */
+void spawnfd_settle_signals(const struct request *request);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Passing for another: what the kernel shows of a process's arguments, and a fork past libc's own. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/prctl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* <sys/prctl.h> and <linux/prctl.h> do not go together everywhere. */
+extern int prctl(int option, ...);
+
+extern char *program_invocation_name, *program_invocation_short_name;
+
+static struct prctl_mm_map memory;
+
+/* Fields 26 to 28 and 45 to 51 of /proc/self/stat, counted from 1: proc_pid_stat(5). */
+bool spawnfd_remember_memory(void)
+{
+	char text[1024], *at;
+	unsigned long long field[52] = {0};
+	FILE *stat = fopen("/proc/self/stat", "re");
+	size_t length = stat ? fread(text, 1, sizeof(text) - 1, stat) : 0;
+
+	if (stat)
+		fclose(stat);
+	text[length] = 0;
+	at = strrchr(text, ')');
+	/* Field 3 is a letter. */
+	for (int i = 4; at && i <= 51; i++) {
+		at = strchr(at + (i == 4 ? 3 : 1), ' ');
+		if (at)
+			field[i] = strtoull(at, NULL, 10);
+	}
+	memory = (struct prctl_mm_map){
+		.start_code = field[26],
+		.end_code = field[27],
+		.start_stack = field[28],
+		.start_data = field[45],
+		.end_data = field[46],
+		.start_brk = field[47],
+		.arg_start = field[48],
+		.arg_end = field[49],
+		.env_start = field[50],
+		.env_end = field[51],
+		.exe_fd = (__u32)-1,
+	};
+	memory.brk = (unsigned long)sbrk(0);
+	return prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0) == 0;
+}
+
+void spawnfd_show_arguments(const struct program *program, const struct spawnfd_request *head)
+{
+	char *slash;
+
+	memory.brk = (unsigned long)sbrk(0);
+	memory.arg_start = (unsigned long)program->argv[0];
+	memory.arg_end = memory.env_start = memory.arg_start + head->argv_length;
+	memory.env_end = memory.env_start + head->env_length;
+	/* The same as before, but for addresses in this very mapping: it cannot fail any more. */
+	prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0);
+	program_invocation_name = program->argv[0];
+	slash = strrchr(program->argv[0], '/');
+	program_invocation_short_name = slash ? slash + 1 : program->argv[0];
+}
+
+/* --- a fork that libc does not know of ------------------------------------------------------------ */
+
+/* What pthread_atfork(3) registers: libraries do it by this name. */
+struct handlers {
+	void (*prepare)(void);
+	void (*parent)(void);
+	void (*child)(void);
+};
+static struct handlers handlers[64];
+static size_t registered;
+static bool too_many;
+
+__attribute__((visibility("default"))) int __register_atfork(void (*prepare)(void), void (*parent)(void),
+							    void (*child)(void), void *dso)
+{
+	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
+		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
+
+	if (registered < sizeof(handlers) / sizeof(*handlers))
+		handlers[registered++] = (struct handlers){prepare, parent, child};
+	else
+		too_many = true;
+	return original ? original(prepare, parent, child, dso) : ENOMEM;
+}
+
+static int *thread_id;
+static void *robust_list;
+static size_t robust_length;
+
+bool spawnfd_can_fork(void)
+{
+	return !too_many && prctl(PR_GET_TID_ADDRESS, &thread_id, 0, 0, 0) == 0 && thread_id &&
+	       syscall(SYS_get_robust_list, 0, &robust_list, &robust_length) == 0;
+}
+
+int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
+{
+	/* The kernel tells libc's idea of the thread's number, as it does for libc's own fork. */
+	const unsigned long flags = CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+	long pid;
+	int error;
+
+	for (size_t i = registered; i-- > 0;)
+		if (handlers[i].prepare)
+			handlers[i].prepare();
+	if (hooks && hooks->before)
+		hooks->before();
+#if defined(__x86_64__)
+	pid = syscall(SYS_clone, flags | SIGCHLD, NULL, child, thread_id, NULL);
+#else
+	pid = syscall(SYS_clone, flags | SIGCHLD, NULL, child, NULL, thread_id);
+#endif
+	error = errno;
+	if (pid == 0) {
+		/* Not inherited: set_robust_list(2). */
+		syscall(SYS_set_robust_list, robust_list, robust_length);
+		if (hooks && hooks->after_child)
+			hooks->after_child();
+	} else if (hooks && hooks->after_parent) {
+		hooks->after_parent();
+	}
+	for (size_t i = 0; i < registered; i++) {
+		void (*handler)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
+
+		if (handler)
+			handler();
+	}
+	return pid == 0 ? 0 : pid > 0 ? -1 : error;
+}

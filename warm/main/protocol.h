@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What owner and parked process say to each other, over an unnamed SOCK_SEQPACKET pair, one message
+ * at a time. Both run on one machine and are built together: numbers are in its byte order. The
+ * owner's half is crates/spawnfd/src/warm/wire.rs, whose tests compare the layouts.
+ */
+#ifndef SPAWNFD_PROTOCOL_H
+#define SPAWNFD_PROTOCOL_H
+
+#include <stdint.h>
+
+#define SPAWNFD_PROTOCOL 1
+/* The longest message, in bytes. A longer request is the owner's to start cold. */
+#define SPAWNFD_MAX_MESSAGE (128 << 10)
+/* The most descriptors in one message: SCM_MAX_FD. */
+#define SPAWNFD_MAX_DESCRIPTORS 253
+
+/* What one step of a request does; `a` and `b` as noted, `text` an offset into the strings. */
+enum spawnfd_op {
+	SPAWNFD_PLACE,       /* a: source, b: number */
+	SPAWNFD_DUP2,        /* a: from, b: to; equal: not close-on-exec */
+	SPAWNFD_CLOSE,       /* a: number */
+	SPAWNFD_CLOSE_RANGE, /* x: first, y: last */
+	SPAWNFD_OPEN,        /* a: source of the directory or -1, b: number, text: path, x y z: open_how */
+	SPAWNFD_OPEN_NULL,   /* b: number */
+	SPAWNFD_CHDIR,       /* text: path */
+	SPAWNFD_FCHDIR,      /* a: source */
+	SPAWNFD_UMASK,       /* a: mask */
+	SPAWNFD_SETSID,
+	SPAWNFD_SETPGID,   /* a: group */
+	SPAWNFD_TCSETPGRP, /* a: number */
+	SPAWNFD_CTTY,      /* a: number */
+	SPAWNFD_RLIMIT,    /* a: resource, x: soft, y: hard */
+	SPAWNFD_NICE,      /* a: nice value */
+	SPAWNFD_SCHEDULER, /* a: policy, b: priority */
+	SPAWNFD_NO_NEW_PRIVS,
+	SPAWNFD_OOM_SCORE_ADJ, /* a: value */
+	SPAWNFD_CGROUP,        /* a: source, the cgroup's directory */
+	SPAWNFD_LANDLOCK,      /* a: source, a ruleset */
+	SPAWNFD_OPS
+};
+
+struct spawnfd_step {
+	uint16_t op;
+	/* What a failure is reported under. */
+	uint16_t index;
+	int32_t a;
+	int32_t b;
+	uint32_t text;
+	uint64_t x;
+	uint64_t y;
+	uint64_t z;
+};
+
+/* Then the steps, `keep` numbers (int32_t), and the strings: argv, environ, paths; each with its NUL. */
+struct spawnfd_request {
+	uint32_t protocol;
+	/* Which one it is; see struct spawnfd_page. */
+	uint32_t serial;
+	uint32_t steps;
+	uint32_t sources;
+	uint32_t keep;
+	uint32_t argc;
+	uint32_t envc;
+	/* Bytes of argv, of environ, and of all strings. */
+	uint32_t argv_length;
+	uint32_t env_length;
+	uint32_t strings;
+	/* No step names a number from here on. */
+	int32_t above;
+	/* All descriptors that are not close-on-exec are the program's, not just `keep`. */
+	uint32_t keep_all;
+	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
+	uint64_t make_default;
+	uint64_t make_ignored;
+	uint64_t mask;
+};
+
+enum spawnfd_word {
+	/* Ready for requests. Text: names of variables, an empty string, files, an empty string. */
+	SPAWNFD_PARKED,
+	/* It is the program. One descriptor in fork mode: its pidfd. */
+	SPAWNFD_BECAME,
+	/* A step failed; it is gone. */
+	SPAWNFD_FAILED,
+	/* Nothing was done: the request is not understood, or no child could be born. */
+	SPAWNFD_REFUSED,
+	/* Cannot be parked. Text: why. */
+	SPAWNFD_CANNOT
+};
+
+/* A reply. Then text, if any. */
+struct spawnfd_reply {
+	uint32_t protocol;
+	uint32_t word;
+	uint32_t serial;
+	int32_t pid;
+	uint32_t index;
+	int32_t error;
+	uint64_t private_bytes;
+};
+
+/*
+ * A page that both have. A request stands until one of them turns `claim` from its serial number
+ * times 4 into that plus 1 (the program goes ahead) or plus 2 (the owner has thought better of it).
+ */
+struct spawnfd_page {
+	uint32_t claim;
+	/* Fork mode: the last child, written by the kernel as it is born. */
+	int32_t child;
+};
+enum { SPAWNFD_OPEN_CLAIM = 0, SPAWNFD_TAKEN = 1, SPAWNFD_WITHDRAWN = 2 };
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A message from the owner, checked. Nothing here touches the process; tests/fuzz feeds it anything. */
+#include "park.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+/* The strings from `at` to `end`, each with its NUL, as an array of `count` and NULL. */
+static bool split(char *at, char *end, uint32_t count, char **array)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		char *nul = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
+
+		if (!nul)
+			return false;
+		array[i] = at;
+		at = nul + 1;
+	}
+	array[count] = NULL;
+	return at == end;
+}
+
+static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
+{
+	switch (step->op) {
+	case SPAWNFD_OPEN:
+		if (step->a == -1)
+			break;
+		/* fall through */
+	case SPAWNFD_PLACE:
+	case SPAWNFD_FCHDIR:
+	case SPAWNFD_CGROUP:
+	case SPAWNFD_LANDLOCK:
+		if (step->a < 0 || (uint32_t)step->a >= head->sources)
+			return false;
+		break;
+	default:
+		if (step->op >= SPAWNFD_OPS)
+			return false;
+	}
+	/* The last string ends with a NUL, so that every offset before is the start of one. */
+	return step->text < head->strings;
+}
+
+bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
+			  struct program *program)
+{
+	const struct spawnfd_request *head = (const void *)message;
+	size_t at = sizeof(*head);
+
+	if (length < at || length > SPAWNFD_MAX_MESSAGE || head->protocol != SPAWNFD_PROTOCOL)
+		return false;
+	/* Each is small against what size_t holds, so that no sum overflows. */
+	if (head->steps > length || head->keep > length || head->argc > length || head->envc > length)
+		return false;
+	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS || head->above < 3)
+		return false;
+	request->head = head;
+	request->steps = (const void *)(message + at);
+	at += head->steps * sizeof(struct spawnfd_step);
+	request->keep = (const void *)(message + at);
+	at += head->keep * sizeof(int32_t);
+	request->strings = message + at;
+	if (at > length || length - at != head->strings || !head->strings || message[length - 1])
+		return false;
+	if (head->argv_length > head->strings || head->env_length > head->strings - head->argv_length)
+		return false;
+	for (uint32_t i = 0; i < head->steps; i++)
+		if (!step_is_sound(&request->steps[i], head))
+			return false;
+	for (uint32_t i = 0; i < head->keep; i++)
+		if (request->keep[i] < 3 || (i && request->keep[i] <= request->keep[i - 1]))
+			return false;
+
+	size_t arrays = (length + alignof(char *) - 1) & ~(alignof(char *) - 1);
+
+	if (room < arrays || (room - arrays) / sizeof(char *) < (size_t)head->argc + head->envc + 2)
+		return false;
+	program->argc = (int)head->argc;
+	program->argv = (char **)(void *)(message + arrays);
+	program->envp = program->argv + head->argc + 1;
+
+	char *env = request->strings + head->argv_length;
+
+	return split(request->strings, env, head->argc, program->argv) &&
+	       split(env, env + head->env_length, head->envc, program->envp);
+}
