@@ -172,11 +172,6 @@ void spawnfd_keep_only(const struct request *request, int but)
 	const struct spawnfd_request *head = request->head;
 	unsigned first = 3;
 
-	if (head->keep_all) {
-		for (uint32_t i = 0; i < head->sources; i++)
-			close(request->sources[i]);
-		return;
-	}
 	/* `but` lies above all that is kept. */
 	for (uint32_t i = 0; i < head->keep; i++) {
 		close_range_now(first, (unsigned)request->keep[i] - 1);

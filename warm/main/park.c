@@ -341,10 +341,10 @@ static size_t receive(char *message, int *sources, size_t *count)
 
 static bool claim(uint32_t serial)
 {
-	uint32_t open_claim = serial * 4 + SPAWNFD_OPEN_CLAIM;
+	uint64_t open_claim = (uint64_t)serial * 4 + SPAWNFD_OPEN_CLAIM;
 
-	return atomic_compare_exchange_strong((_Atomic uint32_t *)&park.page->claim, &open_claim,
-					      serial * 4 + SPAWNFD_TAKEN);
+	return atomic_compare_exchange_strong((_Atomic uint64_t *)&park.page->claim, &open_claim,
+					      (uint64_t)serial * 4 + SPAWNFD_TAKEN);
 }
 
 /* Returns once this process has become what `request` says. */

@@ -40,7 +40,7 @@ void spawnfd_note_file(const char *path);
 _Noreturn void spawnfd_cannot_park(const char *why);
 
 /* main() of a program that parks after CPython's initialisation. */
-int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+__attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
 /* --- between the files of warm/main ------------------------------------------------------------- */
 

@@ -68,8 +68,7 @@ struct spawnfd_request {
 	uint32_t strings;
 	/* No step names a number from here on. */
 	int32_t above;
-	/* All descriptors that are not close-on-exec are the program's, not just `keep`. */
-	uint32_t keep_all;
+	uint32_t unused;
 	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
 	uint64_t make_default;
 	uint64_t make_ignored;
@@ -105,9 +104,10 @@ struct spawnfd_reply {
  * times 4 into that plus 1 (the program goes ahead) or plus 2 (the owner has thought better of it).
  */
 struct spawnfd_page {
-	uint32_t claim;
+	uint64_t claim;
 	/* Fork mode: the last child, written by the kernel as it is born. */
 	int32_t child;
+	int32_t unused;
 };
 enum { SPAWNFD_OPEN_CLAIM = 0, SPAWNFD_TAKEN = 1, SPAWNFD_WITHDRAWN = 2 };
 

@@ -90,6 +90,21 @@ impl SharedWords {
         Ok(SharedWords { words: page.cast() })
     }
 
+    /// The same at the beginning of a file that others map, too.
+    ///
+    /// # Errors
+    /// EINVAL: the file is not as long as the words. ENOMEM, EACCES, EBADF: mmap(2)'s.
+    pub fn of(file: crate::RawFd) -> Result<SharedWords, Errno> {
+        if crate::call::size(file)? < size_of::<[AtomicU64; 4]>() as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let args =
+            [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, abi::MAP_SHARED as usize, file as usize, 0];
+        // SAFETY: a new mapping, at a place of the kernel's choice, disturbs nothing.
+        let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
+        Ok(SharedWords { words: page as *mut _ })
+    }
+
     /// The words.
     pub fn get(&self) -> &[AtomicU64; 4] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.

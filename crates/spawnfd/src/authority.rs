@@ -47,6 +47,8 @@ pub(crate) struct Authority {
     /// How many seccomp filters; `None` from a kernel that does not count them.
     filters: Option<u32>,
     umask: String,
+    /// Of signals.
+    ignored: u64,
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
@@ -103,6 +105,7 @@ impl Authority {
             thread: std::thread::current().id(),
             filters,
             umask: find(&text, "Umask").unwrap_or_default().to_owned(),
+            ignored: find(&text, "SigIgn").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0),
             status: text.lines().filter(listed).flat_map(|line| [line, "\n"]).collect(),
             securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
             namespaces: NAMESPACES.map(|name| readlinkat(&directory, name, Vec::new()).ok()),
@@ -141,6 +144,11 @@ impl Authority {
     pub(crate) fn is_held_by_its_heir(&self, heir: &Authority) -> bool {
         let heir = Authority { thread: self.thread, ..heir.clone() };
         self.differs(&heir).is_none()
+    }
+
+    /// The signals that are ignored, as a set. No authority either.
+    pub(crate) fn ignored(&self) -> u64 {
+        self.ignored
     }
 
     /// The file creation mask, as /proc prints it. No authority; it is just read along.

@@ -10,7 +10,7 @@
 //! differ, or equality cannot be shown, `None` says that the clone launcher has to do it, and the reason is counted. The signal
 //! mask alone is carried over. See docs/adr/0006-thread-launcher.md.
 
-mod inherited;
+
 mod inside;
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::Credentials;
-use inherited::{Directories, Inherited};
+use crate::inherited::{Directories, Inherited};
 use inside::{Request, Served};
 
 /// A thread that starts programs from a descriptor table of its own.
