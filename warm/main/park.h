@@ -44,9 +44,10 @@ __attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp
 
 /* --- between the files of warm/main ------------------------------------------------------------- */
 
-/* A request as received: the message, and the descriptors it came with. */
+/* A request as received: the message, the descriptors it came with, and what the owner has found. */
 struct request {
 	const struct spawnfd_request *head;
+	struct spawnfd_page *page;
 	const struct spawnfd_step *steps;
 	const int32_t *keep;
 	char *strings;
@@ -59,6 +60,9 @@ struct request {
  */
 bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
 			  struct program *program);
+
+/* The same for the steps that the owner has left in the page. */
+bool spawnfd_read_page(const struct request *request);
 
 /*
  * Carries out a request. `socket` is out of the way of all its numbers when it returns. 0, or the

@@ -69,23 +69,26 @@ impl Drop for Stack {
     }
 }
 
-/// Four words that a child can write and its parent read, whether or not they share memory.
+/// A page of words that two processes can read and write, whether or not they share memory otherwise; `N` of them are used.
 #[derive(Debug)]
-pub struct SharedWords {
-    words: *mut [AtomicU64; 4],
+pub struct SharedWords<const N: usize = 4> {
+    words: *mut [AtomicU64; N],
 }
 
 // SAFETY: all access goes through an atomic.
-unsafe impl Send for SharedWords {}
+unsafe impl<const N: usize> Send for SharedWords<N> {}
 // SAFETY: as above.
-unsafe impl Sync for SharedWords {}
+unsafe impl<const N: usize> Sync for SharedWords<N> {}
 
-impl SharedWords {
+impl<const N: usize> SharedWords<N> {
+    const FITS: () = assert!(N * size_of::<AtomicU64>() <= PAGE);
+
     /// Maps a page for the words, which begin as 0.
     ///
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
-    pub fn new() -> Result<SharedWords, Errno> {
+    pub fn new() -> Result<SharedWords<N>, Errno> {
+        const { Self::FITS };
         let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_SHARED)?;
         Ok(SharedWords { words: page.cast() })
     }
@@ -94,8 +97,9 @@ impl SharedWords {
     ///
     /// # Errors
     /// EINVAL: the file is not as long as the words. ENOMEM, EACCES, EBADF: mmap(2)'s.
-    pub fn of(file: crate::RawFd) -> Result<SharedWords, Errno> {
-        if crate::call::size(file)? < size_of::<[AtomicU64; 4]>() as u64 {
+    pub fn of(file: crate::RawFd) -> Result<SharedWords<N>, Errno> {
+        const { Self::FITS };
+        if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
             return Err(Errno::EINVAL);
         }
         let args =
@@ -106,13 +110,23 @@ impl SharedWords {
     }
 
     /// The words.
-    pub fn get(&self) -> &[AtomicU64; 4] {
+    pub fn get(&self) -> &[AtomicU64; N] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
     }
 }
 
-impl Drop for SharedWords {
+impl<const N: usize> SharedWords<N> {
+    /// Wakes all that wait for the first word to change, in whichever process.
+    #[doc(alias = "futex")]
+    pub fn wake(&self) {
+        let args = [self.words as usize, abi::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
+        // SAFETY: the kernel looks the address up and wakes; it touches no memory.
+        unsafe { arch::syscall(abi::__NR_futex, args) };
+    }
+}
+
+impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
         // SAFETY: `get` borrows from self, so nobody reads any more; a child that could write has exec'd or exited.
         unsafe { unmap(self.words.cast(), PAGE) };

@@ -18,7 +18,7 @@
 
 use spawnfd_sys::{Errno, abi, call};
 
-use crate::authority::of_proc;
+use crate::own_proc::{self, Own};
 
 type Answer<T> = Result<T, Errno>;
 
@@ -51,7 +51,7 @@ impl Inherited {
             switches: [PR_GET_TIMERSLACK, PR_MCE_KILL_GET, PR_GET_IO_FLUSHER].map(|option| call::prctl(option, 0, 0)),
             time_stamp_counter: call::time_stamp_counter(),
             persona: call::persona(),
-            cgroup: of_proc("/proc/thread-self/cgroup").ok(),
+            cgroup: own_proc::read(Own::Cgroup).ok(),
         }
     }
 

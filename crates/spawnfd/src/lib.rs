@@ -23,6 +23,7 @@ mod inherited;
 mod job;
 mod launch;
 mod numbers;
+mod own_proc;
 mod per_process;
 mod reaper;
 pub mod snapshot;

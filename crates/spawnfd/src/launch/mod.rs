@@ -345,7 +345,7 @@ fn closed_source(plan: &Plan, command: &Command<'_>) -> Error {
 }
 
 /// Gives a descriptor up without closing its number.
-fn forget(end: &mut OwnedFd) {
+pub(crate) fn forget(end: &mut OwnedFd) {
     // An OwnedFd cannot be empty: something harmless takes its place. Without even that much to open, leave it be:
     // closing a number twice is EBADF, or hits a descriptor opened this instant.
     if let Ok(placeholder) = rustix::fs::open("/dev/null", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {

@@ -35,9 +35,7 @@ use crate::per_process::PerProcess;
 use crate::template::Template;
 use keeper::Keeper;
 use parked::Answer;
-use standing::Standing;
 use state::{Held, State};
-use wire::Context;
 
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
 ///
@@ -194,7 +192,7 @@ impl Warm {
     /// EAGAIN: no thread can be started.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
         self.state.lock().add(template, park);
-        self.keeper.ring().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`.
@@ -208,7 +206,7 @@ impl Warm {
                     return true;
                 }
             }
-            let _ = self.keeper.ring();
+            let _ = self.keeper.ring(Duration::ZERO);
             if Instant::now() > deadline {
                 return false;
             }
@@ -240,7 +238,7 @@ impl Warm {
             return Err(reason);
         }
         let held = self.state.lock().take(template)?;
-        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3], now: None };
+        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
             match call::descriptor_flags(number) {
                 // It would be gone after exec.
@@ -248,13 +246,12 @@ impl Warm {
                 flags => *open = flags.is_ok(),
             }
         }
-        offer.now = Some(Standing::of_calling_thread().ok_or("/proc")?);
         Ok(offer)
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
-        self.state.lock().count_cold(reason);
-        let _ = self.keeper.ring();
+        let delay = self.state.lock().count_cold(reason);
+        let _ = self.keeper.ring(delay);
     }
 }
 
@@ -264,7 +261,6 @@ pub(crate) struct Offer<'a> {
     warm: &'a Warm,
     held: Option<Held>,
     streams: [bool; 3],
-    now: Option<Standing>,
 }
 
 /// A start that got as far as a process of its own.
@@ -286,48 +282,40 @@ impl Offer<'_> {
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
     ) -> std::result::Result<Outcome, &'static str> {
-        template.revalidate().map_err(|_| "stale")?;
-        let (Some(held), Some(now)) = (self.held.as_mut(), self.now.take()) else { return Err("empty") };
+        let Some(held) = self.held.as_mut() else { return Err("empty") };
         held.fits(plan)?;
-        let mut parked = held.lock();
-        parked.agrees(&plan.envp)?;
-        let mut steps = parked.standing.steps_to(&now)?;
-        let mut sources = plan.sources.clone();
-        let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
-            .map_err(|_| "working directory")?;
-        steps.push(Op::Fchdir { dir: here.as_raw_fd() });
-        if now.is_ordinary() {
-            // The keeper's are of lower standing.
-            steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
-        }
-        let mut source = |fd: &RawFd| {
-            sources.push(*fd);
-            sources.len() - 1
-        };
-        let steps: Vec<Op<usize>> = steps.iter().map(|op| op.with_source(&mut source)).collect();
-        let birth = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(&dir) } });
-        wire::fits(&sources)?;
-        let ignored = parked.ignored();
-        let wanted = now.ignored() & !plan.default_signals;
-        if held.kind() != Kind::Main && ignored != wanted {
-            return Err("ignored signals");
-        }
-        let context = Context {
-            steps,
-            birth,
-            make_default: ignored & !wanted,
-            make_ignored: wanted & !ignored,
-            mask: plan.signal_mask.unwrap_or_else(call::signal_mask),
-        };
         for step in &plan.steps {
-            if let Op::Announce { to } = &step.op {
-                match held.mode() {
-                    Mode::Reserve => to.make_for(parked.pid()),
-                    Mode::Fork => return Err("guarded tree"),
-                }
+            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork {
+                return Err("guarded tree");
             }
         }
-        let answer = parked.ask(plan, &context, &sources, held.mode());
+        let mut parked = held.lock();
+        parked.agrees(&plan.envp)?;
+        let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
+            .map_err(|_| "working directory")?;
+        let mut sources = plan.sources.clone();
+        let mut source = |fd: RawFd| {
+            sources.push(fd);
+            sources.len() - 1
+        };
+        let birth = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(dir) } });
+        let here_at = source(here.as_raw_fd());
+        wire::fits(&sources)?;
+        let answer = match parked.offer(plan, birth.as_ref(), &sources) {
+            Err(answer) => answer,
+            // It gets ready meanwhile.
+            Ok(()) => match held.compare(&parked, plan, template, here_at) {
+                Err(reason) => parked.withdraw(reason, held.mode()),
+                Ok(context) => {
+                    for step in &plan.steps {
+                        if let Op::Announce { to } = &step.op {
+                            to.make_for(parked.pid());
+                        }
+                    }
+                    parked.go(&context, held.mode())
+                }
+            },
+        };
         drop(parked);
         match answer {
             Answer::Program(child) => {
@@ -351,8 +339,12 @@ impl Offer<'_> {
 
     fn finish(&mut self, end: impl FnOnce(&mut State, Held)) {
         if let Some(held) = self.held.take() {
-            end(&mut self.warm.state.lock(), held);
-            let _ = self.warm.keeper.ring();
+            let mut state = self.warm.state.lock();
+            end(&mut state, held);
+            // Only where something is missing, and when what runs has had its turn.
+            if let Some(delay) = state.wants_keeper() {
+                let _ = self.warm.keeper.ring(delay);
+            }
         }
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, getpid, pidfd_open, waitpid};
-use spawnfd_child::Plan;
-use spawnfd_sys::{ArgBlock, Errno, RawFd, SharedWords, abi, fork_generation, receive, send};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
+use spawnfd_child::{Plan, Step};
+use spawnfd_sys::{ArgBlock, Errno, RawFd, abi, fork_generation, receive, send};
 
 use super::standing::Standing;
 use super::wire::{self, Context, Reply};
@@ -50,7 +50,7 @@ pub(super) struct Parked {
     /// Gone when it has become the program.
     child: Option<Child>,
     socket: OwnedFd,
-    page: SharedWords,
+    page: wire::Page,
     serial: u32,
     /// What it was born with.
     pub(super) standing: Arc<Standing>,
@@ -94,7 +94,7 @@ impl Parked {
             .map_err(failed("memfd_create()"))?;
         ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
-        let page = SharedWords::of(memory.as_raw_fd()).map_err(|error| format!("mmap(): {error:?}"))?;
+        let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| format!("mmap(): {error:?}"))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
@@ -216,38 +216,68 @@ impl Parked {
         self.standing.ignored() & !SIGPIPE
     }
 
-    /// Asks it to become, or to fork, what `plan` says.
-    pub(super) fn ask(&mut self, plan: &Plan, context: &Context, sources: &[RawFd], mode: Mode) -> Answer {
+    /// Offers it what is to become of it, or of a fork: it gets ready, and waits for [`go`](Parked::go).
+    ///
+    /// # Errors
+    /// Why it has not been offered.
+    pub(super) fn offer(&mut self, plan: &Plan, birth: Option<&Step>, sources: &[RawFd]) -> Result<(), Answer> {
         self.serial += 1;
-        let mut message = match wire::encode(self.serial, plan, context, sources.len()) {
-            Ok(message) => message,
-            Err(reason) => return Answer::Refused(reason),
-        };
-        let [claim, born, ..] = self.page.get();
-        born.store(0, Ordering::Relaxed);
-        claim.store(wire::claim(self.serial, wire::OPEN), Ordering::Release);
-        match send(self.socket.as_raw_fd(), &mut message, sources) {
-            Ok(()) => {}
-            Err(Errno::EBADF | Errno::ETOOMANYREFS) => return Answer::Refused("descriptors"),
-            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => return Answer::Refused("arguments too long"),
-            Err(Errno::EPIPE | Errno::ECONNRESET) => return Answer::Gone("died"),
-            Err(_) => return Answer::Gone("socket"),
+        let mut message = wire::encode(self.serial, plan, birth, sources.len()).map_err(Answer::Refused)?;
+        let words = self.page.get();
+        words[wire::CHILD].store(0, Ordering::Relaxed);
+        words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
+        send(self.socket.as_raw_fd(), &mut message, sources).map_err(|errno| match errno {
+            Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
+            Errno::EMSGSIZE | Errno::ENOBUFS => Answer::Refused("arguments too long"),
+            Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),
+            _ => Answer::Gone("socket"),
+        })
+    }
+
+    /// Has it done.
+    pub(super) fn go(&mut self, context: &Context, mode: Mode) -> Answer {
+        if let Err(reason) = wire::leave(&self.page, context) {
+            return self.withdraw(reason, mode);
         }
-        if !self.poll(Some(PATIENCE)) {
-            let open = wire::claim(self.serial, wire::OPEN);
-            let withdrawn = wire::claim(self.serial, wire::WITHDRAWN);
-            if claim.compare_exchange(open, withdrawn, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Answer::Gone("slow");
-            }
+        self.page.get()[wire::CLAIM].store(wire::claim(self.serial, wire::GO), Ordering::Release);
+        self.page.wake();
+        if !self.poll(Some(PATIENCE)) && self.turn(wire::GO) {
+            return Answer::Gone("slow");
         }
         self.listen(mode)
+    }
+
+    /// Has it not done, for that reason.
+    pub(super) fn withdraw(&mut self, reason: &'static str, mode: Mode) -> Answer {
+        self.turn(wire::OFFERED);
+        self.page.wake();
+        if mode == Mode::Reserve {
+            return Answer::Refused(reason);
+        }
+        // There is a child by now, or soon.
+        let deadline = Instant::now() + PATIENCE;
+        while self.page.get()[wire::CHILD].load(Ordering::Acquire) == 0 {
+            if Instant::now() > deadline || self.poll(Some(Duration::from_millis(1))) {
+                return Answer::Gone(reason);
+            }
+        }
+        self.reap_forked();
+        Answer::Refused(reason)
+    }
+
+    /// Takes a request back from that state, if it is still in it.
+    fn turn(&self, from: u64) -> bool {
+        let [from, to] = [from, wire::WITHDRAWN].map(|state| wire::claim(self.serial, state));
+        self.page.get()[wire::CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     fn listen(&mut self, mode: Mode) -> Answer {
         let mut message = [0; 64];
         loop {
             // Of a forked child that is killed on its way nobody else tells.
-            if !self.poll((mode == Mode::Fork).then_some(CHECK)) && self.has_lost_child() {
+            let heard = self.poll((mode == Mode::Fork).then_some(CHECK));
+            if !heard && self.forked_has_ended() && !self.poll(Some(Duration::ZERO)) {
+                self.reap_forked();
                 return Answer::Gone("died");
             }
             let (length, pidfd) = match receive(self.socket.as_raw_fd(), &mut message) {
@@ -289,15 +319,16 @@ impl Parked {
         }
     }
 
-    /// Whether the child that was forked for this request has ended without a word; then it is reaped.
-    fn has_lost_child(&self) -> bool {
-        let pid = Pid::from_raw(self.page.get()[1].load(Ordering::Acquire) as i32);
-        pid.is_some_and(|pid| !matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
+    /// Whether the child that was forked for this request has ended.
+    fn forked_has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32);
+        pid.is_some_and(|pid| !matches!(waitid(WaitId::Pid(pid), look), Ok(None)))
     }
 
     /// Waits for the child that was forked for this request and is about to end.
     fn reap_forked(&self) {
-        if let Some(pid) = Pid::from_raw(self.page.get()[1].load(Ordering::Acquire) as i32) {
+        if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
             let _ = waitpid(Some(pid), WaitOptions::empty());
         }
     }
@@ -315,8 +346,7 @@ impl Drop for Parked {
         let _ = child.kill();
         let _ = child.wait();
         // Forked for a request that was withdrawn: it sees that, and ends.
-        let [claim, ..] = self.page.get();
-        let withdrawn = claim.load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
+        let withdrawn = self.page.get()[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
         if withdrawn {
             self.reap_forked();
         }

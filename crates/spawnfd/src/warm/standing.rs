@@ -5,10 +5,11 @@
 
 use rustix::process::{Resource, Rlimit, getpgid, getrlimit, getsid};
 use spawnfd_child::Op;
-use spawnfd_sys::{RawFd, abi};
+use spawnfd_sys::abi;
 
-use crate::authority::{Authority, of_proc};
+use crate::authority::Authority;
 use crate::inherited::Inherited;
+use crate::own_proc::{self, Own};
 
 const RESOURCES: [(Resource, u32); 16] = [
     (Resource::As, abi::RLIMIT_AS),
@@ -46,7 +47,7 @@ pub(super) struct Standing {
 impl Standing {
     /// The calling thread's. `None`: /proc cannot be read.
     pub(super) fn of_calling_thread() -> Option<Standing> {
-        let oom_score_adj = of_proc("/proc/self/oom_score_adj").ok();
+        let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
         Some(Standing {
             authority: Authority::of_calling_thread().ok()?,
             inherited: Inherited::of_calling_thread(),
@@ -56,7 +57,7 @@ impl Standing {
                 .ok()
                 .map(|root| (root.stx_dev_major, root.stx_dev_minor, root.stx_ino, root.stx_mnt_id)),
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
-            core_filter: of_proc("/proc/self/coredump_filter").ok(),
+            core_filter: own_proc::read(Own::CoreFilter).ok(),
         })
     }
 
@@ -79,7 +80,7 @@ impl Standing {
     ///
     /// # Errors
     /// In what they differ, where nothing can be done about it.
-    pub(super) fn steps_to(&self, now: &Standing) -> Result<Vec<Op<RawFd>>, &'static str> {
+    pub(super) fn steps_to(&self, now: &Standing) -> Result<Vec<Op<usize>>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
         }

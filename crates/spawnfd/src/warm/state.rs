@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use spawnfd_child::Plan;
-use spawnfd_sys::Errno;
+use spawnfd_child::{Op, Plan};
+use spawnfd_sys::{Errno, abi, call};
 
 use super::parked::{Parked, Recipe};
+use super::standing::Standing;
 use super::watch::Watch;
+use super::wire::Context;
 use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, reason};
 use crate::env::Env;
 use crate::error::errno;
@@ -55,10 +57,6 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn kind(&self) -> Kind {
-        self.recipe.kind
-    }
-
     pub(super) fn mode(&self) -> Mode {
         self.recipe.mode
     }
@@ -69,12 +67,43 @@ impl Held {
 
     /// Whether this plan's arguments and actions suit it.
     pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
-        use spawnfd_child::Op;
         // What opens may wait for long, and others with it.
         if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
             return Err("open");
         }
         self.recipe.kind.fits(&self.recipe.args, &plan.argv)
+    }
+
+    /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
+    ///
+    /// # Errors
+    /// In what they differ, where nothing can be done about it.
+    pub(super) fn compare(
+        &self,
+        parked: &Parked,
+        plan: &Plan,
+        template: &Template,
+        here: usize,
+    ) -> Result<Context, &'static str> {
+        template.revalidate().map_err(|_| "stale")?;
+        let now = Standing::of_calling_thread().ok_or("/proc")?;
+        let mut steps = parked.standing.steps_to(&now)?;
+        steps.push(Op::Fchdir { dir: here });
+        if now.is_ordinary() {
+            // Parked processes stand back.
+            steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
+        }
+        let ignored = parked.ignored();
+        let wanted = now.ignored() & !plan.default_signals;
+        if self.recipe.kind != Kind::Main && ignored != wanted {
+            return Err("ignored signals");
+        }
+        Ok(Context {
+            steps,
+            make_default: ignored & !wanted,
+            make_ignored: wanted & !ignored,
+            mask: plan.signal_mask.unwrap_or_else(call::signal_mask),
+        })
     }
 }
 
@@ -194,14 +223,15 @@ impl State {
 
     /// Nothing has come of it, or nothing that concerns it.
     pub(super) fn put_back(&mut self, held: Held) {
-        match self.entry(held.entry) {
-            Some(entry) => {
-                entry.taken -= 1;
-                if held.recipe.mode == Mode::Reserve && entry.version == held.shared.version {
-                    return entry.parked.push_front(held.shared);
+        if let Some(entry) = self.entry(held.entry) {
+            entry.taken -= 1;
+            if entry.version == held.shared.version {
+                // One that is forked stands where it was.
+                if held.recipe.mode == Mode::Reserve {
+                    entry.parked.push_front(held.shared);
                 }
+                return;
             }
-            None => {}
         }
         self.gone.push(held.shared);
     }
@@ -225,7 +255,7 @@ impl State {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
         }
-        self.gone.push(held.shared);
+        // One that is forked stands where it was; what has become a program leaves nothing to end.
     }
 
     /// It is of no use any more.
@@ -237,8 +267,16 @@ impl State {
         self.gone.push(held.shared);
     }
 
-    pub(super) fn count_cold(&mut self, reason: &'static str) {
+    /// Counts a start that was cold, and says when the keeper should look.
+    pub(super) fn count_cold(&mut self, reason: &'static str) -> Duration {
         *self.stats.cold.entry(reason).or_default() += 1;
+        self.options.delay
+    }
+
+    /// When the keeper should look, if it should.
+    pub(super) fn wants_keeper(&self) -> Option<Duration> {
+        let missing = |entry: &Entry| entry.parked.len() < entry.depth;
+        (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 
     /// Ends what was parked before something changed.
@@ -328,7 +366,7 @@ impl State {
                                 entry.cannot = image::can_park(&template).err();
                                 entry.recipe.template = template;
                             }
-                            _ => entry.due = Instant::now() + options.delay.max(std::time::Duration::from_millis(50)),
+                            _ => entry.due = Instant::now() + options.delay.max(Duration::from_millis(50)),
                         }
                     }
                     Ok(()) => entry.cannot = Some(reason(&why)),

@@ -1,23 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What owner and parked process say to each other: the owner's half of `warm/main/protocol.h`.
 
+use std::sync::atomic::Ordering;
+
 use spawnfd_child::{Op, Plan, Step};
-use spawnfd_sys::{ArgBlock, RawFd, abi};
+use spawnfd_sys::{ArgBlock, RawFd, SharedWords, abi};
 
 const PROTOCOL: u32 = 1;
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = 128 << 10;
 
-/// What a request says beside the plan: how the process that is parked differs from the calling thread.
+/// What the owner has found of the calling thread, when the request is under way: left in the page.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// Done first, and no action of the caller's.
+    /// Done first, and no action of the caller's. Sources by their place in the request.
     pub(super) steps: Vec<Op<usize>>,
-    /// The cgroup that a child would be born in.
-    pub(super) birth: Option<Step>,
     pub(super) make_default: u64,
     pub(super) make_ignored: u64,
     pub(super) mask: u64,
+}
+
+/// The page: struct spawnfd_page.
+pub(super) type Page = SharedWords<WORDS>;
+const WORDS: usize = FIRST_STEP + MAX_FIRST * STEP;
+pub(super) const CLAIM: usize = 0;
+pub(super) const CHILD: usize = 1;
+const FIRST_STEP: usize = 6;
+const STEP: usize = 5;
+const MAX_FIRST: usize = 24;
+
+/// States of a request.
+pub(super) const OFFERED: u64 = 0;
+pub(super) const GO: u64 = 1;
+pub(super) const WITHDRAWN: u64 = 3;
+
+/// The word that says that the request of that number is in that state.
+pub(super) fn claim(serial: u32, state: u64) -> u64 {
+    u64::from(serial) * 4 + state
+}
+
+/// Leaves a context in the page.
+///
+/// # Errors
+/// What a parked process cannot do.
+pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> {
+    if context.steps.len() > MAX_FIRST {
+        return Err("limits");
+    }
+    let words = page.get();
+    let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
+    set(2, context.steps.len() as u64);
+    set(3, context.make_default);
+    set(4, context.make_ignored);
+    set(5, context.mask);
+    for (at, op) in (FIRST_STEP..).step_by(STEP).zip(&context.steps) {
+        // None of these has a text.
+        let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new())? else { continue };
+        set(at, u64::from(op) | u64::from(CONTEXT) << 16 | u64::from(a as u32) << 32);
+        set(at + 1, u64::from(b as u32));
+        (at + 2..).zip(numbers).for_each(|(at, number)| set(at, number));
+    }
+    Ok(())
 }
 
 /// The index that steps of the context have.
@@ -33,8 +76,16 @@ struct Wired {
     numbers: [u64; 3],
 }
 
-/// A message that asks for `plan`. `Err`: what a parked process cannot do.
-pub(super) fn encode(serial: u32, plan: &Plan, context: &Context, sources: usize) -> Result<Vec<u8>, &'static str> {
+/// A message that asks for `plan`, and for `birth` first: the cgroup that a child would be born in.
+///
+/// # Errors
+/// What a parked process cannot do.
+pub(super) fn encode(
+    serial: u32,
+    plan: &Plan,
+    birth: Option<&Step>,
+    sources: usize,
+) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
     // The numbers that sources wait at lie between those that count.
     if plan.highest >= plan.above && plan.highest > 2 {
@@ -43,14 +94,10 @@ pub(super) fn encode(serial: u32, plan: &Plan, context: &Context, sources: usize
     let mut strings = Vec::with_capacity(8 << 10);
     let argv_length = copy(&plan.argv, &mut strings);
     let env_length = copy(&plan.envp, &mut strings);
-    let before = context.steps.iter().map(|op| (CONTEXT, op));
-    let birth = context.birth.iter().chain(&plan.steps);
-    let steps = before.chain(birth.map(|Step { index, op }| (*index, op)));
-    let mut wired = Vec::with_capacity(context.steps.len() + plan.steps.len());
-    for (index, op) in steps {
-        match wire(op, &mut strings)? {
-            Some(step) => wired.push((index, step)),
-            None => continue,
+    let mut wired = Vec::with_capacity(1 + plan.steps.len());
+    for Step { index, op } in birth.into_iter().chain(&plan.steps) {
+        if let Some(step) = wire(op, &mut strings)? {
+            wired.push((*index, step));
         }
     }
     let count = |number: usize| (number as u32).to_ne_bytes();
@@ -64,9 +111,6 @@ pub(super) fn encode(serial: u32, plan: &Plan, context: &Context, sources: usize
     }
     message.extend_from_slice(&plan.above.to_ne_bytes());
     message.extend_from_slice(&0u32.to_ne_bytes());
-    for set in [context.make_default, context.make_ignored, context.mask] {
-        message.extend_from_slice(&set.to_ne_bytes());
-    }
     for (index, Wired { op, a, b, text, numbers }) in wired {
         message.extend_from_slice(&op.to_ne_bytes());
         message.extend_from_slice(&index.to_ne_bytes());
@@ -180,13 +224,6 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
         _ => return None,
     })
 }
-
-/// What can be said of a request's claim: see struct spawnfd_page.
-pub(super) fn claim(serial: u32, state: u64) -> u64 {
-    u64::from(serial) * 4 + state
-}
-pub(super) const OPEN: u64 = 0;
-pub(super) const WITHDRAWN: u64 = 2;
 
 /// The most descriptors a request has.
 const MAX_SOURCES: usize = spawnfd_sys::MAX_PASSED;
