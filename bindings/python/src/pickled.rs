@@ -28,7 +28,6 @@ const FATES: [(Leftovers, &str); 3] =
 const TIERS: [(Tier, &str); 4] =
     [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup"), (Tier::Pidns, "pidns")];
 
-
 /// What stands for a value; the first for one that has come since.
 fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
     words.iter().find(|(known, _)| known == value).map_or(words[0].1, |(_, word)| word)
@@ -171,7 +170,8 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;
     output.limit = state.limit.map(limit).transpose()?;
-    output.started = Started::from_name(&state.started).ok_or_else(|| wrong_value(&"Result", format_args!("{:?} is not known here", state.started)))?;
+    output.started = Started::from_name(&state.started)
+        .ok_or_else(|| wrong_value(&"Result", format_args!("{:?} is not known here", state.started)))?;
     output.input_refused = state.input_refused;
     Ok(RunResult::new(output.into(), state.args))
 }

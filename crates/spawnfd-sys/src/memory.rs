@@ -102,8 +102,7 @@ impl<const N: usize> SharedWords<N> {
         if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
             return Err(Errno::EINVAL);
         }
-        let args =
-            [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, abi::MAP_SHARED as usize, file as usize, 0];
+        let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, abi::MAP_SHARED as usize, file as usize, 0];
         // SAFETY: a new mapping, at a place of the kernel's choice, disturbs nothing.
         let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
         Ok(SharedWords { words: page as *mut _ })

@@ -83,11 +83,8 @@ pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno>
     }
     let length = HEADER + size_of_val(fds);
     let mut control = Control::empty();
-    control.header = net::cmsghdr {
-        cmsg_len: length as _,
-        cmsg_level: net::SOL_SOCKET as _,
-        cmsg_type: net::SCM_RIGHTS as _,
-    };
+    control.header =
+        net::cmsghdr { cmsg_len: length as _, cmsg_level: net::SOL_SOCKET as _, cmsg_type: net::SCM_RIGHTS as _ };
     for (place, &fd) in control.fds.iter_mut().zip(fds) {
         place.write(fd);
     }

@@ -57,7 +57,8 @@ struct Kept {
 impl Kept {
     fn open(which: Own) -> rustix::io::Result<Kept> {
         let file = above_standard(openat(CWD, which.path(), which.flags(), Mode::empty())?);
-        let identity = call::identify(file.as_raw_fd()).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+        let identity =
+            call::identify(file.as_raw_fd()).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
         Ok(Kept { file, identity })
     }
 }

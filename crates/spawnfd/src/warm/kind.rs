@@ -54,5 +54,6 @@ impl Kind {
 }
 
 fn is_python(name: &[u8]) -> bool {
-    name.strip_prefix(b"python").is_some_and(|version| version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
+    name.strip_prefix(b"python")
+        .is_some_and(|version| version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
 }

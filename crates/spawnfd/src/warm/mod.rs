@@ -230,7 +230,11 @@ impl Warm {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn offer(&self, command: &Command<'_>, template: &Template) -> std::result::Result<Offer<'_>, &'static str> {
+    pub(crate) fn offer(
+        &self,
+        command: &Command<'_>,
+        template: &Template,
+    ) -> std::result::Result<Offer<'_>, &'static str> {
         if std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0") {
             return Err("off");
         }

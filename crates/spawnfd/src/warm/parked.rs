@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One parked process: its start, what it is asked, its end.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,11 +37,11 @@ const SIGPIPE: u64 = 1 << (13 - 1);
 pub(super) struct Recipe {
     pub(super) template: Template,
     /// Arguments before those that differ from one start to the next.
-    pub(super) args: Vec<std::ffi::OsString>,
+    pub(super) args: Vec<OsString>,
     pub(super) env: Env,
     pub(super) kind: Kind,
     pub(super) mode: Mode,
-    pub(super) preload: Vec<std::ffi::OsString>,
+    pub(super) preload: Vec<OsString>,
 }
 
 /// A process that waits to become a program.
@@ -104,6 +105,8 @@ impl Parked {
             .clone()
             .set("LD_PRELOAD", "/proc/self/fd/5")
             .set("SPAWNFD_PARK", format!("3:4:5:6:{device}:{}:{kind}:{mode}", identity.inode));
+        let preload = recipe.preload.join(OsStr::new(","));
+        let env = if preload.is_empty() { env } else { env.set("SPAWNFD_PRELOAD", preload) };
         let mut command: Command<'_> = recipe.template.command();
         command
             .args(&recipe.args)
@@ -168,10 +171,8 @@ impl Parked {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            });
+            let left =
+                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref()) {
                 Err(rustix::io::Errno::INTR) => {}
                 Ok(0) | Err(_) => return false,
@@ -346,7 +347,8 @@ impl Drop for Parked {
         let _ = child.kill();
         let _ = child.wait();
         // Forked for a request that was withdrawn: it sees that, and ends.
-        let withdrawn = self.page.get()[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
+        let withdrawn =
+            self.page.get()[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
         if withdrawn {
             self.reap_forked();
         }

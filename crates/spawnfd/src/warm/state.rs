@@ -312,9 +312,7 @@ impl State {
             sooner(entry.used + self.options.idle);
             if entry.recipe.mode == Mode::Fork {
                 let age = self.options.age;
-                let is_old = |shared: &Waiting| {
-                    shared.process.try_lock().is_ok_and(|parked| now >= parked.since + age)
-                };
+                let is_old = |shared: &Waiting| shared.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
                 let (old, young) = entry.parked.drain(..).partition(is_old);
                 entry.parked = young;
                 gone.extend(VecDeque::into_iter(old));
@@ -404,9 +402,10 @@ impl State {
 
     pub(super) fn stats(&self) -> WarmStats {
         let (_, memory) = self.held();
-        let cannot = self.entries.iter().filter_map(|entry| {
-            Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned()))
-        });
+        let cannot = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
             memory,

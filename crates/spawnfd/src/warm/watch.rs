@@ -48,7 +48,10 @@ impl Watch {
             let is_directory = path.is_dir();
             let flags = if is_directory { of_directory() } else { of_file() };
             self.note(add_watch(&self.inotify, path, flags), entry, false)?;
-            if !is_directory && is_library(file) && let Some(directory) = path.parent() {
+            if !is_directory
+                && is_library(file)
+                && let Some(directory) = path.parent()
+            {
                 self.note(add_watch(&self.inotify, directory, of_directory()), entry, true)?;
             }
         }

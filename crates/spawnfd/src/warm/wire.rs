@@ -80,12 +80,7 @@ struct Wired {
 ///
 /// # Errors
 /// What a parked process cannot do.
-pub(super) fn encode(
-    serial: u32,
-    plan: &Plan,
-    birth: Option<&Step>,
-    sources: usize,
-) -> Result<Vec<u8>, &'static str> {
+pub(super) fn encode(serial: u32, plan: &Plan, birth: Option<&Step>, sources: usize) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
     // The numbers that sources wait at lie between those that count.
     if plan.highest >= plan.above && plan.highest > 2 {
