@@ -186,19 +186,23 @@ every_launcher! {
 
 /// Spawns and compares this process with itself.
 fn untouched(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'_>)) {
-    let mut command = launcher.command("/bin/true");
-    command.stdout(Stdio::Null);
-    change(&mut command);
-    let mut once = || {
+    let once = || {
+        let mut command = launcher.command("/bin/true");
+        command.stdout(Stdio::Null);
+        change(&mut command);
         // Some of them fail: at once, or by the wait of a child that nobody waited for.
         let _ = command.spawn().and_then(|mut child| child.wait());
+        drop(command);
+        launcher.rest();
     };
     // What the library keeps appears at first use: the low sockets, a stack, a page.
     (0..3).for_each(|_| once());
     let _ = State::of_self();
     let before = State::of_self();
     once();
-    let lines = State::diff(&before, &State::of_self(), &[]);
+    let mut lines = State::diff(&before, &State::of_self(), &[]);
+    // Another Warm has another file.
+    lines.retain(|line| !(launcher.is_warm() && line.starts_with("fds.") && line.contains(".inode: ")));
     assert!(lines.is_empty(), "{what} by {launcher:?} changed its caller:\n{}", lines.join("\n"));
 }
 

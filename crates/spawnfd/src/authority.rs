@@ -171,6 +171,11 @@ impl Authority {
         self.differs(&heir).is_none()
     }
 
+    /// The same as that of the thread which started the one it was taken of: seccomp filters are handed down, and that one has added none.
+    pub(crate) fn of_heir_of(self, thread: ThreadId) -> Authority {
+        Authority { thread, ..self }
+    }
+
     /// The signals that are ignored, as a set. No authority either.
     pub(crate) fn ignored(&self) -> u64 {
         self.ignored

@@ -76,6 +76,8 @@ impl Drop for Kept {
 #[derive(Default)]
 struct All {
     generation: Option<u64>,
+    /// Of a thread whose descriptor table is its own, and to stay as it is.
+    keeps_nothing: bool,
     files: [Option<Kept>; Own::COUNT],
 }
 
@@ -88,8 +90,11 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     let kept = ALL.try_with(|all| {
         let mut all = all.try_borrow_mut().ok()?;
         let generation = fork_generation().ok()?;
+        if all.keeps_nothing {
+            return None;
+        }
         if all.generation != Some(generation) {
-            *all = All { generation: Some(generation), files: Default::default() };
+            *all = All { generation: Some(generation), ..All::default() };
         }
         let place = &mut all.files[which as usize];
         if place.as_ref().is_none_or(|kept| call::identify(kept.file.as_raw_fd()) != Ok(kept.identity)) {
@@ -103,12 +108,17 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     });
     match kept {
         Ok(Some(outcome)) => outcome,
-        // The thread is ending.
+        // The thread is ending, or keeps nothing.
         _ => match look {
             Some(look) => look(&openat(CWD, which.path(), which.flags(), Mode::empty())?),
             None => Err(rustix::io::Errno::IO),
         },
     }
+}
+
+/// Has the calling thread keep no file open.
+pub(crate) fn keep_nothing() {
+    ALL.with(|all| *all.borrow_mut() = All { keeps_nothing: true, ..All::default() });
 }
 
 /// What it says now.

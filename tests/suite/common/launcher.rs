@@ -2,10 +2,11 @@
 //! The ways a child can be started.
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use spawnfd::{Command, LauncherStats, LauncherThread, Stdio, Template};
+use spawnfd::{Command, LauncherStats, LauncherThread, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, program};
 
@@ -38,13 +39,22 @@ pub enum Launcher {
     Thread,
     /// The same by clone, and where it takes more to tell whether directories are the same: Docker's profile.
     ThreadClone,
+    /// From a process that was parked for it.
+    Reserve,
+    /// The same, parked by clone.
+    ReserveClone,
+    /// By a fork of a parked process.
+    Fork,
 }
+
+/// Where [`Launcher::Reserve`] and its like have their processes from, and for which programs.
+static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
 /// What [`Launcher::Thread`] goes by, and the ended children that are there beside it.
 static THREAD: Mutex<(Option<LauncherThread>, Vec<i32>)> = Mutex::new((None, Vec::new()));
 
 impl Launcher {
-    pub const ALL: [Launcher; 12] = [
+    pub const ALL: [Launcher; 15] = [
         Launcher::Clone3,
         Launcher::Passed,
         Launcher::Clone,
@@ -57,6 +67,9 @@ impl Launcher {
         Launcher::FlightClone,
         Launcher::Thread,
         Launcher::ThreadClone,
+        Launcher::Reserve,
+        Launcher::ReserveClone,
+        Launcher::Fork,
     ];
 
     /// Forces this way, for the calling thread and before its first spawn.
@@ -65,7 +78,7 @@ impl Launcher {
             Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
             Launcher::Copied => &[("close_range", libc::ENOSYS)],
-            Launcher::FlightClone => &[("clone3", libc::ENOSYS)],
+            Launcher::FlightClone | Launcher::ReserveClone => &[("clone3", libc::ENOSYS)],
             Launcher::ThreadClone => &[("clone3", libc::ENOSYS), ("kcmp", libc::EPERM)],
             Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
@@ -84,8 +97,26 @@ impl Launcher {
         matches!(self, Launcher::Thread | Launcher::ThreadClone)
     }
 
-    /// Makes the launcher thread, if that is the way, anew: from what the calling thread is now.
+    /// Whether it starts from parked processes.
+    pub fn is_warm(self) -> bool {
+        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork)
+    }
+
+    /// Ends what waits in parked processes, which come and go: what else there is can be compared.
+    pub fn rest(self) {
+        if self.is_warm() {
+            self.renew();
+        }
+    }
+
+    /// Makes the launcher thread, or what parks, if that is the way, anew: from what the calling thread is now.
     pub fn renew(self) {
+        if self.is_warm() {
+            let mode = if self == Launcher::Fork { Mode::Fork } else { Mode::Reserve };
+            let mut warm = WARM.lock().unwrap_or_else(PoisonError::into_inner);
+            *warm = None;
+            *warm = Some((Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm"), Vec::new()));
+        }
         if self.is_thread() {
             let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
             *thread = (None, Vec::new());
@@ -103,6 +134,23 @@ impl Launcher {
             let stats = self.stats();
             assert!(stats.spawned > 0 && stats.fell_back.is_empty(), "{stats:?}");
         }
+        if self.is_warm() {
+            let stats = warm(|(warm, _)| warm.stats());
+            assert!(stats.reserve + stats.fork > 0 && stats.cold.is_empty() && stats.cannot.is_empty(), "{stats:?}");
+        }
+    }
+
+    /// Parks the program, if that is the way, and waits until it is.
+    fn park(self, template: &Template, command: &mut Command<'_>) {
+        warm(|(warm, added)| {
+            let path = template.path().expect("by path").to_owned();
+            if !added.contains(&path) {
+                warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
+                added.push(path);
+            }
+            assert!(warm.fill(Duration::from_secs(30)), "{:?}", warm.stats());
+            command.warm(warm);
+        });
     }
 
     pub fn stats(self) -> LauncherStats {
@@ -121,7 +169,11 @@ impl Launcher {
     }
 
     pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
-        let mut command = self.template(path).command();
+        let template = self.template(path);
+        let mut command = template.command();
+        if self.is_warm() {
+            self.park(&template, &mut command);
+        }
         self.prepare(&mut command);
         command
     }
@@ -150,6 +202,10 @@ impl Launcher {
         command.stdin(Stdio::Null);
         command
     }
+}
+
+fn warm<T>(look: impl FnOnce(&mut (Warm, Vec<PathBuf>)) -> T) -> T {
+    look(WARM.lock().unwrap_or_else(PoisonError::into_inner).as_mut().expect("entered"))
 }
 
 /// The ended child beside the launcher thread.

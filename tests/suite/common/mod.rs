@@ -28,7 +28,8 @@ macro_rules! every_launcher {
             use super::*;
             every_launcher!(@ $name $body, clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone,
                 own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
-                flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone);
+                flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone,
+                reserve Reserve, reserve_clone ReserveClone, fork Fork);
         }
     )*};
     (@ $name:ident $body:expr, $($test:ident $launcher:ident),*) => {$(

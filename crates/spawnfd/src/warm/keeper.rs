@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use rustix::time::{
@@ -94,12 +94,13 @@ impl Keeper {
         let bell = Bell::new()?;
         let rings = bell.clone();
         let (state, ended) = (self.state.clone(), self.ended.clone());
+        let maker = std::thread::current().id();
         // All signals are the host's.
         let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
         let thread = std::thread::Builder::new()
             .name("spawnfd-warm".into())
             .stack_size(256 << 10)
-            .spawn(move || keep(&state, &rings, &ended));
+            .spawn(move || keep(&state, &rings, maker, &ended));
         let _ = call::set_signal_mask(mask);
         let thread = thread.map_err(|error| crate::template::from_io(&error))?;
         *running = Some(Running { bell, thread });
@@ -125,7 +126,7 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, ended: &AtomicBool) {
+fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, gone) = shared.lock().next_work();
@@ -133,7 +134,7 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, ended: &AtomicBool) {
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);
-                let outcome = Parked::start(&recipe, &object, ended);
+                let outcome = Parked::start(&recipe, &object, maker, ended);
                 let Some(shared) = state.upgrade() else { return };
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -79,16 +80,21 @@ pub(super) enum Answer {
 }
 
 impl Parked {
-    /// Starts a program and waits until it is parked, or `ended` says that nobody wants it any more.
+    /// Starts a program, from a thread that `maker` has started, and waits until it is parked, or `ended` says that nobody wants it any more.
     ///
     /// # Errors
     /// Why it is not.
-    pub(super) fn start(recipe: &Recipe, object: &OwnedFd, ended: &AtomicBool) -> Result<Parked, String> {
+    pub(super) fn start(
+        recipe: &Recipe,
+        object: &OwnedFd,
+        maker: ThreadId,
+        ended: &AtomicBool,
+    ) -> Result<Parked, String> {
         let failed = |call: &str| {
             let call = call.to_owned();
             move |error: rustix::io::Errno| format!("{call}: {error}")
         };
-        let standing = Standing::of_calling_thread().ok_or("/proc")?;
+        let standing = Standing::of_heir_of(maker).ok_or("/proc")?;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(failed("socketpair()"))?;
         // It is asked for an answer, and mostly has it at once.

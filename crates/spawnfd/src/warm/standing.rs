@@ -3,6 +3,8 @@
 //!
 //! What differs is carried over to the parked process, or else the program is started cold: authority first of all.
 
+use std::thread::ThreadId;
+
 use rustix::process::{Resource, Rlimit, getpgid, getrlimit, getsid};
 use spawnfd_child::Op;
 use spawnfd_sys::abi;
@@ -59,6 +61,12 @@ impl Standing {
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
         })
+    }
+
+    /// The calling thread's, which that one has started.
+    pub(super) fn of_heir_of(thread: ThreadId) -> Option<Standing> {
+        let own = Standing::of_calling_thread()?;
+        Some(Standing { authority: own.authority.of_heir_of(thread), ..own })
     }
 
     /// The file creation mask.

@@ -68,6 +68,7 @@ pub(super) fn run(
     requests: &Receiver<Request>,
     replies: &Sender<Served>,
 ) {
+    crate::own_proc::keep_nothing();
     let mut room = match begin(socket, &made_by.0) {
         Ok((room, ready)) => {
             let _ = begun.send(Ok(ready));
