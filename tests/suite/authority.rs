@@ -145,6 +145,7 @@ every_launcher! {
                 std::io::Seek::rewind(&mut &file).expect("a file");
             }
         }).join().expect("its assertions hold"));
+        launcher.rest();
         assert_eq!(common::children(), Vec::<i32>::new());
     };
 

@@ -211,6 +211,8 @@ fn without_close_range() {
 fn where_there_is_no_table_of_its_own() {
     isolated("where_there_is_no_table_of_its_own", || {
         confine::deny(&[("close_range", libc::ENOSYS), ("unshare", libc::EPERM)]).expect("confined");
+        // What the library keeps for a thread appears at first use.
+        LauncherThread::new().expect_err("no table");
         let before = Snapshot::take();
         let error = LauncherThread::new().expect_err("no table");
         assert_eq!((error.stage(), error.errno()), (Stage::Clone, Errno::EPERM));

@@ -185,34 +185,37 @@ void spawnfd_keep_only(const struct request *request, int but)
 	close_range_now((unsigned)but + 1, ~0u);
 }
 
-static void dispose(int number, void (*handler)(int))
-{
-	struct sigaction action = {.sa_handler = handler};
+/* As the kernel has it, on every machine: libc keeps two signals to itself. */
+struct disposition {
+	unsigned long handler, flags, restorer, mask;
+};
 
-	sigaction(number, &action, NULL);
+static void dispose(int number, const struct disposition *now, struct disposition *before)
+{
+	syscall(SYS_rt_sigaction, number, now, before, sizeof(uint64_t));
 }
 
 void spawnfd_settle_signals(const struct request *request)
 {
 	const struct spawnfd_page *page = request->page;
-	sigset_t pending;
+	const struct disposition by_default = {.handler = (unsigned long)SIG_DFL};
+	const struct disposition ignored = {.handler = (unsigned long)SIG_IGN};
+	uint64_t pending = 0;
 
-	sigemptyset(&pending);
-	sigpending(&pending);
+	syscall(SYS_rt_sigpending, &pending, sizeof(pending));
 	for (int number = 1; number <= 64; number++) {
 		uint64_t bit = UINT64_C(1) << (number - 1);
 
 		/* What was sent to a parked process was not meant for the program: ignoring discards it. */
-		if (sigismember(&pending, number) == 1) {
-			struct sigaction now = {0};
+		if (pending & bit) {
+			struct disposition before;
 
-			sigaction(number, NULL, &now);
-			dispose(number, SIG_IGN);
-			sigaction(number, &now, NULL);
+			dispose(number, &ignored, &before);
+			dispose(number, &before, NULL);
 		}
 		if (page->make_default & bit)
-			dispose(number, SIG_DFL);
+			dispose(number, &by_default, NULL);
 		if (page->make_ignored & bit)
-			dispose(number, SIG_IGN);
+			dispose(number, &ignored, NULL);
 	}
 }

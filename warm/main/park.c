@@ -357,12 +357,18 @@ static bool is_to_go(uint32_t serial)
 	return atomic_compare_exchange_strong(claim, &go, (uint64_t)serial * 4 + SPAWNFD_TAKEN);
 }
 
+/* Of all signals, those that libc keeps to itself as well. */
+static void set_mask(uint64_t mask)
+{
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+}
+
 /* Returns once this process has become what `request` says; false, if it is not to. */
 static bool become(struct request *request, const struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
 	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
-	sigset_t mask;
+	uint64_t mask;
 	int error, pidfd = -1;
 
 	environ = program->envp;
@@ -386,11 +392,10 @@ static bool become(struct request *request, const struct program *program)
 	if (pidfd >= 0)
 		close(pidfd);
 	close(park.socket);
-	memset(&mask, 0, sizeof(mask));
-	memcpy(&mask, &park.page->mask, sizeof(park.page->mask));
+	mask = park.page->mask;
 	munmap(park.page, 4096);
 	park.active = false;
-	sigprocmask(SIG_SETMASK, &mask, NULL);
+	set_mask(mask);
 	return true;
 }
 
@@ -398,7 +403,6 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 {
 	static struct request request;
 	static struct program program;
-	sigset_t all;
 
 	if (park.kind != 'n') {
 		if (!alone())
@@ -408,8 +412,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	}
 	if (!spawnfd_remember_memory() || (park.mode == 'f' && !spawnfd_can_fork()))
 		spawnfd_cannot_park("prctl");
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
+	set_mask(~UINT64_C(0));
 	close(park.shim);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	tell_that_it_is_parked();

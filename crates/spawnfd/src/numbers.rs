@@ -3,6 +3,10 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use spawnfd_sys::{Errno, call};
+
+use crate::launch::forget;
+
 /// Moves a descriptor away from 0, 1 and 2, where it lands when the application has those closed. There a child would take it for its
 /// own stream; and the application that puts a stream of its own there would find it closed with ours.
 ///
@@ -12,4 +16,38 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
         return fd;
     }
     rustix::io::fcntl_dupfd_cloexec(&fd, 3).unwrap_or(fd)
+}
+
+/// A descriptor of the library's, by number and by what it refers to: applications close and replace numbers that are not theirs, and
+/// a thread can have a table of its own, in which a number means something else.
+#[derive(Debug)]
+pub(crate) struct Known {
+    fd: OwnedFd,
+    identity: (u64, u64),
+}
+
+impl Known {
+    /// One that has just been made.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub(crate) fn new(fd: OwnedFd) -> Result<Known, Errno> {
+        let fd = above_standard(fd);
+        let identity = call::identify(fd.as_raw_fd())?;
+        Ok(Known { fd, identity })
+    }
+
+    /// The descriptor, if for the calling thread its number still means what it meant.
+    pub(crate) fn get(&self) -> Option<&OwnedFd> {
+        (call::identify(self.fd.as_raw_fd()) == Ok(self.identity)).then_some(&self.fd)
+    }
+}
+
+impl Drop for Known {
+    /// Closes what is still ours; a number that has come to mean something else is the application's.
+    fn drop(&mut self) {
+        if self.get().is_none() {
+            forget(&mut self.fd);
+        }
+    }
 }

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calling thread's own files in /proc, kept open from one look to the next: opening one costs more than reading it.
-//!
-//! Each is known by device and inode, since applications close and replace numbers that are not theirs.
 
 use std::cell::RefCell;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
-use spawnfd_sys::{call, fork_generation};
+use spawnfd_sys::fork_generation;
 
-use crate::launch::forget;
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 
 /// A file that says something of the calling thread, or of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,27 +46,9 @@ impl Own {
     }
 }
 
-struct Kept {
-    file: OwnedFd,
-    identity: (u64, u64),
-}
-
-impl Kept {
-    fn open(which: Own) -> rustix::io::Result<Kept> {
-        let file = above_standard(openat(CWD, which.path(), which.flags(), Mode::empty())?);
-        let identity =
-            call::identify(file.as_raw_fd()).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
-        Ok(Kept { file, identity })
-    }
-}
-
-impl Drop for Kept {
-    /// Closes what is still ours; a number that has come to mean something else is the application's.
-    fn drop(&mut self) {
-        if call::identify(self.file.as_raw_fd()) != Ok(self.identity) {
-            forget(&mut self.file);
-        }
-    }
+fn open(which: Own) -> rustix::io::Result<Known> {
+    let file = openat(CWD, which.path(), which.flags(), Mode::empty())?;
+    Known::new(file).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))
 }
 
 /// All of one thread, of one process: see [`fork_generation`].
@@ -78,7 +57,7 @@ struct All {
     generation: Option<u64>,
     /// Of a thread whose descriptor table is its own, and to stay as it is.
     keeps_nothing: bool,
-    files: [Option<Kept>; Own::COUNT],
+    files: [Option<Known>; Own::COUNT],
 }
 
 thread_local! {
@@ -97,14 +76,15 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
             *all = All { generation: Some(generation), ..All::default() };
         }
         let place = &mut all.files[which as usize];
-        if place.as_ref().is_none_or(|kept| call::identify(kept.file.as_raw_fd()) != Ok(kept.identity)) {
+        if place.as_ref().is_none_or(|known| known.get().is_none()) {
             *place = None;
-            match Kept::open(which) {
-                Ok(kept) => *place = Some(kept),
+            match open(which) {
+                Ok(known) => *place = Some(known),
                 Err(error) => return Some(Err(error)),
             }
         }
-        Some(look.take()?(&place.as_ref()?.file))
+        let file = place.as_ref()?.get()?;
+        Some(look.take()?(file))
     });
     match kept {
         Ok(Some(outcome)) => outcome,

@@ -112,10 +112,7 @@ impl Launcher {
     /// Makes the launcher thread, or what parks, if that is the way, anew: from what the calling thread is now.
     pub fn renew(self) {
         if self.is_warm() {
-            let mode = if self == Launcher::Fork { Mode::Fork } else { Mode::Reserve };
-            let mut warm = WARM.lock().unwrap_or_else(PoisonError::into_inner);
-            *warm = None;
-            *warm = Some((Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm"), Vec::new()));
+            *WARM.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         if self.is_thread() {
             let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,14 +132,22 @@ impl Launcher {
             assert!(stats.spawned > 0 && stats.fell_back.is_empty(), "{stats:?}");
         }
         if self.is_warm() {
-            let stats = warm(|(warm, _)| warm.stats());
+            let stats = self.warm(|(warm, _)| warm.stats());
             assert!(stats.reserve + stats.fork > 0 && stats.cold.is_empty() && stats.cannot.is_empty(), "{stats:?}");
         }
     }
 
+    fn warm<T>(self, look: impl FnOnce(&mut (Warm, Vec<PathBuf>)) -> T) -> T {
+        let new = || {
+            let mode = if self == Launcher::Fork { Mode::Fork } else { Mode::Reserve };
+            (Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm"), Vec::new())
+        };
+        look(WARM.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(new))
+    }
+
     /// Parks the program, if that is the way, and waits until it is.
     fn park(self, template: &Template, command: &mut Command<'_>) {
-        warm(|(warm, added)| {
+        self.warm(|(warm, added)| {
             let path = template.path().expect("by path").to_owned();
             if !added.contains(&path) {
                 warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
@@ -202,10 +207,6 @@ impl Launcher {
         command.stdin(Stdio::Null);
         command
     }
-}
-
-fn warm<T>(look: impl FnOnce(&mut (Warm, Vec<PathBuf>)) -> T) -> T {
-    look(WARM.lock().unwrap_or_else(PoisonError::into_inner).as_mut().expect("entered"))
 }
 
 /// The ended child beside the launcher thread.

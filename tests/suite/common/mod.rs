@@ -98,8 +98,10 @@ pub fn warm_up(launcher: Launcher) {
 #[track_caller]
 pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
     warm_up(launcher);
+    launcher.rest();
     let before = Snapshot::take();
     let answer = body();
+    launcher.rest();
     leaks::assert_unchanged(&before);
     answer
 }

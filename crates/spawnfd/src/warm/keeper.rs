@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that parks: one process at a time, and only when nobody else wants the processor.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
@@ -17,7 +16,7 @@ use spawnfd_sys::{Errno, call, fork_generation};
 use super::parked::Parked;
 use super::state::{State, Work};
 use crate::error::errno;
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 use crate::per_process::PerProcess;
 
 /// The thread, once there is something to park.
@@ -37,12 +36,12 @@ struct Running {
 
 /// Wakes the thread, at once or later: setting it costs one system call and wakes nobody yet.
 #[derive(Clone, Debug)]
-struct Bell(Arc<OwnedFd>);
+struct Bell(Arc<Known>);
 
 impl Bell {
     fn new() -> Result<Bell, Errno> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map_err(errno)?;
-        Ok(Bell(Arc::new(above_standard(timer))))
+        Ok(Bell(Arc::new(Known::new(timer)?)))
     }
 
     /// Instead of what it was set to before.
@@ -51,20 +50,24 @@ impl Bell {
         let after = after.max(Duration::from_nanos(1));
         let value = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()) };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
+        let _ = self.0.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
     /// The same, unless it rings sooner.
     fn set_before(&self, after: Duration) {
-        match timerfd_gettime(&self.0).map(|set| set.it_value) {
-            Ok(Timespec { tv_sec: 0, tv_nsec: 0 }) | Err(_) => self.set(after),
-            Ok(left) if Duration::new(left.tv_sec as u64, left.tv_nsec as u32) > after => self.set(after),
-            Ok(_) => {}
+        match self.0.get().and_then(|timer| timerfd_gettime(timer).ok()).map(|set| set.it_value) {
+            Some(Timespec { tv_sec: 0, tv_nsec: 0 }) | None => self.set(after),
+            Some(left) if Duration::new(left.tv_sec as u64, left.tv_nsec as u32) > after => self.set(after),
+            Some(_) => {}
         }
     }
 
     fn wait(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        match self.0.get() {
+            Some(timer) => drop(rustix::io::read(timer, &mut [0u8; 8])),
+            // An application has closed it: then it is looked now and then.
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

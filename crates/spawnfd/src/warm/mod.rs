@@ -31,6 +31,7 @@ use crate::child::{Child, Started};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::{Error, Result, Stage};
+use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::Template;
 use keeper::Keeper;
@@ -296,6 +297,7 @@ impl Offer<'_> {
         let mut parked = held.lock();
         parked.agrees(&plan.envp)?;
         let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
+            .map(above_standard)
             .map_err(|_| "working directory")?;
         let mut sources = plan.sources.clone();
         let mut source = |fd: RawFd| {

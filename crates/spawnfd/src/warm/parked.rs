@@ -22,7 +22,7 @@ use super::{Kind, Mode};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
 use crate::env::Env;
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::template::Template;
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
@@ -52,7 +52,7 @@ pub(super) struct Parked {
     generation: u64,
     /// Gone when it has become the program.
     child: Option<Child>,
-    socket: OwnedFd,
+    socket: Known,
     page: wire::Page,
     serial: u32,
     /// What it was born with.
@@ -97,10 +97,12 @@ impl Parked {
         let standing = Standing::of_heir_of(maker).ok_or("/proc")?;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(failed("socketpair()"))?;
+        let theirs = above_standard(theirs);
         // It is asked for an answer, and mostly has it at once.
         set_socket_timeout(&socket, Timeout::Recv, Some(CHECK)).map_err(failed("setsockopt()"))?;
-        let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("pidfd_open()"))?;
+        let owner = above_standard(pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("pidfd_open()"))?);
         let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map(above_standard)
             .map_err(failed("memfd_create()"))?;
         ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
@@ -134,10 +136,13 @@ impl Parked {
         }
         let child = command.spawn().map_err(|error| error.to_string())?;
         drop(theirs);
+        // A number that is younger than the pidfd's: a descriptor table that has it has that, too.
+        let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3).map_err(failed("fcntl()"))?;
+        let socket = Known::new(socket).map_err(|errno| format!("fstat(): {errno:?}"))?;
         let mut parked = Parked {
             generation: fork_generation().map_err(|error| format!("mmap(): {error:?}"))?,
             child: Some(child),
-            socket: above_standard(socket),
+            socket,
             page,
             serial: 0,
             standing: Arc::new(standing),
@@ -160,9 +165,9 @@ impl Parked {
                 return Err("slow".to_owned());
             }
         }
-        let length = match receive(self.socket.as_raw_fd(), &mut message) {
-            Ok((0, _)) | Err(_) => return Err("not parked".to_owned()),
-            Ok((length, _)) => length,
+        let length = match self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message)) {
+            Some(Ok((length @ 1.., _))) => length,
+            _ => return Err("not parked".to_owned()),
         };
         match wire::decode(&message[..length]) {
             Some(Reply::Parked { private, variables, files }) => {
@@ -178,7 +183,8 @@ impl Parked {
     /// Whether there is something to receive, by then.
     fn poll(&self, timeout: Duration) -> bool {
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+        let Some(socket) = self.socket.get() else { return false };
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
     /// Its process id.
@@ -222,12 +228,13 @@ impl Parked {
     /// # Errors
     /// Why it has not been offered.
     pub(super) fn offer(&mut self, plan: &Plan, birth: Option<&Step>, sources: &[RawFd]) -> Result<(), Answer> {
+        let socket = self.socket.get().ok_or(Answer::Refused("descriptor table"))?.as_raw_fd();
         self.serial += 1;
         let mut message = wire::encode(self.serial, plan, birth, sources.len()).map_err(Answer::Refused)?;
         let words = self.page.get();
         words[wire::CHILD].store(0, Ordering::Relaxed);
         words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
-        send(self.socket.as_raw_fd(), &mut message, sources).map_err(|errno| match errno {
+        send(socket, &mut message, sources).map_err(|errno| match errno {
             Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
             Errno::EMSGSIZE | Errno::ENOBUFS => Answer::Refused("arguments too long"),
             Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),
@@ -270,10 +277,11 @@ impl Parked {
     }
 
     fn listen(&mut self, mode: Mode) -> Answer {
+        let Some(socket) = self.socket.get().map(AsRawFd::as_raw_fd) else { return Answer::Gone("socket") };
         let mut message = [0; 64];
         let mut checks = 0;
         loop {
-            let (length, pidfd) = match receive(self.socket.as_raw_fd(), &mut message) {
+            let (length, pidfd) = match receive(socket, &mut message) {
                 Ok((0, _)) => return Answer::Gone("died"),
                 Ok(received) => received,
                 Err(Errno::EINTR) => continue,

@@ -196,7 +196,7 @@ impl State {
     /// Takes one that is parked for this template.
     pub(super) fn take(&mut self, template: &Template) -> Result<Held, &'static str> {
         let Some(common) = &mut self.shared else { return Err("closed") };
-        let changed = common.watch.changed();
+        let changed = common.watch.changed()?;
         self.retire(&changed);
         let now = Instant::now();
         let delay = self.options.delay;
@@ -299,7 +299,7 @@ impl State {
     /// What is due; ends what is idle or too old.
     pub(super) fn next_work(&mut self) -> (Work, Vec<Waiting>) {
         let Some(common) = &mut self.shared else { return (Work::Wait(None), std::mem::take(&mut self.gone)) };
-        let changed = common.watch.changed();
+        let changed = common.watch.changed().unwrap_or_default();
         let object = common.object.clone();
         self.retire(&changed);
         let mut gone = std::mem::take(&mut self.gone);
