@@ -298,6 +298,8 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
         for number in &expected {
             assert_eq!(child.fds[number].inode, inodes[number].inode, "{number}");
         }
+        drop(command);
+        launcher.rest();
         // The library keeps no socket there, where children would take it for theirs.
         let own = State::of_self().fds;
         assert!(closed.iter().all(|number| own.get(number).is_none_or(|fd| fd.kind != "socket")), "closed: {closed:?}");

@@ -205,6 +205,13 @@ impl State {
         for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.template.path() == path) {
             entry.used = now;
             entry.asleep = false;
+            if template.identity() != entry.recipe.template.identity() {
+                entry.recipe.template = template.clone();
+                entry.cannot = image::can_park(template).err();
+                entry.version += 1;
+                entry.due = now;
+                self.gone.extend(entry.parked.drain(..));
+            }
             if let Some(cannot) = entry.cannot {
                 why = cannot;
                 continue;
@@ -343,7 +350,6 @@ impl State {
 
     /// What the keeper has parked, or why it could not.
     pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, String>) -> Option<Parked> {
-        let options = self.options.clone();
         let Some(common) = &mut self.shared else { return outcome.ok() };
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
         entry.making = false;
@@ -372,7 +378,8 @@ impl State {
                                 entry.cannot = image::can_park(&template).err();
                                 entry.recipe.template = template;
                             }
-                            _ => entry.due = Instant::now() + options.delay.max(Duration::from_millis(50)),
+                            // Until a start finds it again.
+                            _ => entry.cannot = Some("not found"),
                         }
                     }
                     Ok(()) => entry.cannot = Some(reason(&why)),
