@@ -18,6 +18,12 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, 3).unwrap_or(fd)
 }
 
+/// Whether one of 0, 1 and 2 is closed: what is opened now may come to stand there, where the application may be about to put a stream.
+/// A thread of ours that has time waits for a better moment.
+pub(crate) fn standard_is_open() -> bool {
+    (0..=2).all(|number| call::descriptor_flags(number).is_ok())
+}
+
 /// A descriptor of the library's, by number and by what it refers to: applications close and replace numbers that are not theirs, and
 /// a thread can have a table of its own, in which a number means something else.
 #[derive(Debug)]

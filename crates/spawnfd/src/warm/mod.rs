@@ -196,7 +196,8 @@ impl Warm {
         self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
-    /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`.
+    /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
+    /// done now: it is closed, or this process has closed 0, 1 or 2.
     pub fn fill(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -205,6 +206,9 @@ impl Warm {
                 state.hurry();
                 if state.is_full() {
                     return true;
+                }
+                if state.is_held_up() {
+                    return false;
                 }
             }
             let _ = self.keeper.ring(Duration::ZERO);

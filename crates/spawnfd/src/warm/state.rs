@@ -16,7 +16,11 @@ use super::wire::Context;
 use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, reason};
 use crate::env::Env;
 use crate::error::errno;
+use crate::numbers::standard_is_open;
 use crate::template::Template;
+
+/// How long the keeper waits where the host has a standard stream closed.
+const LATER: Duration = Duration::from_millis(50);
 
 /// One program.
 #[derive(Debug)]
@@ -224,7 +228,7 @@ impl State {
                 }
             };
             let Some(shared) = found else {
-                why = "empty";
+                why = if standard_is_open() { "empty" } else { "closed standard stream" };
                 continue;
             };
             if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
@@ -333,7 +337,9 @@ impl State {
                 }
             }
             let missing = entry.is_missing() && !entry.making && room;
-            if missing && now >= entry.due && work.is_none() {
+            if missing && !standard_is_open() {
+                sooner(now + LATER);
+            } else if missing && now >= entry.due && work.is_none() {
                 entry.making = true;
                 work = Some(Work::Park {
                     entry: entry.id,
@@ -402,6 +408,11 @@ impl State {
         let room = parked < self.options.processes && memory < self.options.memory;
         let done = |entry: &Entry| entry.cannot.is_some() || entry.parked.len() >= entry.depth;
         !room || self.entries.iter().all(done)
+    }
+
+    /// Whether nothing is parked for the time being.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.shared.is_none() || !standard_is_open()
     }
 
     /// Nobody is to wait for what could be parked now.
