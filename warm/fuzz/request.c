@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Feeds the reader of requests (warm/main/request.c) messages that are nearly right, and checks that
+ * what it accepts lies within the message. Built with sanitizers by tests/suite/warm_request.rs.
+ *
+ *     request ROUNDS SEED
+ */
+#include "park.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state;
+
+static uint64_t draw(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static uint32_t any_number(uint32_t near)
+{
+	static const uint32_t odd[] = {0, 1, 2, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffe, 0x10000, 253, 254};
+
+	switch (draw() % 4) {
+	case 0:
+		return odd[draw() % (sizeof(odd) / sizeof(*odd))];
+	case 1:
+		return near + (uint32_t)(draw() % 5) - 2;
+	case 2:
+		return (uint32_t)draw();
+	default:
+		return (uint32_t)(draw() % 64);
+	}
+}
+
+/* A message that is right; its length. */
+static size_t compose(char *message, uint32_t sources)
+{
+	struct spawnfd_request head = {.protocol = SPAWNFD_PROTOCOL, .serial = 1, .sources = sources, .above = 9};
+	char *at = message + sizeof(head);
+
+	head.steps = (uint32_t)(draw() % 6);
+	head.keep = (uint32_t)(draw() % 4);
+	head.argc = 1 + (uint32_t)(draw() % 4);
+	head.envc = (uint32_t)(draw() % 5);
+	char *steps = at;
+
+	at += head.steps * sizeof(struct spawnfd_step);
+	for (uint32_t i = 0; i < head.keep; i++) {
+		int32_t number = (int32_t)(3 + i * 2);
+
+		memcpy(at, &number, sizeof(number));
+		at += sizeof(number);
+	}
+	char *strings = at;
+
+	for (uint32_t i = 0; i < head.argc + head.envc; i++) {
+		if (i == head.argc)
+			head.argv_length = (uint32_t)(at - strings);
+		at += sprintf(at, "string%u", i) + 1;
+	}
+	if (!head.envc)
+		head.argv_length = (uint32_t)(at - strings);
+	head.env_length = (uint32_t)(at - strings) - head.argv_length;
+	at += sprintf(at, "/a/path") + 1;
+	head.strings = (uint32_t)(at - strings);
+	for (uint32_t i = 0; i < head.steps; i++) {
+		struct spawnfd_step step = {.op = (uint16_t)(draw() % SPAWNFD_OPS), .b = 1};
+
+		step.a = sources ? (int32_t)(draw() % sources) : -1;
+		if (!sources)
+			step.op = SPAWNFD_OPEN;
+		step.text = head.strings - 8;
+		memcpy(steps + i * sizeof(step), &step, sizeof(step));
+	}
+	memcpy(message, &head, sizeof(head));
+	return (size_t)(at - message);
+}
+
+static void inside(const char *at, const char *from, const char *to)
+{
+	if (at < from || at >= to || !memchr(at, 0, (size_t)(to - at)))
+		abort();
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000, accepted = 0, mutated = 0;
+	static struct request request;
+	static struct spawnfd_page page;
+
+	state = argc > 2 ? strtoul(argv[2], NULL, 10) | 1 : 1;
+	for (unsigned long round = 0; round < rounds; round++) {
+		char scratch[4096];
+		uint32_t sources = (uint32_t)(draw() % 4);
+		size_t length = compose(scratch, sources);
+		struct program program;
+		unsigned changes = (unsigned)(draw() % 4);
+
+		for (unsigned i = 0; i < changes; i++) {
+			size_t at = draw() % length & ~(size_t)3;
+			uint32_t now;
+
+			if (draw() % 3 == 0) {
+				scratch[draw() % length] = (char)draw();
+			} else if (at + 4 <= length) {
+				memcpy(&now, scratch + at, 4);
+				now = any_number(now);
+				memcpy(scratch + at, &now, 4);
+			}
+		}
+		size_t whole = draw() % 8;
+
+		if (!whole)
+			length = draw() % (length + 1);
+		/* As much room as there must be, and none beyond: whoever reads on is caught. */
+		size_t room = length + 8 + draw() % 256;
+		char *message = malloc(room);
+
+		memcpy(message, scratch, length);
+		request.page = &page;
+		page.first = any_number(2);
+		if (spawnfd_read_request(message, length, room, sources, &request, &program)) {
+			const char *end = message + length;
+
+			accepted++;
+			mutated += changes > 0;
+			for (int i = 0; i < program.argc; i++)
+				inside(program.argv[i], request.strings, end);
+			if (program.argv[program.argc])
+				abort();
+			for (char **at = program.envp; *at; at++)
+				inside(*at, request.strings, end);
+			for (uint32_t i = 0; i < request.head->steps; i++)
+				inside(request.strings + request.steps[i].text, request.strings, end);
+			(void)spawnfd_read_page(&request);
+		} else if (!changes && whole && room >= length + 8 + 16 * sizeof(char *)) {
+			/* One that is right is refused for want of room only. */
+			abort();
+		}
+		free(message);
+	}
+	printf("%lu accepted, %lu of them changed\n", accepted, mutated);
+	return 0;
+}
