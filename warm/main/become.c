@@ -167,12 +167,12 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 	return error;
 }
 
-void spawnfd_keep_only(const struct request *request, int but)
+void spawnfd_keep_only(const struct request *request, bool all, int but)
 {
 	const struct spawnfd_request *head = request->head;
 	unsigned first = 3;
 
-	if (head->keep_all) {
+	if (all || head->keep_all) {
 		for (uint32_t i = 0; i < head->sources; i++)
 			close(request->sources[i]);
 		return;

@@ -176,6 +176,8 @@ static char *value_of(const char *name)
 	char **at;
 
 	look();
+	if (park.active && park.kind == 'n')
+		spawnfd_node_looks(name);
 	if (park.active)
 		spawnfd_note_variable(name);
 	at = name && *name ? find_variable(name) : NULL;
@@ -201,6 +203,8 @@ static int parked_main(int argc, char **argv, char **envp)
 
 	if (park.kind == 'p')
 		return spawnfd_python_main(argc, argv, envp, the_main);
+	if (park.kind == 'n')
+		return spawnfd_node_main(argc, argv, envp, the_main);
 	program = spawnfd_park(NULL);
 	return the_main(program->argc, program->argv, program->envp);
 }
@@ -212,7 +216,7 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 	look();
 	the_main = main;
-	if (park.active && park.kind != 'n')
+	if (park.active)
 		main = parked_main;
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
@@ -368,7 +372,7 @@ static void become(struct request *request, const struct program *program)
 	spawnfd_settle_signals(request);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head);
-	spawnfd_keep_only(request, park.socket);
+	spawnfd_keep_only(request, park.kind == 'n', park.socket);
 	answer.word = SPAWNFD_BECAME;
 	if (park.mode == 'f')
 		pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -412,6 +416,9 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 			_exit(126);
 		length = receive(message, request.sources, &count);
 		if (!spawnfd_read_request(message, length, room, count, &request, &program)) {
+			reply(refused, NULL, 0, -1);
+		} else if (park.kind == 'n' && !spawnfd_node_accepts(request.head, &program)) {
+			refused.serial = request.head->serial;
 			reply(refused, NULL, 0, -1);
 		} else if (park.mode != 'f') {
 			become(&request, &program);

@@ -42,6 +42,15 @@ _Noreturn void spawnfd_cannot_park(const char *why);
 /* main() of a program that parks after CPython's initialisation. */
 int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
+/* main() of Node.js, which parks at a look at a variable later on. */
+int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+
+/* Tells the Node adapter that a variable is about to be looked at. */
+void spawnfd_node_looks(const char *name);
+
+/* Whether a parked Node.js can become the program of a request. */
+bool spawnfd_node_accepts(const struct spawnfd_request *head, const struct program *program);
+
 /* --- between the files of warm/main ------------------------------------------------------------- */
 
 /* A request as received: the message, and the descriptors it came with. */
@@ -66,8 +75,8 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
  */
 int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
 
-/* Leaves the program the descriptors it is to have, and `but`. */
-void spawnfd_keep_only(const struct request *request, int but);
+/* Leaves the program the descriptors it is to have (or all but the request's sources), and `but`. */
+void spawnfd_keep_only(const struct request *request, bool all, int but);
 
 /* Dispositions, and signals that came while it was parked; the mask is the caller's to set. */
 void spawnfd_settle_signals(const struct request *request);
