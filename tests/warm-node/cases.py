@@ -34,12 +34,13 @@ show('next', fs.openSync('/dev/null'));
 show('cmdline', [read('/proc/self/cmdline'), read('/proc/self/environ'), read('/proc/self/comm')]);
 show('limits', read('/proc/self/limits'));
 show('status', read('/proc/self/status').split('\n').filter((l) =>
-  /^(Name|Umask|Threads|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
+  /^(Name|Umask|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
   && !/^(NSpid)/.test(l)));
-show('threads', fs.readdirSync('/proc/self/task').map((t) => {
-  const of = '/proc/self/task/' + t;
-  return [read(of + '/comm'), /SigBlk.*/.exec(read(of + '/status'))[0], /Cpus_allowed:.*/.exec(read(of + '/status'))[0]];
-}));
+// Not how many: with some luck V8 has just begun or ended one.
+show('threads', [...new Set(fs.readdirSync('/proc/self/task').map((t) => {
+  const status = read(`/proc/self/task/${t}/status`);
+  return [/Name.*/.exec(status), /SigBlk.*/.exec(status), /Cpus_allowed:.*/.exec(status)].join();
+}))].sort());
 show('oom', [read('/proc/self/oom_score_adj'), read('/proc/self/timerslack_ns'), read('/proc/self/coredump_filter')]);
 show('heap', [v8.getHeapStatistics().heap_size_limit, v8.getHeapSpaceStatistics().map((s) => s.space_name)]);
 show('flags', [Error.stackTraceLimit, require('async_hooks').executionAsyncId(),
@@ -57,7 +58,7 @@ show('report', (() => { const h = process.report.getReport().header;
 ABOUT = {
     "timers": """
 const order = []; const say = (x) => order.push(x);
-setTimeout(() => say('t10'), 10); setTimeout(() => say('t1'), 1).ref(); setTimeout(say, 30, 't30').unref;
+setTimeout(() => say('t60'), 60); setTimeout(() => say('t1'), 1).ref(); setTimeout(say, 30, 't30').unref;
 const i = setInterval(() => { say('i'); clearInterval(i); }, 5);
 process.nextTick(say, 'tick'); queueMicrotask(() => say('micro')); Promise.resolve().then(() => say('then'));
 const began = process.hrtime.bigint();
@@ -77,7 +78,7 @@ const w = fs.watch('.', () => {}); setTimeout(() => w.close(), 20);
 """,
     "children": """
 const c = require('child_process');
-console.log(c.execSync('echo $0 $X; pwd; umask; ulimit -n; cat /proc/self/status | grep Sig', { encoding: 'utf8' }));
+console.log(c.execSync('echo $0 $X; pwd; umask; ulimit -n; cat /proc/self/status | grep Sig[BCI]', { encoding: 'utf8' }));
 console.log(c.spawnSync('sh', ['-c', 'ls -l /proc/self/fd | wc -l; env | sort; exit 3']).status);
 c.exec('cat; echo err >&2; kill -9 $$', (e, o, r) => console.log(e.code, e.signal, o, r)).stdin.end('in');
 const n = c.spawn(process.execPath, ['-p', 'process.argv.length + process.execArgv.length'], { stdio: 'inherit' });
@@ -96,9 +97,9 @@ if (process.argv[2] === 'child') {
 const { Worker, isMainThread, parentPort, workerData, threadId } = require('worker_threads');
 if (isMainThread) {
   const w = new Worker(__filename, { workerData: { a: 1 }, argv: ['y'] });
-  w.on('message', (m) => console.log(m)); w.on('error', console.log); w.on('exit', (c) => console.log('exit', c));
-  w.postMessage('to');
-  new Worker('throw new TypeError("inside")', { eval: true }).on('error', (e) => console.log('error', e.message));
+  w.on('message', (m) => console.log(m)); w.on('error', console.log); w.postMessage('to');
+  w.on('exit', (c) => { console.log('exit', c);
+    new Worker('throw new TypeError("inside")', { eval: true }).on('error', (e) => console.log('error', e.message)); });
 } else {
   parentPort.once('message', (m) => parentPort.postMessage([m, workerData, process.argv, process.execArgv, threadId,
     process.env.HOME, Object.keys(require.cache).length, process.title]));

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import threading
@@ -68,27 +67,22 @@ class Parked:
         os.ftruncate(page, 4096)
         self.page = mmap.mmap(page, 4096)
         owner, shim = os.pidfd_open(os.getpid()), os.open(self.shim, os.O_RDONLY | os.O_CLOEXEC)
-        numbers = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for fd in (theirs.fileno(), owner, shim, page)]
+        numbers = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER) for fd in (theirs.fileno(), owner, shim, page)]
         for fd in (owner, shim, page):
             os.close(fd)
         theirs.close()
         identity = os.stat(self.program)
-        places = [FIRST_NUMBER + i for i in range(4)]
-        env = dict(self.env)
-        env["LD_PRELOAD"] = f"/proc/self/fd/{places[2]}"
-        env["SPAWNFD_PARK"] = (
-            ":".join(map(str, [*places, identity.st_dev, identity.st_ino])) + f":n:{self.mode}"
+        env = {
+            **self.env,
+            "LD_PRELOAD": f"/proc/self/fd/{numbers[2]}",
+            "SPAWNFD_PARK": f"{':'.join(map(str, numbers))}:{identity.st_dev}:{identity.st_ino}:n:{self.mode}",
+        }
+        null = subprocess.DEVNULL
+        started = subprocess.Popen(
+            ["node", *self.flags], executable=self.program, env=env, stdin=null, stdout=null, stderr=null, pass_fds=numbers
         )
-        null = [(os.POSIX_SPAWN_OPEN, i, "/dev/null", os.O_RDWR, 0) for i in range(3)]
-        foreign = [
-            (os.POSIX_SPAWN_CLOSE, int(fd))
-            for fd in os.listdir("/proc/self/fd")
-            if int(fd) > 2 and os.path.exists(f"/proc/self/fd/{fd}") and os.get_inheritable(int(fd))
-        ]
-        moves = [(os.POSIX_SPAWN_DUP2, number, place) for number, place in zip(numbers, places, strict=True)]
-        self.pid = os.posix_spawn(
-            self.program, ["node", *self.flags], env, file_actions=[*null, *foreign, *moves], setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
-        )
+        # Waited for by number.
+        self.pid, started.returncode = started.pid, 0
         for fd in numbers:
             os.close(fd)
         self.socket = ours

@@ -2,24 +2,27 @@
 /*
  * Finds what Node has copied of its arguments, and puts others there.
  *
- * Searched are the heap and the writable data of what is loaded. The marks are random, so that what
- * equals one is a copy of it. Points in time are told by their value: nanoseconds since boot, between
- * the start of this process and now; where addresses could have such values they are left alone.
+ * Searched is all private memory that is in use. (Most is in the heap proper, but V8 may reserve what
+ * lies behind it, and malloc then goes elsewhere.) The marks are random, so that what equals one is a
+ * copy of it. Points in time are told by their value: nanoseconds since boot, between the start of
+ * this process and now; where addresses could have such values they are left alone.
  */
 #define _GNU_SOURCE
 #include "node.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* The memory that is searched, as words. */
 struct region {
 	uintptr_t *begin, *end;
 };
-static struct region regions[256];
+static struct region regions[8192];
 static size_t region_count;
 
 static uint64_t tick_at_start;
@@ -47,43 +50,70 @@ __attribute__((constructor)) static void start(void)
 	date_at_start = date();
 }
 
+static bool add_region(uintptr_t begin, uintptr_t end)
+{
+	if (region_count == sizeof(regions) / sizeof(*regions))
+		return false;
+	regions[region_count++] = (struct region){(uintptr_t *)begin, (uintptr_t *)end};
+	return true;
+}
+
+/* Of a mapping, the pages that were ever written to: pagemap's bits 62 and 63. */
+static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run = 0;
+	uint64_t bits[512];
+
+	for (uintptr_t at = begin; at < end;) {
+		size_t count = (end - at) / page < 512 ? (end - at) / page : 512;
+
+		if (pread(pagemap, bits, count * 8, (off_t)(at / page * 8)) != (ssize_t)(count * 8))
+			return false;
+		for (size_t i = 0; i < count; i++, at += page) {
+			if (bits[i] >> 62) {
+				run = run ? run : at;
+			} else if (run) {
+				if (!add_region(run, at))
+					return false;
+				run = 0;
+			}
+		}
+	}
+	return !run || add_region(run, end);
+}
+
 /*
- * The heap, and the writable data of files: their mappings, and the one without a name behind. Not
- * this object's, whose marks are no copies. False if `ticks` might be addresses.
+ * All but this list itself. False if it cannot be done; `ticks_are_sure` is false if points in time
+ * up to `until` might be addresses.
  */
 static bool list_regions(uint64_t until, bool *ticks_are_sure)
 {
 	FILE *list = fopen("/proc/self/maps", "re");
+	int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	char line[4400], access[5], path[4096];
-	unsigned long begin, end, file_end = 0;
+	uintptr_t begin, end;
+	bool done = list && pagemap >= 0;
 
 	*ticks_are_sure = true;
 	region_count = 0;
-	while (list && fgets(line, sizeof(line), list)) {
-		bool file, heap;
+	while (done && fgets(line, sizeof(line), list)) {
+		bool own;
 
 		path[0] = 0;
-		if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %4095[^\n]", &begin, &end, access, path) < 3)
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %4095[^\n]", &begin, &end, access, path) < 3)
 			continue;
 		if (begin <= until && end >= tick_at_start)
 			*ticks_are_sure = false;
-		heap = !strcmp(path, "[heap]");
-		file = path[0] == '/' && strncmp(path, "/memfd:", 7) && strncmp(path, "/dev/", 5);
-		if (file || (!path[0] && begin == file_end))
-			file_end = end;
-		else if (!heap)
-			continue;
-		if (strncmp(access, "rw-p", 4))
-			continue;
-		if (region_count == sizeof(regions) / sizeof(*regions)) {
-			region_count = 0;
-			break;
-		}
-		regions[region_count++] = (struct region){(uintptr_t *)begin, (uintptr_t *)end};
+		own = begin <= (uintptr_t)regions && end > (uintptr_t)regions;
+		/* Names in brackets are the kernel's, but for the heap's. */
+		if (!own && !strncmp(access, "rw-p", 4) && (path[0] != '[' || !strcmp(path, "[heap]")))
+			done = add_used_pages(pagemap, begin, end);
 	}
 	if (list)
 		fclose(list);
-	return region_count > 0;
+	if (pagemap >= 0)
+		close(pagemap);
+	return done && region_count;
 }
 
 static bool is_readable(uintptr_t address, size_t length)
@@ -97,6 +127,22 @@ static bool is_readable(uintptr_t address, size_t length)
 static bool is_copy(const uintptr_t *at, const char *mark, size_t length)
 {
 	return at[1] == length && is_readable(at[0], length + 1) && !memcmp((void *)at[0], mark, length + 1);
+}
+
+/* Asked again before they are moved on: other threads may have put other things there. */
+static bool is_tick(uint64_t value, const struct node_places *places)
+{
+	return value >= tick_at_start && value <= places->tick;
+}
+
+static bool is_tick_double(double value, const struct node_places *places)
+{
+	return value >= (double)tick_at_start && value <= (double)places->tick;
+}
+
+static bool is_date(double value, const struct node_places *places)
+{
+	return value >= date_at_start && value <= places->date;
 }
 
 #define ADD(list, count, item)                                                                     \
@@ -125,11 +171,11 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 				ADD(places->script, places->script_count, string);
 			else if (!ticks_are_sure)
 				continue;
-			else if (*at >= tick_at_start && *at <= places->tick)
+			else if (is_tick(*at, places))
 				ADD(places->ticks, places->tick_count, (uint64_t *)at);
-			else if (number >= (double)tick_at_start && number <= (double)places->tick)
+			else if (is_tick_double(number, places))
 				ADD(places->tick_doubles, places->tick_double_count, (double *)at);
-			else if (number >= date_at_start && number <= places->date)
+			else if (is_date(number, places))
 				ADD(places->dates, places->date_count, (double *)at);
 		}
 	}
@@ -264,9 +310,12 @@ void spawnfd_node_replace(const struct node_places *places, const struct program
 		(size_t)(last + strlen(last) + 1 - program->argv[0]),
 	};
 	for (size_t i = 0; i < places->tick_count; i++)
-		*places->ticks[i] += ticks;
+		if (is_tick(*places->ticks[i], places))
+			*places->ticks[i] += ticks;
 	for (size_t i = 0; i < places->tick_double_count; i++)
-		*places->tick_doubles[i] += (double)ticks;
+		if (is_tick_double(*places->tick_doubles[i], places))
+			*places->tick_doubles[i] += (double)ticks;
 	for (size_t i = 0; i < places->date_count; i++)
-		*places->dates[i] += dates;
+		if (is_date(*places->dates[i], places))
+			*places->dates[i] += dates;
 }
