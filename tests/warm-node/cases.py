@@ -12,6 +12,9 @@ const fs = require('fs'), os = require('os'), v8 = require('v8');
 const read = (path) => fs.readFileSync(path, 'utf8');
 const show = (name, value) => console.log(name, require('util').inspect(value, {
   depth: 4, maxArrayLength: 1000, breakLength: 100, getters: false }));
+const active = process.getActiveResourcesInfo();
+show('flags', [active, Error.stackTraceLimit, require('async_hooks').executionAsyncId(),
+  require('async_hooks').triggerAsyncId()]);
 show('argv', process.argv);
 show('argv0', [process.argv0, process.title, process.execPath, process.execArgv]);
 show('global', Reflect.ownKeys(globalThis).map((k) =>
@@ -43,8 +46,6 @@ show('threads', [...new Set(fs.readdirSync('/proc/self/task').map((t) => {
 }))].sort());
 show('oom', [read('/proc/self/oom_score_adj'), read('/proc/self/timerslack_ns'), read('/proc/self/coredump_filter')]);
 show('heap', [v8.getHeapStatistics().heap_size_limit, v8.getHeapSpaceStatistics().map((s) => s.space_name)]);
-show('flags', [Error.stackTraceLimit, require('async_hooks').executionAsyncId(),
-  require('async_hooks').triggerAsyncId(), process.getActiveResourcesInfo()]);
 show('locale', [Intl.DateTimeFormat().resolvedOptions(), new Date(0).toString(), (1e6).toLocaleString()]);
 show('require', [Object.keys(require.cache), require.main === module, module.paths, module.id, module.filename,
   module.children.length, module.loaded, __filename, __dirname, require.resolve.paths('x')]);
@@ -118,10 +119,10 @@ dns.lookup('localhost', { family: 4 }, (e, a) => console.log(e, a));
     "other modules": """
 const z = require('zlib'), c = require('crypto'), u = require('util');
 console.log(z.gunzipSync(z.gzipSync('x'.repeat(1000))).length);
-z.deflate('y', (e, b) => console.log(e, b.length));
 console.log(c.createHash('sha256').update('a').digest('hex'), c.randomBytes(4).length, crypto.randomUUID().length);
-c.pbkdf2('p', 's', 1000, 16, 'sha512', (e, k) => console.log(e, k.toString('hex')));
-c.generateKeyPair('ed25519', (e, p) => console.log(e, p.asymmetricKeyType));
+c.pbkdf2('p', 's', 1000, 16, 'sha512', (e, k) => { console.log(e, k.toString('hex'));
+  c.generateKeyPair('ed25519', (e, p) => { console.log(e, p.asymmetricKeyType);
+    z.deflate('y', (e, b) => console.log(e, b.length)); }); });
 console.log(u.inspect(new Map([[1, { a: [1, 2] }]]), { colors: true }), structuredClone({ a: new Date(0) }));
 console.log(new Intl.NumberFormat('de').format(1234.5), 'ä'.localeCompare('z', 'sv'), typeof WebAssembly, 0.1 + 0.2);
 const { AsyncLocalStorage, executionAsyncId } = require('async_hooks');
