@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PARKED, BECAME, FAILED, REFUSED, CANNOT = range(5)
+GO = 1
 PLACE, CHDIR, UMASK, RLIMIT = 0, 6, 8, 13
 # Out of the way of the numbers that Node's own descriptors get.
 FIRST_NUMBER = 200
@@ -132,7 +133,7 @@ class Parked:
         for resource, (soft, hard) in (limits or {}).items():
             packed += struct.pack("=HHiiIQQQ", RLIMIT, 0, resource, 0, 0, soft, hard, 0)
         head = struct.pack(
-            "=10IiIQQQ",
+            "=10IiI",
             1,
             self.serial,
             len(packed) // 40,
@@ -145,12 +146,10 @@ class Parked:
             len(strings),
             max([2, *keep]) + 1,
             0,
-            make_default,
-            make_ignored,
-            mask,
         )
         message = head + packed + struct.pack(f"={len(keep)}i", *keep) + strings
-        self.page[:4] = struct.pack("=I", self.serial * 4)
+        # Nothing is compared here: it may go ahead as soon as it has read the request.
+        self.page[:48] = struct.pack("=QiiQQQQ", self.serial * 4 + GO, 0, 0, 0, make_default, make_ignored, mask)
         self.socket.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", stdio))])
         word, pid, error, _, fds = self.receive()
         for fd in fds:

@@ -160,6 +160,10 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 	*index = UINT32_MAX;
 	for (uint32_t i = 0; i < head->sources && !error; i++)
 		error = lift(&request->sources[i], head->above);
+	for (uint32_t i = 0; i < request->page->first && !error; i++) {
+		*index = request->page->steps[i].index;
+		error = perform(&request->page->steps[i], request);
+	}
 	for (uint32_t i = 0; i < head->steps && !error; i++) {
 		*index = request->steps[i].index;
 		error = perform(&request->steps[i], request);
@@ -167,16 +171,11 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 	return error;
 }
 
-void spawnfd_keep_only(const struct request *request, bool all, int but)
+void spawnfd_keep_only(const struct request *request, int but)
 {
 	const struct spawnfd_request *head = request->head;
 	unsigned first = 3;
 
-	if (all || head->keep_all) {
-		for (uint32_t i = 0; i < head->sources; i++)
-			close(request->sources[i]);
-		return;
-	}
 	/* `but` lies above all that is kept. */
 	for (uint32_t i = 0; i < head->keep; i++) {
 		close_range_now(first, (unsigned)request->keep[i] - 1);
@@ -195,7 +194,7 @@ static void dispose(int number, void (*handler)(int))
 
 void spawnfd_settle_signals(const struct request *request)
 {
-	const struct spawnfd_request *head = request->head;
+	const struct spawnfd_page *page = request->page;
 	sigset_t pending;
 
 	sigemptyset(&pending);
@@ -211,9 +210,9 @@ void spawnfd_settle_signals(const struct request *request)
 			dispose(number, SIG_IGN);
 			sigaction(number, &now, NULL);
 		}
-		if (head->make_default & bit)
+		if (page->make_default & bit)
 			dispose(number, SIG_DFL);
-		if (head->make_ignored & bit)
+		if (page->make_ignored & bit)
 			dispose(number, SIG_IGN);
 	}
 }

@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -343,36 +344,55 @@ static size_t receive(char *message, int *sources, size_t *count)
 	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
 }
 
-static bool claim(uint32_t serial)
+/* Waits for the owner's word. False: it is not to be. */
+static bool is_to_go(uint32_t serial)
 {
-	uint32_t open_claim = serial * 4 + SPAWNFD_OPEN_CLAIM;
+	_Atomic uint64_t *claim = (_Atomic uint64_t *)&park.page->claim;
+	const uint64_t offered = (uint64_t)serial * 4 + SPAWNFD_OFFERED;
+	uint64_t go = (uint64_t)serial * 4 + SPAWNFD_GO;
+	struct pollfd owner = {park.owner, POLLIN, 0};
+	const struct timespec a_while = {.tv_nsec = 50000000};
 
-	return atomic_compare_exchange_strong((_Atomic uint32_t *)&park.page->claim, &open_claim,
-					      serial * 4 + SPAWNFD_TAKEN);
+	while (atomic_load(claim) == offered)
+		/* The lower half, on a machine that has it first. */
+		if (syscall(SYS_futex, claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL, 0) && errno == ETIMEDOUT &&
+		    poll(&owner, 1, 0) > 0)
+			_exit(0);
+	return atomic_compare_exchange_strong(claim, &go, (uint64_t)serial * 4 + SPAWNFD_TAKEN);
 }
 
-/* Returns once this process has become what `request` says. */
-static void become(struct request *request, const struct program *program)
+static void close_all(const int *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		close(list[i]);
+}
+
+/* Returns once this process has become what `request` says; false, if it is not to. */
+static bool become(struct request *request, const struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
 	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
 	sigset_t mask;
 	int error, pidfd = -1;
 
-	if (!claim(head->serial))
-		_exit(0);
+	environ = program->envp;
+	spawnfd_show_arguments(program, head);
+	if (!is_to_go(head->serial))
+		return false;
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
 	close(park.owner);
-	error = spawnfd_carry_out(request, &park.socket, &answer.index);
+	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &answer.index) : EINVAL;
 	if (error) {
 		answer.error = error;
 		reply(answer, NULL, 0, -1);
 		_exit(127);
 	}
 	spawnfd_settle_signals(request);
-	environ = program->envp;
-	spawnfd_show_arguments(program, head);
-	spawnfd_keep_only(request, park.kind == 'n', park.socket);
+	if (park.kind == 'n')
+		/* Its own have numbers above 2, and stay; it accepts no others there. */
+		close_all(request->sources, head->sources);
+	else
+		spawnfd_keep_only(request, park.socket);
 	answer.word = SPAWNFD_BECAME;
 	if (park.mode == 'f')
 		pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -380,11 +400,12 @@ static void become(struct request *request, const struct program *program)
 	if (pidfd >= 0)
 		close(pidfd);
 	close(park.socket);
+	memset(&mask, 0, sizeof(mask));
+	memcpy(&mask, &park.page->mask, sizeof(park.page->mask));
 	munmap(park.page, 4096);
 	park.active = false;
-	memset(&mask, 0, sizeof(mask));
-	memcpy(&mask, &head->mask, sizeof(head->mask));
 	sigprocmask(SIG_SETMASK, &mask, NULL);
+	return true;
 }
 
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
@@ -414,27 +435,28 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 
 		if (message == MAP_FAILED)
 			_exit(126);
+		request.page = park.page;
 		length = receive(message, request.sources, &count);
 		if (!spawnfd_read_request(message, length, room, count, &request, &program)) {
 			reply(refused, NULL, 0, -1);
-		} else if (park.kind == 'n' && !spawnfd_node_accepts(request.head, &program)) {
+		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
 			refused.serial = request.head->serial;
 			reply(refused, NULL, 0, -1);
 		} else if (park.mode != 'f') {
-			become(&request, &program);
-			return &program;
+			if (become(&request, &program))
+				return &program;
 		} else {
 			refused.serial = request.head->serial;
 			refused.error = spawnfd_fork(hooks, &park.page->child);
 			if (refused.error == 0) {
-				become(&request, &program);
-				return &program;
+				if (become(&request, &program))
+					return &program;
+				_exit(0);
 			}
 			if (refused.error > 0)
 				reply(refused, NULL, 0, -1);
 		}
-		for (size_t i = 0; i < count; i++)
-			close(request.sources[i]);
+		close_all(request.sources, count);
 		munmap(message, room);
 	}
 }

@@ -40,7 +40,7 @@ void spawnfd_note_file(const char *path);
 _Noreturn void spawnfd_cannot_park(const char *why);
 
 /* main() of a program that parks after CPython's initialisation. */
-int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+__attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
 /* main() of Node.js, which parks at a look at a variable later on. */
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
@@ -49,13 +49,15 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 void spawnfd_node_looks(const char *name);
 
 /* Whether a parked Node.js can become the program of a request. */
-bool spawnfd_node_accepts(const struct spawnfd_request *head, const struct program *program);
+struct request;
+bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
 /* --- between the files of warm/main ------------------------------------------------------------- */
 
-/* A request as received: the message, and the descriptors it came with. */
+/* A request as received: the message, the descriptors it came with, and what the owner has found. */
 struct request {
 	const struct spawnfd_request *head;
+	struct spawnfd_page *page;
 	const struct spawnfd_step *steps;
 	const int32_t *keep;
 	char *strings;
@@ -69,14 +71,17 @@ struct request {
 bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
 			  struct program *program);
 
+/* The same for the steps that the owner has left in the page. */
+bool spawnfd_read_page(const struct request *request);
+
 /*
  * Carries out a request. `socket` is out of the way of all its numbers when it returns. 0, or the
  * error of the step whose index it leaves.
  */
 int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
 
-/* Leaves the program the descriptors it is to have (or all but the request's sources), and `but`. */
-void spawnfd_keep_only(const struct request *request, bool all, int but);
+/* Leaves the program the descriptors it is to have, and `but`. */
+void spawnfd_keep_only(const struct request *request, int but);
 
 /* Dispositions, and signals that came while it was parked; the mask is the caller's to set. */
 void spawnfd_settle_signals(const struct request *request);

@@ -68,12 +68,7 @@ struct spawnfd_request {
 	uint32_t strings;
 	/* No step names a number from here on. */
 	int32_t above;
-	/* All descriptors that are not close-on-exec are the program's, not just `keep`. */
-	uint32_t keep_all;
-	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
-	uint64_t make_default;
-	uint64_t make_ignored;
-	uint64_t mask;
+	uint32_t unused;
 };
 
 enum spawnfd_word {
@@ -83,7 +78,7 @@ enum spawnfd_word {
 	SPAWNFD_BECAME,
 	/* A step failed; it is gone. */
 	SPAWNFD_FAILED,
-	/* Nothing was done: the request is not understood, or no child could be born. */
+	/* Nothing was done: the request is not understood, or withdrawn, or no child could be born. */
 	SPAWNFD_REFUSED,
 	/* Cannot be parked. Text: why. */
 	SPAWNFD_CANNOT
@@ -100,15 +95,37 @@ struct spawnfd_reply {
 	uint64_t private_bytes;
 };
 
+/* The most steps that come before those of a request. */
+#define SPAWNFD_MAX_FIRST 24
+
 /*
- * A page that both have. A request stands until one of them turns `claim` from its serial number
- * times 4 into that plus 1 (the program goes ahead) or plus 2 (the owner has thought better of it).
+ * A page that both have. Its first word says where a request stands: the serial number times 4, plus
+ * one of the states below. The owner sends a request before he has finished comparing himself with
+ * the parked process, so that this one gets ready meanwhile; nothing that shows is done before he
+ * has said go. What he has found goes with that word.
  */
 struct spawnfd_page {
-	uint32_t claim;
+	uint64_t claim;
 	/* Fork mode: the last child, written by the kernel as it is born. */
 	int32_t child;
+	int32_t unused;
+	/* How many of the steps there are. */
+	uint64_t first;
+	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
+	uint64_t make_default;
+	uint64_t make_ignored;
+	uint64_t mask;
+	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
-enum { SPAWNFD_OPEN_CLAIM = 0, SPAWNFD_TAKEN = 1, SPAWNFD_WITHDRAWN = 2 };
+enum spawnfd_state {
+	/* Sent. */
+	SPAWNFD_OFFERED,
+	/* By the owner: it is to be carried out. */
+	SPAWNFD_GO,
+	/* By the parked process, after that: it is being carried out. */
+	SPAWNFD_TAKEN,
+	/* By the owner: it is not to be. */
+	SPAWNFD_WITHDRAWN
+};
 
 #endif

@@ -42,6 +42,16 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 	return step->text < head->strings;
 }
 
+bool spawnfd_read_page(const struct request *request)
+{
+	if (request->page->first > SPAWNFD_MAX_FIRST)
+		return false;
+	for (uint32_t i = 0; i < request->page->first; i++)
+		if (!step_is_sound(&request->page->steps[i], request->head))
+			return false;
+	return true;
+}
+
 bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
 			  struct program *program)
 {

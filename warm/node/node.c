@@ -14,10 +14,12 @@
 #define _GNU_SOURCE
 #include "node.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,13 +130,17 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 
 /* --- what of a request can be met --------------------------------------------------------------- */
 
-/* Its own numbers from 3 on are in use: Node's event loops stand there. */
-bool spawnfd_node_accepts(const struct spawnfd_request *head, const struct program *program)
+bool spawnfd_node_accepts(const struct request *request, const struct program *program)
 {
 	int next = node.flags + 1;
 
-	if (head->above > 3 || head->keep || head->keep_all || program->argc < next + node.code)
+	/* Numbers from 3 on are in use: Node's event loops stand there. */
+	if (request->head->above > 3 || request->head->keep || program->argc < next + node.code)
 		return false;
+	/* These are of one thread, and there are others. */
+	for (uint32_t i = 0; i < request->head->steps; i++)
+		if (request->steps[i].op == SPAWNFD_NO_NEW_PRIVS || request->steps[i].op == SPAWNFD_LANDLOCK)
+			return false;
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))
 			return false;
@@ -208,6 +214,27 @@ static void settle_stdio(struct node_stdio *all)
 	}
 }
 
+/* How a thread is scheduled is its own: Node's other threads follow the first. */
+static void schedule_alike(void)
+{
+	int policy = sched_getscheduler(0), nice = getpriority(PRIO_PROCESS, 0);
+	struct sched_param param;
+	struct dirent *entry;
+	DIR *tasks = opendir("/proc/self/task");
+
+	sched_getparam(0, &param);
+	while (tasks && (entry = readdir(tasks))) {
+		pid_t task = atoi(entry->d_name);
+
+		if (task <= 0 || task == getpid())
+			continue;
+		sched_setscheduler(task, policy, &param);
+		setpriority(PRIO_PROCESS, (id_t)task, nice);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
 /* --- parking ------------------------------------------------------------------------------------ */
 
 static void become(const struct program *program)
@@ -220,6 +247,7 @@ static void become(const struct program *program)
 	void (*update_time)(void *) = (__typeof__(update_time))dlsym(RTLD_DEFAULT, "uv_update_time");
 	void *(*default_loop)(void) = (__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
 
+	schedule_alike();
 	raise_limit();
 	settle_stdio(node.places.stdio);
 	spawnfd_node_replace(&node.places, program, &words);

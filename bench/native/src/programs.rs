@@ -25,10 +25,9 @@ impl Programs {
     /// The file system's.
     pub fn install() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("spawnfd-").tempdir_in("/tmp")?;
-        for (built, name) in [
-            (env!("SPAWNFD_BENCH_FIRST_INSTRUCTION"), FIRST_INSTRUCTION),
-            (env!("SPAWNFD_BENCH_LIST_FDS"), LIST_FDS),
-        ] {
+        for (built, name) in
+            [(env!("SPAWNFD_BENCH_FIRST_INSTRUCTION"), FIRST_INSTRUCTION), (env!("SPAWNFD_BENCH_LIST_FDS"), LIST_FDS)]
+        {
             std::fs::copy(built, directory.path().join(name)).with_context(|| built.to_owned())?;
         }
         Ok(Self(directory))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The native half of Child.
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -76,7 +77,7 @@ impl Child {
 
     /// "clone" or "thread".
     #[getter]
-    fn started(&self, py: Python<'_>) -> &'static str {
+    fn started(&self, py: Python<'_>) -> Cow<'static, str> {
         self.lock(py).started().name()
     }
 

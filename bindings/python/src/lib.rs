@@ -19,6 +19,7 @@ mod result;
 mod run;
 mod stdio;
 mod template;
+mod warm;
 
 /// What the package's Python half imports.
 #[pyo3::pymodule]
@@ -45,4 +46,6 @@ mod _spawnfd {
     use super::run::{Running, begin, run};
     #[pymodule_export]
     use super::template::{Template, TemplateCache};
+    #[pymodule_export]
+    use super::warm::Warm;
 }

@@ -27,7 +27,6 @@ const FATES: [(Leftovers, &str); 3] =
     [(Leftovers::Kill, "kill"), (Leftovers::Adopt, "adopt"), (Leftovers::Detach, "detach")];
 const TIERS: [(Tier, &str); 4] =
     [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup"), (Tier::Pidns, "pidns")];
-const STARTS: [(Started, &str); 2] = [(Started::Clone, "clone"), (Started::Thread, "thread")];
 
 /// What stands for a value; the first for one that has come since.
 fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
@@ -91,7 +90,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     let limits: Vec<_> = output.limits.iter().map(words).collect();
     state.set_item("limits", limits)?;
     state.set_item("limit", output.limit.as_ref().map(words))?;
-    state.set_item("started", word(&STARTS, &output.started))?;
+    state.set_item("started", output.started.name())?;
     state.set_item("input_refused", output.input_refused)?;
     state.set_item("args", args)?;
     restored_by(py, "restore", (state,))
@@ -171,7 +170,8 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;
     output.limit = state.limit.map(limit).transpose()?;
-    output.started = meaning(&STARTS, &state.started)?;
+    output.started = Started::from_name(&state.started)
+        .ok_or_else(|| wrong_value(&"Result", format_args!("{:?} is not known here", state.started)))?;
     output.input_refused = state.input_refused;
     Ok(RunResult::new(output.into(), state.args))
 }

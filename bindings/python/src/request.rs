@@ -41,7 +41,7 @@ impl Request {
         options: Options<'_>,
         usage: Use,
     ) -> PyResult<Request> {
-        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, .. } = options;
+        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, warm, .. } = options;
         let py = args.py();
         let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, program) = match template {
@@ -80,6 +80,9 @@ impl Request {
 
         if let Some(launcher) = launcher {
             command.launcher(&crate::launcher::launcher(&launcher)?);
+        }
+        if let Some(warm) = warm {
+            command.warm(&crate::warm::warm(&warm)?);
         }
 
         let mut origins = Vec::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd.Result`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, OnceLock};
 
@@ -209,7 +210,7 @@ impl RunResult {
 
     /// How the program was started: "clone", or "thread" if a LauncherThread did.
     #[getter]
-    fn started(&self) -> &'static str {
+    fn started(&self) -> Cow<'static, str> {
         self.output.started.name()
     }
 

@@ -47,6 +47,13 @@ impl Announcement {
         Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
+    /// Writes the number of a process that is alive already, on its behalf.
+    pub fn make_for(&self, pid: i32) {
+        // SAFETY: borrowed from what the keeper keeps, for as long as it does.
+        let word = unsafe { self.word.as_ref() };
+        let _ = word.compare_exchange(self.ticket, pid as u64, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Writes the calling process's number.
     ///
     /// # Errors

@@ -113,6 +113,14 @@ pub fn identify_and_count_links(fd: RawFd) -> Result<((u64, u64), u64), Errno> {
     Ok(((stat.st_dev, stat.st_ino), stat.st_nlink as u64))
 }
 
+/// How long the file is that a descriptor refers to, in bytes.
+pub fn size(fd: RawFd) -> Result<u64, Errno> {
+    let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
+    enter!(__NR_fstat, fd, stat.as_mut_ptr())?;
+    // SAFETY: the call succeeded and has filled it.
+    Ok(unsafe { stat.assume_init() }.st_size as u64)
+}
+
 /// Opens a file below `dir` (AT_FDCWD: the working directory) as openat2 does. Linux 5.6.
 pub fn openat2(dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
     enter!(__NR_openat2, dir, path, core::ptr::from_ref(how), size_of::<abi::open_how>()).map(|fd| fd as RawFd)

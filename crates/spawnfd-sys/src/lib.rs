@@ -24,7 +24,7 @@ pub use args::{ArgBlock, ArgBuilder};
 pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
-pub use passing::{MAX_PASSED, pass_descriptors, receive_descriptor, receive_descriptors};
+pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptor, receive_descriptors, send};
 pub use wait::{Ended, Used, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;

@@ -69,35 +69,63 @@ impl Drop for Stack {
     }
 }
 
-/// Four words that a child can write and its parent read, whether or not they share memory.
+/// A page of words that two processes can read and write, whether or not they share memory otherwise; `N` of them are used.
 #[derive(Debug)]
-pub struct SharedWords {
-    words: *mut [AtomicU64; 4],
+pub struct SharedWords<const N: usize = 4> {
+    words: *mut [AtomicU64; N],
 }
 
 // SAFETY: all access goes through an atomic.
-unsafe impl Send for SharedWords {}
+unsafe impl<const N: usize> Send for SharedWords<N> {}
 // SAFETY: as above.
-unsafe impl Sync for SharedWords {}
+unsafe impl<const N: usize> Sync for SharedWords<N> {}
 
-impl SharedWords {
+impl<const N: usize> SharedWords<N> {
+    const FITS: () = assert!(N * size_of::<AtomicU64>() <= PAGE);
+
     /// Maps a page for the words, which begin as 0.
     ///
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
-    pub fn new() -> Result<SharedWords, Errno> {
+    pub fn new() -> Result<SharedWords<N>, Errno> {
+        const { Self::FITS };
         let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_SHARED)?;
         Ok(SharedWords { words: page.cast() })
     }
 
+    /// The same at the beginning of a file that others map, too.
+    ///
+    /// # Errors
+    /// EINVAL: the file is not as long as the words. ENOMEM, EACCES, EBADF: mmap(2)'s.
+    pub fn of(file: crate::RawFd) -> Result<SharedWords<N>, Errno> {
+        const { Self::FITS };
+        if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, abi::MAP_SHARED as usize, file as usize, 0];
+        // SAFETY: a new mapping, at a place of the kernel's choice, disturbs nothing.
+        let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
+        Ok(SharedWords { words: page as *mut _ })
+    }
+
     /// The words.
-    pub fn get(&self) -> &[AtomicU64; 4] {
+    pub fn get(&self) -> &[AtomicU64; N] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
     }
 }
 
-impl Drop for SharedWords {
+impl<const N: usize> SharedWords<N> {
+    /// Wakes all that wait for the first word to change, in whichever process.
+    #[doc(alias = "futex")]
+    pub fn wake(&self) {
+        let args = [self.words as usize, abi::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
+        // SAFETY: the kernel looks the address up and wakes; it touches no memory.
+        unsafe { arch::syscall(abi::__NR_futex, args) };
+    }
+}
+
+impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
         // SAFETY: `get` borrows from self, so nobody reads any more; a child that could write has exec'd or exited.
         unsafe { unmap(self.words.cast(), PAGE) };

@@ -24,12 +24,12 @@ struct Control {
 fn call(
     number: u32,
     socket: RawFd,
-    tag: &mut u64,
+    bytes: &mut [u8],
     control: &mut Control,
     used: usize,
     flags: u32,
-) -> Result<(usize, usize), Errno> {
-    let mut vector = abi::iovec { iov_base: (&raw mut *tag).cast(), iov_len: size_of::<u64>() as _ };
+) -> Result<(usize, usize, u32), Errno> {
+    let mut vector = abi::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() as _ };
     let mut message = net::msghdr {
         msg_name: core::ptr::null_mut(),
         msg_namelen: 0,
@@ -40,9 +40,23 @@ fn call(
         msg_flags: 0,
     };
     let args = [socket as usize, &raw mut message as usize, flags as usize, 0, 0, 0];
-    // SAFETY: header, vector, tag and control are valid for the sizes given and outlive the call.
+    // SAFETY: header, vector, bytes and control are valid for the sizes given and outlive the call.
     let length = Errno::check(unsafe { arch::syscall(number, args) })?;
-    Ok((length, message.msg_controllen))
+    Ok((length, message.msg_controllen as usize, message.msg_flags))
+}
+
+impl Control {
+    fn empty() -> Control {
+        Control {
+            header: net::cmsghdr { cmsg_len: 0, cmsg_level: 0, cmsg_type: 0 },
+            fds: [MaybeUninit::uninit(); MAX_PASSED],
+        }
+    }
+
+    /// How many descriptors have come, in a buffer of which the kernel has written `used` bytes.
+    fn came(&self, used: usize) -> usize {
+        if used < HEADER { 0 } else { self.header.cmsg_len.saturating_sub(HEADER) / size_of::<RawFd>() }
+    }
 }
 
 /// Sends `fds` (at most [`MAX_PASSED`]) with `tag` into `socket`, never waiting.
@@ -55,25 +69,28 @@ fn call(
 /// unix(7), SCM_RIGHTS.
 #[doc(alias = "sendmsg")]
 pub fn pass_descriptors(socket: RawFd, tag: u64, fds: &[RawFd]) -> Result<(), Errno> {
+    send(socket, &mut tag.to_ne_bytes(), fds)
+}
+
+/// Sends `bytes` as one message, with `fds` (at most [`MAX_PASSED`]), never waiting. The bytes stay as they are.
+///
+/// # Errors
+/// As [`pass_descriptors`]. EMSGSIZE: longer than the socket takes at once. EPIPE, ECONNRESET: nobody has the other end.
+#[doc(alias = "sendmsg")]
+pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno> {
     if fds.len() > MAX_PASSED {
         return Err(Errno::EINVAL);
     }
     let length = HEADER + size_of_val(fds);
-    let mut control = Control {
-        header: net::cmsghdr {
-            cmsg_len: length as _,
-            cmsg_level: net::SOL_SOCKET as _,
-            cmsg_type: net::SCM_RIGHTS as _,
-        },
-        fds: [MaybeUninit::uninit(); MAX_PASSED],
-    };
+    let mut control = Control::empty();
+    control.header =
+        net::cmsghdr { cmsg_len: length as _, cmsg_level: net::SOL_SOCKET as _, cmsg_type: net::SCM_RIGHTS as _ };
     for (place, &fd) in control.fds.iter_mut().zip(fds) {
         place.write(fd);
     }
-    let mut tag = tag;
     // CMSG_SPACE: the kernel accepts a control buffer that ends with its last header's data rounded up to 8.
-    let space = length.next_multiple_of(8);
-    call(abi::__NR_sendmsg, socket, &mut tag, &mut control, space, net::MSG_DONTWAIT | net::MSG_NOSIGNAL).map(drop)
+    let space = if fds.is_empty() { 0 } else { length.next_multiple_of(8) };
+    call(abi::__NR_sendmsg, socket, bytes, &mut control, space, net::MSG_DONTWAIT | net::MSG_NOSIGNAL).map(drop)
 }
 
 /// Receives exactly `fds.len()` descriptors, close-on-exec, and the tag they were sent with, never waiting.
@@ -89,25 +106,21 @@ pub fn pass_descriptors(socket: RawFd, tag: u64, fds: &[RawFd]) -> Result<(), Er
 #[doc(alias = "recvmsg")]
 #[inline]
 pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errno> {
-    let mut tag = 0;
-    let mut control = Control {
-        header: net::cmsghdr { cmsg_len: 0, cmsg_level: 0, cmsg_type: 0 },
-        fds: [MaybeUninit::uninit(); MAX_PASSED],
-    };
+    let mut tag = [0; size_of::<u64>()];
+    let mut control = Control::empty();
     let flags = net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC;
-    let (length, used) = call(abi::__NR_recvmsg, socket, &mut tag, &mut control, size_of::<Control>(), flags)?;
+    let (length, used, _) = call(abi::__NR_recvmsg, socket, &mut tag, &mut control, size_of::<Control>(), flags)?;
     if length != size_of::<u64>() {
         return Err(Errno::EIO);
     }
-    let came = if used < HEADER { 0 } else { control.header.cmsg_len.saturating_sub(HEADER) / size_of::<RawFd>() };
-    if came < fds.len() {
+    if control.came(used) < fds.len() {
         return Err(Errno::EMFILE);
     }
     for (fd, slot) in fds.iter_mut().zip(&control.fds) {
         // SAFETY: `came` of the places have been written by the kernel, and `fds` has no more.
         *fd = unsafe { slot.assume_init() };
     }
-    Ok(tag)
+    Ok(u64::from_ne_bytes(tag))
 }
 
 /// Receives one descriptor, close-on-exec, and the tag it was sent with, never waiting.
@@ -120,4 +133,26 @@ pub fn receive_descriptor(socket: RawFd) -> Result<(u64, OwnedFd), Errno> {
     let tag = receive_descriptors(socket, &mut fds)?;
     // SAFETY: the kernel has just made it for this message, and nobody else knows of it.
     Ok((tag, unsafe { OwnedFd::from_raw_fd(fds[0]) }))
+}
+
+/// Receives one message, and the descriptor it was sent with, if any, close-on-exec, never waiting. How long it was; 0: nobody has the
+/// other end any more.
+///
+/// # Errors
+/// EAGAIN: nothing was sent. EMSGSIZE: it was longer, or brought more than one descriptor; it is gone.
+#[doc(alias = "recvmsg")]
+pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut control = Control::empty();
+    // Room for one: the kernel closes what does not fit.
+    let room = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
+    let flags = net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC;
+    let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, room, flags)?;
+    let mut came = control.fds.iter().take(control.came(used)).map(|place| {
+        // SAFETY: the kernel has written so many, which it has just made for this message, and nobody else knows of them.
+        unsafe { OwnedFd::from_raw_fd(place.assume_init()) }
+    });
+    let fd = came.next();
+    // Rounded up there is room for two.
+    let more = came.map(drop).count() > 0;
+    if more || flags & (net::MSG_TRUNC | net::MSG_CTRUNC) != 0 { Err(Errno::EMSGSIZE) } else { Ok((length, fd)) }
 }

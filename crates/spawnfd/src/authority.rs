@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use spawnfd_sys::{Errno, call, fork_generation};
+
+use crate::own_proc::{self, Own};
 
 /// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
 const LINES: [(&str, &str); 14] = [
@@ -47,6 +48,8 @@ pub(crate) struct Authority {
     /// How many seccomp filters; `None` from a kernel that does not count them.
     filters: Option<u32>,
     umask: String,
+    /// Of signals.
+    ignored: u64,
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
@@ -75,7 +78,7 @@ pub(crate) fn remember_if_alone() {
 /// /proc/thread-self/status, and how many filters it tells of.
 fn read_status() -> rustix::io::Result<(String, Option<u32>)> {
     // A name may hold any bytes; the lines that count do not.
-    let text = of_proc("/proc/thread-self/status")?;
+    let text = own_proc::read(Own::Status)?;
     let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
     let filters = match find(&text, "Seccomp") {
         None | Some("0") => Some(0),
@@ -96,16 +99,15 @@ impl Authority {
         const PR_GET_SECUREBITS: u32 = 27;
         let (text, filters) = read_status()?;
         let listed = |line: &&str| LINES.iter().any(|(name, _)| value_of(line, name).is_some());
-        let directory =
-            openat(CWD, "/proc/thread-self/ns", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let labels = ["/proc/thread-self/attr/current", "/proc/thread-self/loginuid"].map(of_proc);
+        let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
         Ok(Authority {
             thread: std::thread::current().id(),
             filters,
             umask: find(&text, "Umask").unwrap_or_default().to_owned(),
+            ignored: find(&text, "SigIgn").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0),
             status: text.lines().filter(listed).flat_map(|line| [line, "\n"]).collect(),
             securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
-            namespaces: NAMESPACES.map(|name| readlinkat(&directory, name, Vec::new()).ok()),
+            namespaces: own_proc::namespaces(NAMESPACES)?,
             labels,
             keyrings: [call::session_keyring(), call::request_key_destination()],
         })
@@ -143,22 +145,14 @@ impl Authority {
         self.differs(&heir).is_none()
     }
 
+    /// The signals that are ignored, as a set. No authority either.
+    pub(crate) fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
     /// The file creation mask, as /proc prints it. No authority; it is just read along.
     pub(crate) fn umask(&self) -> &str {
         &self.umask
-    }
-}
-
-/// A file of /proc, at one go where it is not long: the kernel writes it anew for each read.
-pub(crate) fn of_proc(path: &str) -> rustix::io::Result<Vec<u8>> {
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut contents = Vec::with_capacity(4096);
-    loop {
-        contents.reserve(2048);
-        let room = contents.capacity() - contents.len();
-        if rustix::io::read(&file, rustix::buffer::spare_capacity(&mut contents))? < room {
-            return Ok(contents);
-        }
     }
 }
 

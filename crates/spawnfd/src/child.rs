@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A running program, held by its pidfd.
 
+use std::borrow::Cow;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -50,15 +51,31 @@ pub enum Started {
     Clone,
     /// The same from a [`LauncherThread`](crate::LauncherThread).
     Thread,
+    /// From a process of a [`Warm`](crate::Warm) that was parked for it.
+    Reserve,
+    /// By a fork of a parked process of a [`Warm`](crate::Warm).
+    Fork,
+    /// By clone and exec although there is a [`Warm`](crate::Warm): why.
+    Cold(&'static str),
 }
 
 impl Started {
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
+    /// A short lower-case name, the same in every language; "cold: " and why.
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Started::Clone => "clone",
             Started::Thread => "thread",
-        }
+            Started::Reserve => "reserve",
+            Started::Fork => "fork",
+            Started::Cold(why) => return Cow::Owned(format!("cold: {why}")),
+        })
+    }
+
+    /// What has that name.
+    pub fn from_name(name: &str) -> Option<Started> {
+        let plain = [Started::Clone, Started::Thread, Started::Reserve, Started::Fork];
+        let cold = || Some(Started::Cold(crate::warm::reason(name.strip_prefix("cold: ")?)));
+        plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }
 }
 
@@ -76,11 +93,11 @@ impl Child {
     pub(crate) fn new(
         pid: i32,
         pidfd: OwnedFd,
-        [stdin, stdout, stderr]: [Option<OwnedFd>; 3],
+        pipes: [Option<OwnedFd>; 3],
         started: Started,
         flight: Option<InFlight>,
     ) -> Child {
-        Child {
+        let child = Child {
             pid,
             pidfd: Some(above_standard(pidfd)),
             ended: None,
@@ -88,10 +105,25 @@ impl Child {
             sent: AtomicU64::new(0),
             flight,
             failure: None,
-            stdin: stdin.map(above_standard).map(PipeWriter::from),
-            stdout: stdout.map(above_standard).map(PipeReader::from),
-            stderr: stderr.map(above_standard).map(PipeReader::from),
-        }
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        };
+        child.with_pipes(pipes)
+    }
+
+    /// The same process as the program that it has become by other means than exec.
+    pub(crate) fn restarted(mut self, started: Started) -> Child {
+        self.started = started;
+        self
+    }
+
+    /// With the caller's ends of its pipes.
+    pub(crate) fn with_pipes(mut self, [stdin, stdout, stderr]: [Option<OwnedFd>; 3]) -> Child {
+        self.stdin = stdin.map(above_standard).map(PipeWriter::from);
+        self.stdout = stdout.map(above_standard).map(PipeReader::from);
+        self.stderr = stderr.map(above_standard).map(PipeReader::from);
+        self
     }
 
     /// The process id: for printing, and for what has no pidfd form. It may be another process's once the child is reaped.

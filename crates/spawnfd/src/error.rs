@@ -46,6 +46,8 @@ pub enum Stage {
     Tree,
     /// Limiting what it may use, or waiting for its turn.
     Limit,
+    /// Keeping programs warm.
+    Warm,
 }
 
 impl Stage {
@@ -72,6 +74,7 @@ impl Stage {
             Stage::Snapshot => "snapshot",
             Stage::Tree => "tree",
             Stage::Limit => "limit",
+            Stage::Warm => "warm",
         }
     }
 }

@@ -76,8 +76,7 @@ impl Launch<'_> {
         let def = &self.definitions.first_insn;
         let program = self.definitions.program(&def.program, self.programs)?;
         let parents = self.definitions.parents.iter().filter(|p| self.selected("parent", &p.name));
-        let mut workers =
-            parents.map(|p| self.worker(&p.name, filter)).collect::<Result<Vec<_>>>()?;
+        let mut workers = parents.map(|p| self.worker(&p.name, filter)).collect::<Result<Vec<_>>>()?;
         let promise = self.definitions.methods.iter().filter(|m| m.only_stdio);
         let promising: Vec<_> = promise.map(|m| m.name.clone()).collect();
         for worker in &mut workers {

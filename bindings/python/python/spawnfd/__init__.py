@@ -24,6 +24,7 @@ from spawnfd._run import run, run_async
 from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
+from spawnfd._warm import Warm, WarmStats
 from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "SyncJob",
     "Template",
     "TemplateCache",
+    "Warm",
+    "WarmStats",
     "actions",
     "asyncio",
     "install",

@@ -187,6 +187,7 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
         launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
+        warm: A Warm: it is started from a parked process, if there is one for it.
 
     Raises:
         SpawnError: As run().

@@ -60,6 +60,7 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
         launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
+        warm: A Warm: it is started from a parked process, if there is one for it.
 
     Cancelling run_async, or a signal handler that raises during run (Ctrl-C), ends the program's
     process tree as a timeout does, and waits for its end before the exception goes on (run_async:

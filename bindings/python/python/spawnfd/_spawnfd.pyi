@@ -19,6 +19,7 @@ __all__ = [
     "Template",
     "TemplateCache",
     "Turn",
+    "Warm",
     "begin",
     "popen",
     "restore",
@@ -208,6 +209,26 @@ class Job:
 class LauncherThread:
     def __new__(cls) -> LauncherThread: ...
     def stats(self) -> tuple[int, dict[str, int]]: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
+class Warm:
+    def __new__(
+        cls, mode: str, memory: int, processes: int, idle: float | None, delay: float
+    ) -> Warm: ...
+    def add(
+        self,
+        program: Arg,
+        depth: int,
+        args: Sequence[Arg],
+        env: Environment | None,
+        preimport: Sequence[str],
+        mode: str | None,
+    ) -> None: ...
+    def fill(self, timeout: float | None) -> bool: ...
+    def stats(self) -> dict[str, Any]: ...
     @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...

@@ -15,6 +15,7 @@ from spawnfd.actions import Action
 
 if TYPE_CHECKING:
     from spawnfd._launcher import LauncherThread
+    from spawnfd._warm import Warm
 
 
 class NotPickled:
@@ -177,6 +178,7 @@ class _Options(TypedDict, total=False):
     actions: Actions | None
     arg0: Arg | None
     launcher: LauncherThread | None
+    warm: Warm | None
 
 
 class SpawnOptions(_Options, total=False):

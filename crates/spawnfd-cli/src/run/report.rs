@@ -48,7 +48,7 @@ struct Result<'a> {
     stop: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
-    started: &'static str,
+    started: Cow<'static, str>,
     wall_seconds: f64,
     cpu_seconds: f64,
     max_rss_bytes: u64,

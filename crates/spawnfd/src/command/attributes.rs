@@ -18,6 +18,7 @@ use crate::error::{Error, Result, Stage};
 use crate::launch::{LauncherThread, Wait};
 use crate::template::from_io;
 use crate::tree::Tree;
+use crate::warm::Warm;
 
 /// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -307,6 +308,12 @@ impl Command<'_> {
     /// A parent-death signal, which is the calling thread's, and inherited descriptors keep it with the calling thread.
     pub fn launcher(&mut self, launcher: &LauncherThread) -> &mut Self {
         self.launcher = Some(launcher.clone());
+        self
+    }
+
+    /// Starts the program from a parked process, if there is one for it; else as ever. See [`Warm`].
+    pub fn warm(&mut self, warm: &Warm) -> &mut Self {
+        self.warm = Some(warm.clone());
         self
     }
 

@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::job::Permit;
 use crate::launch::{self, LauncherThread, Wait};
 use crate::template::{Named, Template, TemplateCache};
+use crate::warm::Warm;
 use action::Action;
 
 /// A program to start, built like [`std::process::Command`].
@@ -71,6 +72,7 @@ pub struct Command<'fd> {
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     pub(crate) wait: Wait,
     pub(crate) launcher: Option<LauncherThread>,
+    pub(crate) warm: Option<Warm>,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
     parent_death_signal: Option<i32>,
@@ -130,6 +132,7 @@ impl<'fd> Command<'fd> {
             permit: None,
             wait: Wait::Exec,
             launcher: None,
+            warm: None,
             signal_mask: None,
             default_signals: SIGPIPE,
             parent_death_signal: None,
@@ -316,6 +319,15 @@ impl<'fd> Command<'fd> {
             .map(|_| "parent-death signal")
             .or(self.inherit_descriptors.then_some("inherited descriptors"))
             .or(self.namespace.is_some().then_some("pid namespace"))
+    }
+
+    /// What it asks for that only exec does, or a process of its own from the beginning.
+    pub(crate) fn needs_exec(&self) -> Option<&'static str> {
+        self.filter
+            .as_ref()
+            .map(|_| "seccomp filter")
+            .or((self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces"))
+            .or(self.launcher.as_ref().map(|_| "launcher thread"))
     }
 
     /// The last rlimit of that number that an action sets, soft and hard.

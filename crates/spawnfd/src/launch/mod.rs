@@ -21,6 +21,7 @@ use crate::child::{Child, Started};
 use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
+use crate::warm::Offer;
 pub(crate) use flight::InFlight;
 use slots::Slot;
 use thread::Compared;
@@ -70,7 +71,9 @@ fn spawn_template(
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
     let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command));
-    let streams = thread.as_ref().and_then(Compared::streams);
+    let warm = command.warm.as_ref().map(|warm| warm.offer(command, template));
+    let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
+    let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
     let lowered = Lowered::new(command, template, cached.is_some() && !elsewhere, streams)?;
     template.settle()?;
     if elsewhere {
@@ -87,17 +90,28 @@ fn spawn_template(
         clone3: cgroup.is_some() || features::clone3(),
     };
     let name = || command.program_name().to_owned();
+    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup)));
+    let cold = match warm {
+        Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
+        Some(Ok(Err((index, errno)))) => return Err(step_failed(&plan, index, errno)),
+        Some(Err(reason)) => {
+            command.warm.iter().for_each(|warm| warm.count_cold(reason));
+            Some(Started::Cold(reason))
+        }
+        None => None,
+    };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
     let can_fly = wait == Wait::No && by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
     if can_fly && let Some((born, flight)) = flight::take_off(birth, &plan) {
         drop(child_ends);
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
         let flight = InFlight { flight, template: template.clone(), cached, name: name() };
-        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, Started::Clone, Some(flight)));
+        let started = cold.unwrap_or(Started::Clone);
+        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(flight)));
     }
 
     let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));
-    let started = if by_thread.is_some() { Started::Thread } else { Started::Clone };
+    let started = if by_thread.is_some() { Started::Thread } else { cold.unwrap_or(Started::Clone) };
     let outcome = match by_thread {
         Some(outcome) => outcome,
         None => {
@@ -331,7 +345,7 @@ fn closed_source(plan: &Plan, command: &Command<'_>) -> Error {
 }
 
 /// Gives a descriptor up without closing its number.
-fn forget(end: &mut OwnedFd) {
+pub(crate) fn forget(end: &mut OwnedFd) {
     // An OwnedFd cannot be empty: something harmless takes its place. Without even that much to open, leave it be:
     // closing a number twice is EBADF, or hits a descriptor opened this instant.
     if let Ok(placeholder) = rustix::fs::open("/dev/null", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {

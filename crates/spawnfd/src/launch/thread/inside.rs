@@ -13,8 +13,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use spawnfd_child::{Outcome, Plan, Room, Table, launch, leave_marker};
 use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, abi, call, pass_descriptors, receive_descriptors, wait_pidfd};
 
-use super::inherited::{Directories, Inherited};
 use crate::authority::Authority;
+use crate::inherited::{Directories, Inherited};
 use crate::launch::{features, handlers};
 use crate::template::Credentials;
 

@@ -10,7 +10,6 @@
 //! differ, or equality cannot be shown, `None` says that the clone launcher has to do it, and the reason is counted. The signal
 //! mask alone is carried over. See docs/adr/0006-thread-launcher.md.
 
-mod inherited;
 mod inside;
 
 use std::collections::BTreeMap;
@@ -29,10 +28,10 @@ use super::{Arrived, Refusal, forget};
 use crate::authority::{self, Authority};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
+use crate::inherited::{Directories, Inherited};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::Credentials;
-use inherited::{Directories, Inherited};
 use inside::{Request, Served};
 
 /// A thread that starts programs from a descriptor table of its own.

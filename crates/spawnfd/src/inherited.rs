@@ -18,13 +18,13 @@
 
 use spawnfd_sys::{Errno, abi, call};
 
-use crate::authority::of_proc;
+use crate::own_proc::{self, Own};
 
 type Answer<T> = Result<T, Errno>;
 
 /// All of it, of one thread.
 #[derive(Debug)]
-pub(super) struct Inherited {
+pub(crate) struct Inherited {
     scheduling: Answer<[u64; 7]>,
     processors: Answer<[u64; 128]>,
     cookie: Answer<u64>,
@@ -38,7 +38,7 @@ pub(super) struct Inherited {
 
 impl Inherited {
     /// From the calling thread.
-    pub(super) fn of_calling_thread() -> Inherited {
+    pub(crate) fn of_calling_thread() -> Inherited {
         const PR_GET_TIMERSLACK: u32 = 30;
         const PR_MCE_KILL_GET: u32 = 34;
         const PR_GET_IO_FLUSHER: u32 = 58;
@@ -51,12 +51,18 @@ impl Inherited {
             switches: [PR_GET_TIMERSLACK, PR_MCE_KILL_GET, PR_GET_IO_FLUSHER].map(|option| call::prctl(option, 0, 0)),
             time_stamp_counter: call::time_stamp_counter(),
             persona: call::persona(),
-            cgroup: of_proc("/proc/thread-self/cgroup").ok(),
+            cgroup: own_proc::read(Own::Cgroup).ok(),
         }
     }
 
+    /// SCHED_OTHER or another.
+    pub(crate) fn policy(&self) -> Option<u32> {
+        // struct sched_attr: size, then policy.
+        self.scheduling.ok().map(|words| (words[0] >> 32) as u32)
+    }
+
     /// In what `other` differs.
-    pub(super) fn differs(&self, other: &Inherited) -> Option<&'static str> {
+    pub(crate) fn differs(&self, other: &Inherited) -> Option<&'static str> {
         let equal = [
             ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
             ("affinity", self.processors == other.processors),
@@ -72,7 +78,7 @@ impl Inherited {
 
 /// Working directory, root and umask by what they are.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Directories {
+pub(crate) struct Directories {
     /// Device, inode and mount.
     places: [Answer<(u32, u32, u64, u64)>; 2],
     umask: String,
@@ -80,7 +86,7 @@ pub(super) struct Directories {
 
 impl Directories {
     /// The calling thread's. `umask` as /proc prints it.
-    pub(super) fn of_calling_thread(umask: &str) -> Directories {
+    pub(crate) fn of_calling_thread(umask: &str) -> Directories {
         // An empty path is the working directory itself, whatever may be searched.
         let places = [c"", c"/"].map(|path| {
             let found = call::statx(abi::AT_FDCWD, path)?;

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs that have been started ahead, and wait to become what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from spawnfd import _spawnfd
+from spawnfd._child import Child, spawn
+from spawnfd._run import run, run_async
+from spawnfd._start import Starting, start
+from spawnfd._types import NotPickled
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from spawnfd._spawnfd import Result
+    from spawnfd._types import Arg, Args, Environment, RunOptions, SpawnOptions, StartOptions
+
+
+class WarmStats(NamedTuple):
+    """What a Warm has done, and has.
+
+    Attributes:
+        reserve: Programs that a parked process has become.
+        fork: Programs that were forked from one.
+        cold: Programs that were started as ever, by the reason.
+        parked: Processes that wait.
+        memory: Bytes that these had for themselves when they were parked.
+        made: Processes parked so far.
+        cannot: Programs that cannot be parked, and why.
+    """
+
+    reserve: int
+    fork: int
+    cold: Mapping[str, int]
+    parked: int
+    memory: int
+    made: int
+    cannot: Mapping[str, str]
+
+
+class Warm(NotPickled):
+    """Keeps programs warm: started ahead, waiting at main(), or after an interpreter's start-up.
+
+        with sf.Warm() as warm:
+            warm.add("bash")
+            warm.add(".venv/bin/python", preimport=["pytest"])
+            warm.run(["bash", "-c", "echo hello"]).started  # "reserve"
+
+    A program is started from a parked process if there is one for it, and if that may do, and
+    has, just what a child of the calling thread would: else as ever, and `started` of the Result or
+    Child says "cold: " and why. Nothing else differs, but for what docs/warm.md lists. It goes for
+    every program of run(), start() and spawn() that is given one (`warm=warm`), too.
+
+    The processes end when the block is left, with close(), with the last reference, or with this
+    process. They are its children: os.wait() sees one that has ended. SPAWNFD_WARM=0 in the
+    environment turns all of it off.
+    """
+
+    __slots__ = ("_core",)
+    _core: _spawnfd.Warm
+
+    def __init__(
+        self,
+        *,
+        mode: Literal["reserve", "fork"] = "reserve",
+        memory: int = 512 << 20,
+        processes: int = 64,
+        idle: float | None = 300.0,
+        delay: float = 0.002,
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+            mode: "reserve": each parked process becomes one program, with a memory layout and
+                secrets of its own. "fork": one is forked for each program; these share layout and
+                whatever was drawn or read before.
+            memory: Bytes that parked processes may have for themselves; no more are started then.
+            processes: How many there may be.
+            idle: Seconds without use after which a program's are ended; None: never.
+            delay: Seconds from a start to the parking of the next: what runs goes first.
+
+        Raises:
+            SpawnError: EMFILE, ENFILE, ENOMEM; ENOSPC: no more inotify instances.
+            TypeError, ValueError: An argument cannot be what it is; the message names it.
+        """
+        self._core = _spawnfd.Warm(mode, memory, processes, idle, delay)
+
+    def add(
+        self,
+        program: Arg,
+        *,
+        depth: int = 2,
+        args: Sequence[Arg] = (),
+        env: Environment | None = None,
+        preimport: Sequence[str] = (),
+        mode: Literal["reserve", "fork"] | None = None,
+    ) -> None:
+        """Keeps a program warm. It is parked in the background; fill() waits for that.
+
+        One that cannot be parked is no error: stats() says why, and it is started cold.
+
+        Args:
+            program: An absolute path, or a name searched in PATH.
+            depth: How many processes wait.
+            args: Arguments that all starts have first: an interpreter's options.
+            env: The environment it is parked with, this process's by default. A start with another
+                one is warm if what was looked at before parking is the same in both.
+            preimport: Modules an interpreter imports before it parks.
+            mode: As for Warm, for this program.
+
+        Raises:
+            SpawnError: There is no such program.
+            TypeError, ValueError: An argument cannot be what it is; the message names it.
+        """
+        self._core.add(program, depth, args, env, preimport, mode)
+
+    def fill(self, timeout: float | None = 10.0) -> bool:
+        """Waits until all that can be parked is; False if that takes longer than `timeout` s."""
+        return self._core.fill(timeout)
+
+    def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
+        """spawnfd.run() with `warm=self`."""
+        options["warm"] = self
+        return run(argv, **options)
+
+    async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
+        """spawnfd.run_async() with `warm=self`."""
+        options["warm"] = self
+        return await run_async(argv, **options)
+
+    def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
+        """spawnfd.start() with `warm=self`."""
+        options["warm"] = self
+        return start(argv, **options)
+
+    def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
+        """spawnfd.spawn() with `warm=self`."""
+        options["warm"] = self
+        return spawn(argv, **options)
+
+    def stats(self) -> WarmStats:
+        """What it has done so far, in this process."""
+        return WarmStats(**self._core.stats())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed. As an option it is a ValueError then."""
+        return self._core.closed
+
+    def close(self) -> None:
+        """Ends what is parked. Programs are not affected."""
+        self._core.close()
+
+    def __enter__(self) -> Warm:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.stats().parked} parked"
+        return f"<spawnfd.Warm: {state}>"

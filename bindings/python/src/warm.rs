@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native half of Warm.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use spawnfd::{Mode, Park, WarmOptions};
+
+use crate::arguments::{environment, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::errors;
+
+/// Programs kept warm, until it is closed.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Warm {
+    core: spawnfd::Warm,
+    closed: AtomicBool,
+}
+
+fn mode(name: &str) -> PyResult<Mode> {
+    match name {
+        "reserve" => Ok(Mode::Reserve),
+        "fork" => Ok(Mode::Fork),
+        _ => Err(wrong_value(&"mode", format_args!("\"reserve\" or \"fork\", not {name:?}"))),
+    }
+}
+
+#[pymethods]
+impl Warm {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        mode: &str,
+        memory: u64,
+        processes: usize,
+        idle: &Bound<'_, PyAny>,
+        delay: &Bound<'_, PyAny>,
+    ) -> PyResult<Warm> {
+        let time = |value: &Bound<'_, PyAny>, name| {
+            Ok::<_, PyErr>(seconds(Some(value).filter(|value| !value.is_none()), name)?.unwrap_or(Duration::MAX))
+        };
+        let options = WarmOptions {
+            mode: self::mode(mode)?,
+            memory,
+            processes,
+            idle: time(idle, "idle")?,
+            delay: time(delay, "delay")?,
+            ..WarmOptions::default()
+        };
+        match py.detach(|| spawnfd::Warm::new(options)) {
+            Ok(core) => Ok(Warm { core, closed: AtomicBool::new(false) }),
+            Err(error) => Err(errors::exception(py, &error, None)),
+        }
+    }
+
+    fn add(
+        &self,
+        program: &Bound<'_, PyAny>,
+        depth: usize,
+        args: &Bound<'_, PyAny>,
+        env: Option<&Bound<'_, PyAny>>,
+        preimport: &Bound<'_, PyAny>,
+        mode: Option<&str>,
+    ) -> PyResult<()> {
+        let py = program.py();
+        let program: OsString = os_string(program, &"program")?;
+        let park = Park {
+            depth,
+            mode: mode.map(self::mode).transpose()?,
+            args: os_strings(args, "args")?,
+            env: env.map(|env| environment(Some(env))).transpose()?,
+            kind: None,
+            preload: os_strings(preimport, "preimport")?,
+        };
+        py.detach(|| self.core.add(&program, park)).map_err(|error| errors::exception(py, &error, None))
+    }
+
+    fn fill(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let timeout = Some(timeout).filter(|timeout| !timeout.is_none());
+        let timeout = seconds(timeout, "timeout")?.unwrap_or(Duration::MAX);
+        Ok(py.detach(|| self.core.fill(timeout)))
+    }
+
+    /// Counts, and two mappings of reasons.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.core.stats();
+        let all = PyDict::new(py);
+        all.set_item("reserve", stats.reserve)?;
+        all.set_item("fork", stats.fork)?;
+        all.set_item("cold", stats.cold)?;
+        all.set_item("parked", stats.parked)?;
+        all.set_item("memory", stats.memory)?;
+        all.set_item("made", stats.made)?;
+        all.set_item("cannot", stats.cannot)?;
+        Ok(all)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.closed.store(true, Ordering::Relaxed);
+        py.detach(|| self.core.close());
+    }
+}
+
+/// The Warm an option names.
+pub fn warm(value: &Bound<'_, PyAny>) -> PyResult<spawnfd::Warm> {
+    let core = value.getattr_opt("_core")?;
+    let Some(native) = core.as_ref().and_then(|core| core.cast::<Warm>().ok()) else {
+        return Err(wrong_type(&"warm", "spawnfd.Warm or None", value));
+    };
+    if native.get().closed() {
+        return Err(wrong_value(&"warm", "it is closed"));
+    }
+    Ok(native.get().core.clone())
+}

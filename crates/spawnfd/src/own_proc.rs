@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The calling thread's own files in /proc, kept open from one look to the next: opening one costs more than reading it.
+//!
+//! Each is known by device and inode, since applications close and replace numbers that are not theirs.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use spawnfd_sys::{call, fork_generation};
+
+use crate::launch::forget;
+use crate::numbers::above_standard;
+
+/// A file that says something of the calling thread, or of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    Status,
+    Label,
+    LoginUid,
+    Cgroup,
+    OomScoreAdj,
+    CoreFilter,
+    /// The directory of its namespaces.
+    Namespaces,
+}
+
+impl Own {
+    const COUNT: usize = 7;
+
+    fn path(self) -> &'static str {
+        match self {
+            Own::Status => "/proc/thread-self/status",
+            Own::Label => "/proc/thread-self/attr/current",
+            Own::LoginUid => "/proc/thread-self/loginuid",
+            Own::Cgroup => "/proc/thread-self/cgroup",
+            Own::OomScoreAdj => "/proc/self/oom_score_adj",
+            Own::CoreFilter => "/proc/self/coredump_filter",
+            Own::Namespaces => "/proc/thread-self/ns",
+        }
+    }
+
+    fn flags(self) -> OFlags {
+        match self {
+            Own::Namespaces => OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            _ => OFlags::RDONLY | OFlags::CLOEXEC,
+        }
+    }
+}
+
+struct Kept {
+    file: OwnedFd,
+    identity: (u64, u64),
+}
+
+impl Kept {
+    fn open(which: Own) -> rustix::io::Result<Kept> {
+        let file = above_standard(openat(CWD, which.path(), which.flags(), Mode::empty())?);
+        let identity =
+            call::identify(file.as_raw_fd()).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+        Ok(Kept { file, identity })
+    }
+}
+
+impl Drop for Kept {
+    /// Closes what is still ours; a number that has come to mean something else is the application's.
+    fn drop(&mut self) {
+        if call::identify(self.file.as_raw_fd()) != Ok(self.identity) {
+            forget(&mut self.file);
+        }
+    }
+}
+
+/// All of one thread, of one process: see [`fork_generation`].
+#[derive(Default)]
+struct All {
+    generation: Option<u64>,
+    files: [Option<Kept>; Own::COUNT],
+}
+
+thread_local! {
+    static ALL: RefCell<All> = RefCell::new(All::default());
+}
+
+fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    let mut look = Some(look);
+    let kept = ALL.try_with(|all| {
+        let mut all = all.try_borrow_mut().ok()?;
+        let generation = fork_generation().ok()?;
+        if all.generation != Some(generation) {
+            *all = All { generation: Some(generation), files: Default::default() };
+        }
+        let place = &mut all.files[which as usize];
+        if place.as_ref().is_none_or(|kept| call::identify(kept.file.as_raw_fd()) != Ok(kept.identity)) {
+            *place = None;
+            match Kept::open(which) {
+                Ok(kept) => *place = Some(kept),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(look.take()?(&place.as_ref()?.file))
+    });
+    match kept {
+        Ok(Some(outcome)) => outcome,
+        // The thread is ending.
+        _ => match look {
+            Some(look) => look(&openat(CWD, which.path(), which.flags(), Mode::empty())?),
+            None => Err(rustix::io::Errno::IO),
+        },
+    }
+}
+
+/// What it says now.
+pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
+    with(which, |file| {
+        let mut contents = Vec::with_capacity(2048);
+        loop {
+            contents.reserve(1024);
+            let room = contents.capacity() - contents.len();
+            let at = contents.len() as u64;
+            // The kernel writes it anew for each read: where it is not long, one is all.
+            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut contents), at)? < room {
+                return Ok(contents);
+            }
+        }
+    })
+}
+
+/// The calling thread's namespaces of these names, as the kernel prints them.
+pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result<[Option<CString>; N]> {
+    with(Own::Namespaces, |directory| Ok(names.map(|name| readlinkat(directory, name, Vec::with_capacity(32)).ok())))
+}

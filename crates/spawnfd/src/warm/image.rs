@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The object that parks a program, as a file that ld.so can load; and which programs it can be loaded into.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create};
+
+use crate::template::Template;
+
+const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
+
+/// A sealed file without a name that holds the object.
+pub(super) fn object() -> rustix::io::Result<OwnedFd> {
+    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = match memfd_create("spawnfd-warm", wanted | MemfdFlags::EXEC) {
+        // Before Linux 6.3 there is no such flag, and every memfd can be mapped to be executed.
+        Err(rustix::io::Errno::INVAL) => memfd_create("spawnfd-warm", wanted)?,
+        outcome => outcome?,
+    };
+    let mut rest = IMAGE;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&memfd, rest)?..];
+    }
+    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(memfd)
+}
+
+/// Whether a program would load the object: one that would not must not be started, as it would not park, but run.
+///
+/// # Errors
+/// Why not.
+pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
+    if template.is_script() {
+        return Err("script");
+    }
+    let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else { return Err("descriptor") };
+    const SET_ID: u16 = 0o6000;
+    if template.identity().mode & SET_ID != 0 {
+        return Err("setuid");
+    }
+    if getxattr(path, "security.capability", &mut [0u8; 0][..]).is_ok_and(|length| length > 0) {
+        return Err("file capabilities");
+    }
+    match loader(path) {
+        None => Err("unreadable"),
+        Some(None) => Err("static"),
+        Some(Some(name)) if name.starts_with(b"ld-linux") => Ok(()),
+        Some(Some(_)) => Err("not glibc"),
+    }
+}
+
+/// The name of the dynamic loader of a 64-bit ELF file: its PT_INTERP. `Some(None)`: it has none.
+fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
+    const PT_INTERP: u32 = 3;
+    let file = std::fs::File::open(path).ok()?;
+    let mut head = [0; 64];
+    file.read_exact_at(&mut head, 0).ok()?;
+    // Only those of this machine's own class and byte order load an object of ours.
+    if !head.starts_with(&[0x7f, b'E', b'L', b'F', 2, 1]) {
+        return None;
+    }
+    let (offset, size, count) = (word(&head[32..])?, half(&head[54..])?, half(&head[56..])?);
+    for at in 0..u64::from(count) {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, offset + at * u64::from(size)).ok()?;
+        if u32::from_le_bytes(entry[..4].try_into().ok()?) == PT_INTERP {
+            let mut name = vec![0; word(&entry[32..])?.min(4096) as usize];
+            file.read_exact_at(&mut name, word(&entry[8..])?).ok()?;
+            let name = name.strip_suffix(&[0]).unwrap_or(&name);
+            return Some(name.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec));
+        }
+    }
+    Some(None)
+}
+
+fn word(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?))
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Warm starts: programs from processes that have been started ahead and wait at main(), or after an interpreter's initialisation.
+//!
+//! `Warm` holds what is to be parked; its keeper, a thread, parks it (`keeper.rs`). A start asks for an [`Offer`]: whether there is a
+//! parked process for this command, and whether the calling thread is its equal ([`Standing`]). The command's plan then goes to the
+//! parked process in a message (`wire.rs`), which `warm/main` carries out there as the child would. For any
+//! reason not to, the program is started cold, and the reason counted. See docs/warm.md.
+
+mod image;
+mod keeper;
+mod kind;
+mod parked;
+mod standing;
+mod state;
+mod watch;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
+use spawnfd_child::{Op, Plan, Step};
+use spawnfd_sys::{Errno, abi, call};
+
+pub use kind::Kind;
+
+use crate::child::{Child, Started};
+use crate::command::Command;
+use crate::env::Env;
+use crate::error::{Error, Result, Stage};
+use crate::per_process::PerProcess;
+use crate::template::Template;
+use keeper::Keeper;
+use parked::Answer;
+use state::{Held, State};
+
+/// Programs that are kept warm: started ahead, waiting to become what a command asks for.
+///
+/// A command that is given one ([`Command::warm`]) starts from a parked process if there is one for it, and if it may do and has just
+/// what a child of the calling thread would; otherwise it starts as ever. [`Started`] tells which, and why not. Nothing else
+/// differs, but for what `docs/warm.md` lists.
+///
+/// Clones share the processes. They end with the last clone, with [`close`](Warm::close), or with the process that made it, and there is
+/// a thread that starts them. They are children of this process: `wait(-1)` sees one that has ended. In a fork's copy
+/// there are none.
+///
+/// `SPAWNFD_WARM=0` in the environment turns all of it off.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Park, Started, Warm, WarmOptions};
+/// let warm = Warm::new(WarmOptions::default())?;
+/// warm.add("sh", Park::default())?;
+/// warm.fill(std::time::Duration::from_secs(10));
+/// let output = Command::new("sh").args(["-c", "echo $0 $1", "a", "b"]).warm(&warm).run()?;
+/// assert_eq!(output.stdout, b"a b\n");
+/// assert_eq!(output.started, Started::Reserve);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Warm {
+    state: Arc<PerProcess<State>>,
+    keeper: Arc<Keeper>,
+}
+
+/// How parked processes are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Mode {
+    /// Each becomes one program: with a memory layout and secrets of its own.
+    #[default]
+    Reserve,
+    /// One is forked for each program: these share layout, and whatever was drawn or read before they were forked.
+    Fork,
+}
+
+impl Mode {
+    fn letter(self) -> char {
+        match self {
+            Mode::Reserve => 'r',
+            Mode::Fork => 'f',
+        }
+    }
+
+    fn started(self) -> Started {
+        match self {
+            Mode::Reserve => Started::Reserve,
+            Mode::Fork => Started::Fork,
+        }
+    }
+}
+
+/// Bounds of a [`Warm`].
+#[derive(Clone, Debug)]
+pub struct WarmOptions {
+    /// How parked processes are used, where [`Park`] does not say.
+    pub mode: Mode,
+    /// How much memory parked processes may have for themselves, in bytes. More are not started then.
+    pub memory: u64,
+    /// How many there may be.
+    pub processes: usize,
+    /// After how long without use the processes of a program are ended. The next start is cold, and parks it again.
+    pub idle: Duration,
+    /// How long after a start the next process is parked: what runs goes first.
+    pub delay: Duration,
+    /// Mode fork: after how many programs a parked process is replaced.
+    pub forks: u64,
+    /// Mode fork: after how long.
+    pub age: Duration,
+}
+
+impl Default for WarmOptions {
+    fn default() -> WarmOptions {
+        WarmOptions {
+            mode: Mode::default(),
+            memory: 512 << 20,
+            processes: 64,
+            idle: Duration::from_secs(300),
+            delay: Duration::from_millis(2),
+            forks: 1000,
+            age: Duration::from_secs(600),
+        }
+    }
+}
+
+/// How one program is parked.
+#[derive(Clone, Debug, Default)]
+pub struct Park {
+    /// How many processes wait; two if 0. In mode fork one is enough for a thread.
+    pub depth: usize,
+    /// Its mode, if it is not that of the [`WarmOptions`].
+    pub mode: Option<Mode>,
+    /// Arguments that all starts have first: an interpreter's options.
+    pub args: Vec<OsString>,
+    /// The environment it is parked with, this process's if `None`. A start with another one is warm if what was looked at before parking
+    /// is the same in both.
+    pub env: Option<Env>,
+    /// Where it parks; by the program's name if `None`.
+    pub kind: Option<Kind>,
+    /// Modules an interpreter loads before it parks.
+    pub preload: Vec<OsString>,
+}
+
+/// What a [`Warm`] has done, and has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct WarmStats {
+    /// Starts from a process of their own.
+    pub reserve: u64,
+    /// Starts by a fork.
+    pub fork: u64,
+    /// Starts by clone and exec, by the reason.
+    pub cold: BTreeMap<&'static str, u64>,
+    /// Processes that wait.
+    pub parked: usize,
+    /// Their own memory as they were parked, in bytes.
+    pub memory: u64,
+    /// Processes parked so far.
+    pub made: u64,
+    /// Programs that cannot be parked, and why.
+    pub cannot: BTreeMap<OsString, String>,
+}
+
+impl Warm {
+    /// Begins with nothing. The thread is started by the first [`add`](Warm::add).
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM. ENOSPC: no more inotify instances (fs.inotify.max_user_instances).
+    pub fn new(options: WarmOptions) -> Result<Warm> {
+        let state = State::new(options).map_err(|(call, errno)| Error::new(Stage::Warm, errno, call))?;
+        let state = Arc::new(PerProcess::here(state, State::none));
+        Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state })
+    }
+
+    /// Keeps a program warm: an absolute path, or a name searched in PATH. It is parked in the background; see [`fill`](Warm::fill).
+    ///
+    /// Whether it can be parked shows then, too ([`WarmStats::cannot`]): adding one that cannot be is no error.
+    ///
+    /// # Errors
+    /// As [`Template::search`]. EAGAIN: no thread can be started.
+    pub fn add(&self, program: impl AsRef<OsStr>, park: Park) -> Result<()> {
+        let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
+        let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        self.add_template(&Template::search(program, path)?, park)
+    }
+
+    /// The same for a template. When its file changes it is recorded anew.
+    ///
+    /// # Errors
+    /// EAGAIN: no thread can be started.
+    pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
+        self.state.lock().add(template, park);
+        self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+    }
+
+    /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`.
+    pub fn fill(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            {
+                let mut state = self.state.lock();
+                state.hurry();
+                if state.is_full() {
+                    return true;
+                }
+            }
+            let _ = self.keeper.ring(Duration::ZERO);
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What it has done so far, in this process.
+    pub fn stats(&self) -> WarmStats {
+        self.state.lock().stats()
+    }
+
+    /// Ends all parked processes and the thread. Commands that still have it start cold.
+    pub fn close(&self) {
+        let gone = self.state.lock().close();
+        self.keeper.end();
+        drop(gone);
+    }
+
+    /// A parked process for this command and the calling thread.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn offer(
+        &self,
+        command: &Command<'_>,
+        template: &Template,
+    ) -> std::result::Result<Offer<'_>, &'static str> {
+        if std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0") {
+            return Err("off");
+        }
+        if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
+            return Err(reason);
+        }
+        let held = self.state.lock().take(template)?;
+        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
+        for (number, open) in (0..).zip(&mut offer.streams) {
+            match call::descriptor_flags(number) {
+                // It would be gone after exec.
+                Ok(abi::FD_CLOEXEC) if command.inherits_stream(number) => return Err("close-on-exec stream"),
+                flags => *open = flags.is_ok(),
+            }
+        }
+        Ok(offer)
+    }
+
+    pub(crate) fn count_cold(&self, reason: &'static str) {
+        let delay = self.state.lock().count_cold(reason);
+        let _ = self.keeper.ring(delay);
+    }
+}
+
+/// A parked process that a start has for itself; given back on drop if nothing has come of it.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    warm: &'a Warm,
+    held: Option<Held>,
+    streams: [bool; 3],
+}
+
+/// A start that got as far as a process of its own.
+pub(crate) type Outcome = std::result::Result<Child, (u16, Errno)>;
+
+impl Offer<'_> {
+    /// Which of the caller's 0, 1 and 2 are open: the plan has to bring them.
+    pub(crate) fn streams(&self) -> [bool; 3] {
+        self.streams
+    }
+
+    /// Has the plan carried out. `cgroup`: to be joined first.
+    ///
+    /// # Errors
+    /// Why it is still to be started, cold.
+    pub(crate) fn start(
+        mut self,
+        plan: &Plan,
+        template: &Template,
+        cgroup: Option<(u16, RawFd)>,
+    ) -> std::result::Result<Outcome, &'static str> {
+        let Some(held) = self.held.as_mut() else { return Err("empty") };
+        held.fits(plan)?;
+        for step in &plan.steps {
+            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork {
+                return Err("guarded tree");
+            }
+        }
+        let mut parked = held.lock();
+        parked.agrees(&plan.envp)?;
+        let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
+            .map_err(|_| "working directory")?;
+        let mut sources = plan.sources.clone();
+        let mut source = |fd: RawFd| {
+            sources.push(fd);
+            sources.len() - 1
+        };
+        let birth = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(dir) } });
+        let here_at = source(here.as_raw_fd());
+        wire::fits(&sources)?;
+        let answer = match parked.offer(plan, birth.as_ref(), &sources) {
+            Err(answer) => answer,
+            // It gets ready meanwhile.
+            Ok(()) => match held.compare(&parked, plan, template, here_at) {
+                Err(reason) => parked.withdraw(reason, held.mode()),
+                Ok(context) => {
+                    for step in &plan.steps {
+                        if let Op::Announce { to } = &step.op {
+                            to.make_for(parked.pid());
+                        }
+                    }
+                    parked.go(&context, held.mode())
+                }
+            },
+        };
+        drop(parked);
+        match answer {
+            Answer::Program(child) => {
+                self.finish(|state, held| state.used(held));
+                Ok(Ok(child))
+            }
+            Answer::Failed { index, errno } => {
+                self.finish(|state, held| match held.mode() {
+                    Mode::Reserve => state.spoilt(held),
+                    Mode::Fork => state.put_back(held),
+                });
+                Ok(Err((index, errno)))
+            }
+            Answer::Gone(reason) => {
+                self.finish(|state, held| state.spoilt(held));
+                Err(reason)
+            }
+            Answer::Refused(reason) => Err(reason),
+        }
+    }
+
+    fn finish(&mut self, end: impl FnOnce(&mut State, Held)) {
+        if let Some(held) = self.held.take() {
+            let mut state = self.warm.state.lock();
+            end(&mut state, held);
+            // Only where something is missing, and when what runs has had its turn.
+            if let Some(delay) = state.wants_keeper() {
+                let _ = self.warm.keeper.ring(delay);
+            }
+        }
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        self.finish(|state, held| state.put_back(held));
+    }
+}
+
+/// A reason as something that lives on. There are few.
+pub(crate) fn reason(text: &str) -> &'static str {
+    const MOST: usize = 512;
+    static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
+    let mut known = KNOWN.lock();
+    if let Some(reason) = known.get(text) {
+        return reason;
+    }
+    if known.len() >= MOST {
+        return "unknown";
+    }
+    let reason: &'static str = Box::leak(text.into());
+    known.insert(reason);
+    reason
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One parked process: its start, what it is asked, its end.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
+use spawnfd_child::{Plan, Step};
+use spawnfd_sys::{ArgBlock, Errno, RawFd, abi, fork_generation, receive, send};
+
+use super::standing::Standing;
+use super::wire::{self, Context, Reply};
+use super::{Kind, Mode};
+use crate::child::Child;
+use crate::command::{Command, Stdio};
+use crate::env::Env;
+use crate::numbers::above_standard;
+use crate::template::Template;
+
+/// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often to look whether a forked child lives, of which nothing is heard.
+const CHECK: Duration = Duration::from_millis(50);
+/// How long a program may take until it is parked.
+const START: Duration = Duration::from_secs(20);
+/// SIGPIPE: made default in what is started, ignored or not.
+const SIGPIPE: u64 = 1 << (13 - 1);
+
+/// What is to be parked.
+#[derive(Clone, Debug)]
+pub(super) struct Recipe {
+    pub(super) template: Template,
+    /// Arguments before those that differ from one start to the next.
+    pub(super) args: Vec<OsString>,
+    pub(super) env: Env,
+    pub(super) kind: Kind,
+    pub(super) mode: Mode,
+    pub(super) preload: Vec<OsString>,
+}
+
+/// A process that waits to become a program.
+#[derive(Debug)]
+pub(super) struct Parked {
+    generation: u64,
+    /// Gone when it has become the program.
+    child: Option<Child>,
+    socket: OwnedFd,
+    page: wire::Page,
+    serial: u32,
+    /// What it was born with.
+    pub(super) standing: Arc<Standing>,
+    env: Arc<ArgBlock>,
+    /// Its own memory as it was parked, in bytes.
+    pub(super) private: u64,
+    variables: Vec<Vec<u8>>,
+    pub(super) files: Vec<Vec<u8>>,
+    pub(super) since: Instant,
+    /// How many programs were forked from it.
+    pub(super) forked: u64,
+}
+
+/// What has come of a request.
+pub(super) enum Answer {
+    /// The program runs.
+    Program(Child),
+    /// An action has failed, as it would have in a child of the caller's.
+    Failed { index: u16, errno: Errno },
+    /// Nothing has been started, and this process is of no use any more.
+    Gone(&'static str),
+    /// Nothing has been started.
+    Refused(&'static str),
+}
+
+impl Parked {
+    /// Starts a program and waits until it is parked, or `ended` says that nobody wants it any more.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn start(recipe: &Recipe, object: &OwnedFd, ended: &AtomicBool) -> Result<Parked, String> {
+        let failed = |call: &str| {
+            let call = call.to_owned();
+            move |error: rustix::io::Errno| format!("{call}: {error}")
+        };
+        let standing = Standing::of_calling_thread().ok_or("/proc")?;
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed("socketpair()"))?;
+        let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("pidfd_open()"))?;
+        let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(failed("memfd_create()"))?;
+        ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
+        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
+        let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| format!("mmap(): {error:?}"))?;
+        let identity = recipe.template.identity();
+        let device = rustix::fs::makedev(identity.device.0, identity.device.1);
+        let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
+        // The lowest numbers there are: a program that is parked has no others of ours.
+        let env = recipe
+            .env
+            .clone()
+            .set("LD_PRELOAD", "/proc/self/fd/5")
+            .set("SPAWNFD_PARK", format!("3:4:5:6:{device}:{}:{kind}:{mode}", identity.inode));
+        let preload = recipe.preload.join(OsStr::new(","));
+        let env = if preload.is_empty() { env } else { env.set("SPAWNFD_PRELOAD", preload) };
+        let mut command: Command<'_> = recipe.template.command();
+        command
+            .args(&recipe.args)
+            .environment(&env)
+            .current_dir("/")
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Null)
+            .descriptor(&theirs, 3)
+            .descriptor(&owner, 4)
+            .descriptor(object, 5)
+            .descriptor(&memory, 6);
+        if standing.is_ordinary() {
+            // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
+            command.scheduler(abi::SCHED_BATCH, 0);
+        }
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        drop(theirs);
+        let mut parked = Parked {
+            generation: fork_generation().map_err(|error| format!("mmap(): {error:?}"))?,
+            child: Some(child),
+            socket: above_standard(socket),
+            page,
+            serial: 0,
+            standing: Arc::new(standing),
+            env: recipe.env.encode().map_err(|error| error.to_string())?,
+            private: 0,
+            variables: Vec::new(),
+            files: Vec::new(),
+            since: Instant::now(),
+            forked: 0,
+        };
+        parked.wait_until_parked(ended)?;
+        Ok(parked)
+    }
+
+    fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), String> {
+        let deadline = Instant::now() + START;
+        let mut message = vec![0; wire::MAX_MESSAGE];
+        while !self.poll(Some(Duration::from_millis(20))) {
+            if ended.load(Ordering::Relaxed) || Instant::now() > deadline {
+                return Err("slow".to_owned());
+            }
+        }
+        let length = match receive(self.socket.as_raw_fd(), &mut message) {
+            Ok((0, _)) | Err(_) => return Err("not parked".to_owned()),
+            Ok((length, _)) => length,
+        };
+        match wire::decode(&message[..length]) {
+            Some(Reply::Parked { private, variables, files }) => {
+                let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
+                (self.private, self.variables, self.files) = (private, owned(variables), owned(files));
+                Ok(())
+            }
+            Some(Reply::Cannot { why }) => Err(String::from_utf8_lossy(why).into_owned()),
+            _ => Err("not parked".to_owned()),
+        }
+    }
+
+    /// Whether there is something to receive, by then.
+    fn poll(&self, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left =
+                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => return false,
+                Ok(_) => return true,
+            }
+        }
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.as_ref().map_or(0, |child| child.id() as i32)
+    }
+
+    /// Whether a program with that environment would have found before main what this one has.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn agrees(&self, envp: &ArgBlock) -> Result<(), &'static str> {
+        if std::ptr::eq(envp, &raw const *self.env) {
+            return Ok(());
+        }
+        for name in &self.variables {
+            if value(&self.env, name) != value(envp, name) {
+                return Err("variable");
+            }
+        }
+        // ld.so and malloc look at these, and no getenv tells.
+        let early = |string: &&[u8]| {
+            [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_"].iter().any(|prefix| string.starts_with(prefix))
+        };
+        let of = |block: &ArgBlock| {
+            let mut all: Vec<Vec<u8>> =
+                block.iter().map(std::ffi::CStr::to_bytes).filter(early).map(<[u8]>::to_vec).collect();
+            all.sort_unstable();
+            all
+        };
+        if of(&self.env) == of(envp) { Ok(()) } else { Err("variable") }
+    }
+
+    /// The signals that are ignored in it.
+    pub(super) fn ignored(&self) -> u64 {
+        self.standing.ignored() & !SIGPIPE
+    }
+
+    /// Offers it what is to become of it, or of a fork: it gets ready, and waits for [`go`](Parked::go).
+    ///
+    /// # Errors
+    /// Why it has not been offered.
+    pub(super) fn offer(&mut self, plan: &Plan, birth: Option<&Step>, sources: &[RawFd]) -> Result<(), Answer> {
+        self.serial += 1;
+        let mut message = wire::encode(self.serial, plan, birth, sources.len()).map_err(Answer::Refused)?;
+        let words = self.page.get();
+        words[wire::CHILD].store(0, Ordering::Relaxed);
+        words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
+        send(self.socket.as_raw_fd(), &mut message, sources).map_err(|errno| match errno {
+            Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
+            Errno::EMSGSIZE | Errno::ENOBUFS => Answer::Refused("arguments too long"),
+            Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),
+            _ => Answer::Gone("socket"),
+        })
+    }
+
+    /// Has it done.
+    pub(super) fn go(&mut self, context: &Context, mode: Mode) -> Answer {
+        if let Err(reason) = wire::leave(&self.page, context) {
+            return self.withdraw(reason, mode);
+        }
+        self.page.get()[wire::CLAIM].store(wire::claim(self.serial, wire::GO), Ordering::Release);
+        self.page.wake();
+        if !self.poll(Some(PATIENCE)) && self.turn(wire::GO) {
+            return Answer::Gone("slow");
+        }
+        self.listen(mode)
+    }
+
+    /// Has it not done, for that reason.
+    pub(super) fn withdraw(&mut self, reason: &'static str, mode: Mode) -> Answer {
+        self.turn(wire::OFFERED);
+        self.page.wake();
+        if mode == Mode::Reserve {
+            return Answer::Refused(reason);
+        }
+        // There is a child by now, or soon.
+        let deadline = Instant::now() + PATIENCE;
+        while self.page.get()[wire::CHILD].load(Ordering::Acquire) == 0 {
+            if Instant::now() > deadline || self.poll(Some(Duration::from_millis(1))) {
+                return Answer::Gone(reason);
+            }
+        }
+        self.reap_forked();
+        Answer::Refused(reason)
+    }
+
+    /// Takes a request back from that state, if it is still in it.
+    fn turn(&self, from: u64) -> bool {
+        let [from, to] = [from, wire::WITHDRAWN].map(|state| wire::claim(self.serial, state));
+        self.page.get()[wire::CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn listen(&mut self, mode: Mode) -> Answer {
+        let mut message = [0; 64];
+        loop {
+            // Of a forked child that is killed on its way nobody else tells.
+            let heard = self.poll((mode == Mode::Fork).then_some(CHECK));
+            if !heard && self.forked_has_ended() && !self.poll(Some(Duration::ZERO)) {
+                self.reap_forked();
+                return Answer::Gone("died");
+            }
+            let (length, pidfd) = match receive(self.socket.as_raw_fd(), &mut message) {
+                Ok((0, _)) => return Answer::Gone("died"),
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => continue,
+                Err(_) => return Answer::Gone("died"),
+            };
+            return match wire::decode(&message[..length]) {
+                Some(Reply::Became { serial, pid }) if serial == self.serial => self.became(mode, pid, pidfd),
+                Some(Reply::Failed { serial, index, error }) if serial == self.serial => {
+                    let errno = Errno::from_raw(error);
+                    if mode == Mode::Fork {
+                        self.reap_forked();
+                    }
+                    match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
+                        Some(index) => Answer::Failed { index, errno },
+                        None => Answer::Gone("context"),
+                    }
+                }
+                Some(Reply::Refused { serial }) if serial == self.serial || serial == 0 => Answer::Refused("refused"),
+                // Left over from a request that was given up.
+                _ => continue,
+            };
+        }
+    }
+
+    fn became(&mut self, mode: Mode, pid: i32, pidfd: Option<OwnedFd>) -> Answer {
+        match (mode, pidfd) {
+            (Mode::Fork, Some(pidfd)) => {
+                self.forked += 1;
+                Answer::Program(Child::new(pid, pidfd, Default::default(), mode.started(), None))
+            }
+            (Mode::Fork, None) => Answer::Gone("pidfd"),
+            (Mode::Reserve, _) => match self.child.take() {
+                Some(child) => Answer::Program(child.restarted(mode.started())),
+                None => Answer::Gone("died"),
+            },
+        }
+    }
+
+    /// Whether the child that was forked for this request has ended.
+    fn forked_has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32);
+        pid.is_some_and(|pid| !matches!(waitid(WaitId::Pid(pid), look), Ok(None)))
+    }
+
+    /// Waits for the child that was forked for this request and is about to end.
+    fn reap_forked(&self) {
+        if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
+            let _ = waitpid(Some(pid), WaitOptions::empty());
+        }
+    }
+}
+
+impl Drop for Parked {
+    /// Ends it, but for one that has become the program.
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if fork_generation() != Ok(self.generation) {
+            // A copy's: the process is not its own.
+            std::mem::forget(child);
+            return;
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        // Forked for a request that was withdrawn: it sees that, and ends.
+        let withdrawn =
+            self.page.get()[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
+        if withdrawn {
+            self.reap_forked();
+        }
+    }
+}
+
+fn value<'a>(block: &'a ArgBlock, name: &[u8]) -> Option<&'a [u8]> {
+    block.iter().find_map(|string| string.to_bytes().strip_prefix(name)?.strip_prefix(b"="))
+}

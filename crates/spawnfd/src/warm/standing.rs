@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All that a program has from the thread that starts it, as a value: taken when a process is parked, and again at each start from it.
+//!
+//! What differs is carried over to the parked process, or else the program is started cold: authority first of all.
+
+use rustix::process::{Resource, Rlimit, getpgid, getrlimit, getsid};
+use spawnfd_child::Op;
+use spawnfd_sys::abi;
+
+use crate::authority::Authority;
+use crate::inherited::Inherited;
+use crate::own_proc::{self, Own};
+
+const RESOURCES: [(Resource, u32); 16] = [
+    (Resource::As, abi::RLIMIT_AS),
+    (Resource::Core, abi::RLIMIT_CORE),
+    (Resource::Cpu, abi::RLIMIT_CPU),
+    (Resource::Data, abi::RLIMIT_DATA),
+    (Resource::Fsize, abi::RLIMIT_FSIZE),
+    (Resource::Locks, abi::RLIMIT_LOCKS),
+    (Resource::Memlock, abi::RLIMIT_MEMLOCK),
+    (Resource::Msgqueue, abi::RLIMIT_MSGQUEUE),
+    (Resource::Nice, abi::RLIMIT_NICE),
+    (Resource::Nofile, abi::RLIMIT_NOFILE),
+    (Resource::Nproc, abi::RLIMIT_NPROC),
+    (Resource::Rss, abi::RLIMIT_RSS),
+    (Resource::Rtprio, abi::RLIMIT_RTPRIO),
+    (Resource::Rttime, abi::RLIMIT_RTTIME),
+    (Resource::Sigpending, abi::RLIMIT_SIGPENDING),
+    (Resource::Stack, abi::RLIMIT_STACK),
+];
+
+/// What the calling thread would hand down, but for descriptors, working directory and signal mask.
+#[derive(Debug)]
+pub(super) struct Standing {
+    authority: Authority,
+    inherited: Inherited,
+    /// Process group and session.
+    group: [Option<i32>; 2],
+    limits: [Rlimit; RESOURCES.len()],
+    /// Device, inode and mount of the root directory.
+    root: Option<(u32, u32, u64, u64)>,
+    oom_score_adj: Option<i32>,
+    core_filter: Option<Vec<u8>>,
+}
+
+impl Standing {
+    /// The calling thread's. `None`: /proc cannot be read.
+    pub(super) fn of_calling_thread() -> Option<Standing> {
+        let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
+        Some(Standing {
+            authority: Authority::of_calling_thread().ok()?,
+            inherited: Inherited::of_calling_thread(),
+            group: [getpgid(None), getsid(None)].map(|id| id.ok().map(|id| id.as_raw_nonzero().get())),
+            limits: RESOURCES.map(|(resource, _)| getrlimit(resource)),
+            root: spawnfd_sys::call::statx(abi::AT_FDCWD, c"/")
+                .ok()
+                .map(|root| (root.stx_dev_major, root.stx_dev_minor, root.stx_ino, root.stx_mnt_id)),
+            oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
+            core_filter: own_proc::read(Own::CoreFilter).ok(),
+        })
+    }
+
+    /// The file creation mask.
+    pub(super) fn umask(&self) -> u32 {
+        u32::from_str_radix(self.authority.umask(), 8).unwrap_or(0o22)
+    }
+
+    /// The signals that are ignored, as a set.
+    pub(super) fn ignored(&self) -> u64 {
+        self.authority.ignored()
+    }
+
+    /// Whether it is scheduled as most threads are.
+    pub(super) fn is_ordinary(&self) -> bool {
+        self.inherited.policy() == Some(abi::SCHED_NORMAL)
+    }
+
+    /// The steps by which a process that was born with `self` comes to have what the calling thread has `now`.
+    ///
+    /// # Errors
+    /// In what they differ, where nothing can be done about it.
+    pub(super) fn steps_to(&self, now: &Standing) -> Result<Vec<Op<usize>>, &'static str> {
+        if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
+            return Err(what);
+        }
+        let equal = [
+            ("session", self.group == now.group),
+            ("root", self.root == now.root),
+            ("core dump filter", self.core_filter == now.core_filter),
+        ];
+        if let Some((what, _)) = equal.iter().find(|(_, equal)| !equal) {
+            return Err(what);
+        }
+        let mut steps = vec![Op::Umask { mask: now.umask() }];
+        for ((_, number), (was, is)) in RESOURCES.iter().zip(self.limits.iter().zip(&now.limits)) {
+            if was == is {
+                continue;
+            }
+            // These are put to use at exec: stacks and heaps are laid out by them.
+            if matches!(*number, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
+                return Err("memory limits");
+            }
+            let [soft, hard] = [is.current, is.maximum].map(|limit| limit.unwrap_or(u64::MAX));
+            if hard > was.maximum.unwrap_or(u64::MAX) {
+                return Err("raised limits");
+            }
+            let limit = abi::rlimit64 { rlim_cur: soft, rlim_max: hard };
+            steps.push(Op::Limit { resource: *number, limit });
+        }
+        match (self.oom_score_adj, now.oom_score_adj) {
+            (was, is) if was == is => {}
+            (Some(was), Some(is)) if is > was => steps.push(Op::OomScoreAdj { value: is, text: [].into() }),
+            _ => return Err("oom_score_adj"),
+        }
+        Ok(steps)
+    }
+}

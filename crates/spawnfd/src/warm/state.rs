@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use spawnfd_child::{Op, Plan};
+use spawnfd_sys::{Errno, abi, call};
+
+use super::parked::{Parked, Recipe};
+use super::standing::Standing;
+use super::watch::Watch;
+use super::wire::Context;
+use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, reason};
+use crate::env::Env;
+use crate::error::errno;
+use crate::template::Template;
+
+/// One program.
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    recipe: Recipe,
+    depth: usize,
+    /// Those that wait, the oldest first.
+    parked: VecDeque<Waiting>,
+    /// How many a start has for itself.
+    taken: usize,
+    /// One is being parked.
+    making: bool,
+    /// Why it cannot be parked.
+    cannot: Option<&'static str>,
+    /// Not before then.
+    due: Instant,
+    used: Instant,
+    asleep: bool,
+    /// Tells what was parked before a change from what is parked now.
+    version: u64,
+}
+
+/// A parked process. Of one that is forked several threads may want something.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    version: u64,
+    memory: u64,
+    process: Arc<Mutex<Parked>>,
+}
+
+/// One that a start has taken.
+#[derive(Debug)]
+pub(super) struct Held {
+    entry: u64,
+    recipe: Recipe,
+    shared: Waiting,
+}
+
+impl Held {
+    pub(super) fn mode(&self) -> Mode {
+        self.recipe.mode
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Parked> {
+        self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this plan's arguments and actions suit it.
+    pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
+        // What opens may wait for long, and others with it.
+        if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
+            return Err("open");
+        }
+        self.recipe.kind.fits(&self.recipe.args, &plan.argv)
+    }
+
+    /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
+    ///
+    /// # Errors
+    /// In what they differ, where nothing can be done about it.
+    pub(super) fn compare(
+        &self,
+        parked: &Parked,
+        plan: &Plan,
+        template: &Template,
+        here: usize,
+    ) -> Result<Context, &'static str> {
+        template.revalidate().map_err(|_| "stale")?;
+        let now = Standing::of_calling_thread().ok_or("/proc")?;
+        let mut steps = parked.standing.steps_to(&now)?;
+        steps.push(Op::Fchdir { dir: here });
+        if now.is_ordinary() {
+            // Parked processes stand back.
+            steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
+        }
+        let ignored = parked.ignored();
+        let wanted = now.ignored() & !plan.default_signals;
+        if self.recipe.kind != Kind::Main && ignored != wanted {
+            return Err("ignored signals");
+        }
+        Ok(Context {
+            steps,
+            make_default: ignored & !wanted,
+            make_ignored: wanted & !ignored,
+            mask: plan.signal_mask.unwrap_or_else(call::signal_mask),
+        })
+    }
+}
+
+/// What the keeper is to do next.
+pub(super) enum Work {
+    /// Park one for this entry.
+    Park { entry: u64, version: u64, recipe: Recipe, object: Arc<OwnedFd> },
+    /// Nothing before then.
+    Wait(Option<Instant>),
+}
+
+/// All of a [`Warm`](super::Warm)'s.
+#[derive(Debug)]
+pub(super) struct State {
+    options: WarmOptions,
+    entries: Vec<Entry>,
+    /// `None` in a fork's copy, and when it is closed.
+    shared: Option<Common>,
+    stats: WarmStats,
+    next: u64,
+    /// To be ended by the keeper, outside the lock.
+    gone: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Common {
+    object: Arc<OwnedFd>,
+    watch: Watch,
+}
+
+impl State {
+    pub(super) fn new(options: WarmOptions) -> Result<State, (&'static str, Errno)> {
+        let object = image::object().map_err(|error| ("memfd_create()", errno(error)))?;
+        let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
+        let object = Arc::new(crate::numbers::above_standard(object));
+        Ok(State { shared: Some(Common { object, watch }), options, ..State::none() })
+    }
+
+    /// That of a process which has none.
+    pub(super) fn none() -> State {
+        State {
+            options: WarmOptions::default(),
+            entries: Vec::new(),
+            shared: None,
+            stats: WarmStats::default(),
+            next: 1,
+            gone: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, template: &Template, park: Park) {
+        let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
+        let now = Instant::now();
+        let recipe = Recipe {
+            template: template.clone(),
+            args: park.args,
+            env: park.env.unwrap_or_else(Env::inherit),
+            kind,
+            mode: park.mode.unwrap_or(self.options.mode),
+            preload: park.preload,
+        };
+        self.entries.push(Entry {
+            id: self.next,
+            cannot: image::can_park(template).err(),
+            recipe,
+            depth: if park.depth == 0 { 2 } else { park.depth },
+            parked: VecDeque::new(),
+            taken: 0,
+            making: false,
+            due: now,
+            used: now,
+            asleep: false,
+            version: 0,
+        });
+        self.next += 1;
+    }
+
+    fn entry(&mut self, id: u64) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.id == id)
+    }
+
+    /// Takes one that is parked for this template.
+    pub(super) fn take(&mut self, template: &Template) -> Result<Held, &'static str> {
+        let Some(common) = &mut self.shared else { return Err("closed") };
+        let changed = common.watch.changed();
+        self.retire(&changed);
+        let now = Instant::now();
+        let delay = self.options.delay;
+        let path = template.path().filter(|_| !template.executed_by_descriptor());
+        let mut why = "not added";
+        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.template.path() == path) {
+            entry.used = now;
+            entry.asleep = false;
+            if let Some(cannot) = entry.cannot {
+                why = cannot;
+                continue;
+            }
+            let found = match entry.recipe.mode {
+                Mode::Reserve => entry.parked.pop_front(),
+                Mode::Fork => {
+                    let idle = entry.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
+                    entry.parked.get(idle.unwrap_or(0)).cloned()
+                }
+            };
+            let Some(shared) = found else {
+                why = "empty";
+                continue;
+            };
+            if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
+                entry.due = now + delay;
+            }
+            entry.taken += 1;
+            return Ok(Held { entry: entry.id, recipe: entry.recipe.clone(), shared });
+        }
+        Err(why)
+    }
+
+    /// Nothing has come of it, or nothing that concerns it.
+    pub(super) fn put_back(&mut self, held: Held) {
+        if let Some(entry) = self.entry(held.entry) {
+            entry.taken -= 1;
+            if entry.version == held.shared.version {
+                // One that is forked stands where it was.
+                if held.recipe.mode == Mode::Reserve {
+                    entry.parked.push_front(held.shared);
+                }
+                return;
+            }
+        }
+        self.gone.push(held.shared);
+    }
+
+    /// A program has come of it.
+    pub(super) fn used(&mut self, held: Held) {
+        let old = match held.recipe.mode {
+            Mode::Reserve => {
+                self.stats.reserve += 1;
+                false
+            }
+            Mode::Fork => {
+                self.stats.fork += 1;
+                held.lock().forked >= self.options.forks
+            }
+        };
+        if old { self.spoilt(held) } else { self.put_back_used(held) }
+    }
+
+    fn put_back_used(&mut self, held: Held) {
+        if let Some(entry) = self.entry(held.entry) {
+            entry.taken -= 1;
+        }
+        // One that is forked stands where it was; what has become a program leaves nothing to end.
+    }
+
+    /// It is of no use any more.
+    pub(super) fn spoilt(&mut self, held: Held) {
+        if let Some(entry) = self.entry(held.entry) {
+            entry.taken -= 1;
+            entry.parked.retain(|shared| !Arc::ptr_eq(&shared.process, &held.shared.process));
+        }
+        self.gone.push(held.shared);
+    }
+
+    /// Counts a start that was cold, and says when the keeper should look.
+    pub(super) fn count_cold(&mut self, reason: &'static str) -> Duration {
+        *self.stats.cold.entry(reason).or_default() += 1;
+        self.options.delay
+    }
+
+    /// When the keeper should look, if it should.
+    pub(super) fn wants_keeper(&self) -> Option<Duration> {
+        let missing = |entry: &Entry| entry.parked.len() < entry.depth;
+        (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
+    }
+
+    /// Ends what was parked before something changed.
+    fn retire(&mut self, changed: &HashSet<u64>) {
+        for entry in self.entries.iter_mut().filter(|entry| changed.contains(&entry.id)) {
+            entry.version += 1;
+            entry.cannot = None;
+            self.gone.extend(entry.parked.drain(..));
+        }
+    }
+
+    /// What is due; ends what is idle or too old.
+    pub(super) fn next_work(&mut self) -> (Work, Vec<Waiting>) {
+        let Some(common) = &mut self.shared else { return (Work::Wait(None), std::mem::take(&mut self.gone)) };
+        let changed = common.watch.changed();
+        let object = common.object.clone();
+        self.retire(&changed);
+        let mut gone = std::mem::take(&mut self.gone);
+        let now = Instant::now();
+        let (parked, memory) = self.held();
+        let room = parked < self.options.processes && memory < self.options.memory;
+        let mut next: Option<Instant> = None;
+        let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
+        let mut work = None;
+        for entry in &mut self.entries {
+            if !entry.asleep && now >= entry.used + self.options.idle {
+                entry.asleep = true;
+                gone.extend(entry.parked.drain(..));
+            }
+            if entry.asleep || entry.cannot.is_some() {
+                continue;
+            }
+            sooner(entry.used + self.options.idle);
+            if entry.recipe.mode == Mode::Fork {
+                let age = self.options.age;
+                let is_old = |shared: &Waiting| shared.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
+                let (old, young) = entry.parked.drain(..).partition(is_old);
+                entry.parked = young;
+                gone.extend(VecDeque::into_iter(old));
+                if !entry.parked.is_empty() {
+                    sooner(now + age);
+                }
+            }
+            let missing = entry.parked.len() < entry.depth && !entry.making && room;
+            if missing && now >= entry.due && work.is_none() {
+                entry.making = true;
+                work = Some(Work::Park {
+                    entry: entry.id,
+                    version: entry.version,
+                    recipe: entry.recipe.clone(),
+                    object: object.clone(),
+                });
+            } else if missing {
+                sooner(entry.due);
+            }
+        }
+        (work.unwrap_or(Work::Wait(next)), gone)
+    }
+
+    /// What the keeper has parked, or why it could not.
+    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, String>) -> Option<Parked> {
+        let options = self.options.clone();
+        let Some(common) = &mut self.shared else { return outcome.ok() };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
+        entry.making = false;
+        match outcome {
+            Ok(parked) if entry.version == version => {
+                if common.watch.add(id, &parked.files).is_err() {
+                    entry.cannot = Some("inotify");
+                    return Some(parked);
+                }
+                self.stats.made += 1;
+                let memory = parked.private;
+                entry.parked.push_back(Waiting { version, memory, process: Arc::new(Mutex::new(parked)) });
+                None
+            }
+            Ok(parked) => Some(parked),
+            Err(why) => {
+                // A file that was replaced is recorded anew; all else stays as it is until something changes.
+                match entry.recipe.template.revalidate() {
+                    Err(_) => {
+                        let path = entry.recipe.template.path().map(std::path::Path::to_owned);
+                        match path.map(Template::open) {
+                            Some(Ok(template)) => {
+                                entry.cannot = image::can_park(&template).err();
+                                entry.recipe.template = template;
+                            }
+                            _ => entry.due = Instant::now() + options.delay.max(Duration::from_millis(50)),
+                        }
+                    }
+                    Ok(()) => entry.cannot = Some(reason(&why)),
+                }
+                None
+            }
+        }
+    }
+
+    /// How many processes there are, and their memory.
+    fn held(&self) -> (usize, u64) {
+        let all = self.entries.iter().flat_map(|entry| &entry.parked);
+        let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
+        (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
+    }
+
+    /// Whether all that can be parked is.
+    pub(super) fn is_full(&self) -> bool {
+        let (parked, memory) = self.held();
+        let room = parked < self.options.processes && memory < self.options.memory;
+        let done = |entry: &Entry| entry.cannot.is_some() || entry.parked.len() >= entry.depth;
+        !room || self.entries.iter().all(done)
+    }
+
+    /// Nobody is to wait for what could be parked now.
+    pub(super) fn hurry(&mut self) {
+        let now = Instant::now();
+        for entry in &mut self.entries {
+            entry.due = entry.due.min(now);
+            if entry.asleep {
+                (entry.asleep, entry.used) = (false, now);
+            }
+        }
+    }
+
+    pub(super) fn stats(&self) -> WarmStats {
+        let (_, memory) = self.held();
+        let cannot = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned())));
+        WarmStats {
+            parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
+            memory,
+            cannot: cannot.collect::<BTreeMap<_, _>>(),
+            ..self.stats.clone()
+        }
+    }
+
+    pub(super) fn close(&mut self) -> Vec<Waiting> {
+        self.shared = None;
+        self.entries.drain(..).flat_map(|entry| entry.parked).collect()
+    }
+}

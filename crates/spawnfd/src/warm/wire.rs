@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What owner and parked process say to each other: the owner's half of `warm/main/protocol.h`.
+
+use std::sync::atomic::Ordering;
+
+use spawnfd_child::{Op, Plan, Step};
+use spawnfd_sys::{ArgBlock, RawFd, SharedWords, abi};
+
+const PROTOCOL: u32 = 1;
+/// The longest message, in bytes.
+pub(super) const MAX_MESSAGE: usize = 128 << 10;
+
+/// What the owner has found of the calling thread, when the request is under way: left in the page.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    /// Done first, and no action of the caller's. Sources by their place in the request.
+    pub(super) steps: Vec<Op<usize>>,
+    pub(super) make_default: u64,
+    pub(super) make_ignored: u64,
+    pub(super) mask: u64,
+}
+
+/// The page: struct spawnfd_page.
+pub(super) type Page = SharedWords<WORDS>;
+const WORDS: usize = FIRST_STEP + MAX_FIRST * STEP;
+pub(super) const CLAIM: usize = 0;
+pub(super) const CHILD: usize = 1;
+const FIRST_STEP: usize = 6;
+const STEP: usize = 5;
+const MAX_FIRST: usize = 24;
+
+/// States of a request.
+pub(super) const OFFERED: u64 = 0;
+pub(super) const GO: u64 = 1;
+pub(super) const WITHDRAWN: u64 = 3;
+
+/// The word that says that the request of that number is in that state.
+pub(super) fn claim(serial: u32, state: u64) -> u64 {
+    u64::from(serial) * 4 + state
+}
+
+/// Leaves a context in the page.
+///
+/// # Errors
+/// What a parked process cannot do.
+pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> {
+    if context.steps.len() > MAX_FIRST {
+        return Err("limits");
+    }
+    let words = page.get();
+    let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
+    set(2, context.steps.len() as u64);
+    set(3, context.make_default);
+    set(4, context.make_ignored);
+    set(5, context.mask);
+    for (at, op) in (FIRST_STEP..).step_by(STEP).zip(&context.steps) {
+        // None of these has a text.
+        let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new())? else { continue };
+        set(at, u64::from(op) | u64::from(CONTEXT) << 16 | u64::from(a as u32) << 32);
+        set(at + 1, u64::from(b as u32));
+        (at + 2..).zip(numbers).for_each(|(at, number)| set(at, number));
+    }
+    Ok(())
+}
+
+/// The index that steps of the context have.
+pub(super) const CONTEXT: u16 = u16::MAX;
+
+/// struct spawnfd_step, but for its padding there is none.
+#[derive(Default)]
+struct Wired {
+    op: u16,
+    a: i32,
+    b: i32,
+    text: u32,
+    numbers: [u64; 3],
+}
+
+/// A message that asks for `plan`, and for `birth` first: the cgroup that a child would be born in.
+///
+/// # Errors
+/// What a parked process cannot do.
+pub(super) fn encode(serial: u32, plan: &Plan, birth: Option<&Step>, sources: usize) -> Result<Vec<u8>, &'static str> {
+    let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
+    // The numbers that sources wait at lie between those that count.
+    if plan.highest >= plan.above && plan.highest > 2 {
+        return Err("descriptor numbers");
+    }
+    let mut strings = Vec::with_capacity(8 << 10);
+    let argv_length = copy(&plan.argv, &mut strings);
+    let env_length = copy(&plan.envp, &mut strings);
+    let mut wired = Vec::with_capacity(1 + plan.steps.len());
+    for Step { index, op } in birth.into_iter().chain(&plan.steps) {
+        if let Some(step) = wire(op, &mut strings)? {
+            wired.push((*index, step));
+        }
+    }
+    let count = |number: usize| (number as u32).to_ne_bytes();
+    let mut message = Vec::with_capacity(512 + strings.len());
+    message.extend_from_slice(&PROTOCOL.to_ne_bytes());
+    message.extend_from_slice(&serial.to_ne_bytes());
+    for number in
+        [wired.len(), sources, keep.len(), plan.argv.len(), plan.envp.len(), argv_length, env_length, strings.len()]
+    {
+        message.extend_from_slice(&count(number));
+    }
+    message.extend_from_slice(&plan.above.to_ne_bytes());
+    message.extend_from_slice(&0u32.to_ne_bytes());
+    for (index, Wired { op, a, b, text, numbers }) in wired {
+        message.extend_from_slice(&op.to_ne_bytes());
+        message.extend_from_slice(&index.to_ne_bytes());
+        message.extend_from_slice(&a.to_ne_bytes());
+        message.extend_from_slice(&b.to_ne_bytes());
+        message.extend_from_slice(&text.to_ne_bytes());
+        numbers.iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
+    }
+    keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
+    message.extend_from_slice(&strings);
+    if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
+}
+
+/// Adds all strings of a block; how many bytes they are.
+fn copy(block: &ArgBlock, strings: &mut Vec<u8>) -> usize {
+    let before = strings.len();
+    block.iter().for_each(|string| strings.extend_from_slice(string.to_bytes_with_nul()));
+    strings.len() - before
+}
+
+/// One step; `None` for one that the owner has done.
+fn wire(op: &Op<usize>, strings: &mut Vec<u8>) -> Result<Option<Wired>, &'static str> {
+    let mut text = |string: &std::ffi::CStr| {
+        let at = strings.len() as u32;
+        strings.extend_from_slice(string.to_bytes_with_nul());
+        at
+    };
+    let step = |op: u16, a: i32, b: i32| Wired { op, a, b, ..Wired::default() };
+    let source = |source: usize| source as i32;
+    Ok(Some(match *op {
+        Op::Place { source: from, to } => step(0, source(from), to),
+        Op::Dup2 { from, to } => step(1, from, to),
+        Op::Close { fd } => step(2, fd, 0),
+        Op::CloseRange { first, last } => Wired { numbers: [first.into(), last.into(), 0], ..step(3, 0, 0) },
+        Op::Open { dir, ref path, ref how, to } => {
+            // Cold, should it have to be done again: the second time it would fail.
+            if how.flags & u64::from(abi::O_EXCL) != 0 {
+                return Err("O_EXCL");
+            }
+            let numbers = [how.flags, how.mode, how.resolve];
+            Wired { text: text(path), numbers, ..step(4, dir.map_or(-1, source), to) }
+        }
+        Op::OpenNull { to } => step(5, 0, to),
+        Op::Chdir { ref path } => Wired { text: text(path), ..step(6, 0, 0) },
+        Op::Fchdir { dir } => step(7, source(dir), 0),
+        Op::Umask { mask } => step(8, mask as i32, 0),
+        Op::Setsid => step(9, 0, 0),
+        Op::Setpgid { group } => step(10, group, 0),
+        Op::Tcsetpgrp { fd } => step(11, fd, 0),
+        Op::ControllingTerminal { fd } => step(12, fd, 0),
+        Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => {
+            return Err("memory limits");
+        }
+        Op::Limit { resource, ref limit } => {
+            Wired { numbers: [limit.rlim_cur, limit.rlim_max, 0], ..step(13, resource as i32, 0) }
+        }
+        Op::Nice { nice } => step(14, nice, 0),
+        Op::Scheduler { policy, priority } => step(15, policy as i32, priority),
+        Op::NoNewPrivs => step(16, 0, 0),
+        Op::OomScoreAdj { value, .. } => step(17, value, 0),
+        Op::Cgroup { dir } => step(18, source(dir), 0),
+        Op::Landlock { ruleset } => step(19, source(ruleset), 0),
+        Op::Announce { .. } => return Ok(None),
+        Op::Chroot { .. } => return Err("chroot"),
+        Op::Affinity { .. } => return Err("affinity"),
+        Op::UserIds { .. }
+        | Op::GroupIds { .. }
+        | Op::Groups { .. }
+        | Op::Capabilities { .. }
+        | Op::KeepCapabilities => return Err("ids or capabilities"),
+        Op::WriteFile { .. } | Op::JoinNamespace { .. } => return Err("namespaces"),
+    }))
+}
+
+/// What a parked process answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply<'a> {
+    /// It waits. The names of variables it has looked at, the files it was made of, and its own memory in bytes.
+    Parked { private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]> },
+    /// It is the program.
+    Became { serial: u32, pid: i32 },
+    /// A step failed.
+    Failed { serial: u32, index: u32, error: i32 },
+    /// Nothing was done.
+    Refused { serial: u32 },
+    /// It cannot be parked.
+    Cannot { why: &'a [u8] },
+}
+
+const REPLY: usize = 32;
+
+/// Reads a reply. `None`: it is none.
+pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
+    let (head, text) = message.split_at_checked(REPLY)?;
+    let number = |at: usize| u32::from_ne_bytes(head[at * 4..][..4].try_into().expect("four bytes"));
+    if number(0) != PROTOCOL {
+        return None;
+    }
+    let (word, serial, pid) = (number(1), number(2), number(3) as i32);
+    Some(match word {
+        0 => {
+            let mut lists = text.split(|&byte| byte == 0);
+            let mut list = || lists.by_ref().take_while(|text| !text.is_empty()).collect();
+            let (variables, files) = (list(), list());
+            Reply::Parked { private: u64::from_ne_bytes(head[24..].try_into().ok()?), variables, files }
+        }
+        1 => Reply::Became { serial, pid },
+        2 => Reply::Failed { serial, index: number(4), error: number(5) as i32 },
+        3 => Reply::Refused { serial },
+        4 => Reply::Cannot { why: text },
+        _ => return None,
+    })
+}
+
+/// The most descriptors a request has.
+const MAX_SOURCES: usize = spawnfd_sys::MAX_PASSED;
+
+/// Checks that `fds` can be sent at all.
+pub(super) fn fits(fds: &[RawFd]) -> Result<(), &'static str> {
+    if fds.len() > MAX_SOURCES { Err("too many descriptors") } else { Ok(()) }
+}
