@@ -115,6 +115,8 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	node.flags = argc - 1;
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
+	if (getenv("SPAWNFD_PRELOAD"))
+		spawnfd_cannot_park("no module can be loaded before parking");
 	node.code = argc > 1 && wants_code(argv[argc - 1]);
 	for (int i = 1; i < argc - node.code; i++)
 		if (wants_code(argv[i]) || is_out_of_question(argv[i]))

@@ -5,8 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use spawnfd_sys::ArgBlock;
-
 /// Where a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
@@ -36,21 +34,30 @@ impl Kind {
         }
     }
 
-    /// Whether a process that was parked with these arguments can become a program that has `argv`.
-    pub(super) fn fits(self, args: &[OsString], argv: &ArgBlock) -> Result<(), &'static str> {
-        let mut given = argv.iter().skip(1).map(std::ffi::CStr::to_bytes);
-        if args.iter().any(|arg| given.next() != Some(arg.as_bytes())) {
-            return Err("arguments");
-        }
-        // Then come what to run, and its own arguments. (With nothing at all there may be a prompt.)
-        match (self, given.next().unwrap_or_default()) {
-            (Kind::Main, _) | (Kind::Python, b"-c" | b"-m") => Ok(()),
-            (Kind::Node, b"-e" | b"-p" | b"-pe" | b"--eval" | b"--print") => Ok(()),
-            (_, b"-") => Ok(()),
-            (_, b"" | [b'-', ..]) => Err("arguments"),
-            (_, _script) => Ok(()),
-        }
+    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
+    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
+        let rest = args.strip_prefix(parked).ok_or("arguments")?;
+        let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
+        let is_stdin = rest.first().is_some_and(|arg| arg == "-");
+        // What to run, and its own arguments.
+        let fits = match self {
+            Kind::Main => true,
+            // With nothing at all there may be a prompt.
+            Kind::Python => match rest.first().map(|arg| arg.as_bytes()) {
+                Some(b"-c" | b"-m" | b"-") => true,
+                first => first.is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
+            },
+            // One that waits for code (`-e`) has chosen its way, and so has one that does not; flags may follow the code.
+            Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => !rest.is_empty() && !is_flag(0) && !is_flag(1),
+            Kind::Node => is_stdin || !is_flag(0),
+        };
+        if fits { Ok(()) } else { Err("arguments") }
     }
+}
+
+/// Flags of Node's after which comes code.
+fn takes_code(flag: &OsStr) -> bool {
+    matches!(flag.as_bytes(), b"-e" | b"--eval" | b"-p" | b"--print" | b"-pe")
 }
 
 fn is_python(name: &[u8]) -> bool {
