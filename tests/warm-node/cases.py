@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+# ruff: noqa: E501 (programs, each on its line)
 """Programs whose warm and cold runs are compared byte for byte."""
 
 from __future__ import annotations
@@ -217,14 +218,35 @@ const { default: d, named } = await import('./other.cjs'); console.log(d, named)
 console.log(createRequire(import.meta.url)('./other.cjs'));
 """
 OTHER = "exports.named = 1; module.exports.loaded = module.parent && module.parent.id;"
-TYPES = "interface A { a: number }\nconst x: A = { a: 1 }; console.log(x as A, process.argv.length);"
+TYPES = (
+    "interface A { a: number }\nconst x: A = { a: 1 }; console.log(x as A, process.argv.length);"
+)
 UNFINISHED = "console.log(1); await new Promise(() => {});"
 
 CASES = [
-    *(Case(f"-e {name}", ["node", "-e", code], data=b"a\nb\nc") for name, code in ABOUT.items() if name != "fork" and name != "workers"),
-    *(Case(f"script {name}", ["node", "s.js", "x"], {"s.js": code}, data=b"a\nb\nc" * 50000) for name, code in ABOUT.items() if name != "fork"),
+    *(
+        Case(f"-e {name}", ["node", "-e", code], data=b"a\nb\nc")
+        for name, code in ABOUT.items()
+        if name != "fork" and name != "workers"
+    ),
+    *(
+        Case(f"script {name}", ["node", "s.js", "x"], {"s.js": code}, data=b"a\nb\nc" * 50000)
+        for name, code in ABOUT.items()
+        if name != "fork"
+    ),
     Case("script fork", ["node", "s.js"], {"s.js": ABOUT["fork"]}),
-    *(Case(f"stdin {name}", ["node"], data=ABOUT[name].encode()) for name in ("timers", "throw", "throw deep", "syntax", "reject", "callsites", "top level await")),
+    *(
+        Case(f"stdin {name}", ["node"], data=ABOUT[name].encode())
+        for name in (
+            "timers",
+            "throw",
+            "throw deep",
+            "syntax",
+            "reject",
+            "callsites",
+            "top level await",
+        )
+    ),
     Case("state of -e", ["node", "-e", STATE, "a", "--b"]),
     Case("state of -p", ["node", "-p", STATE]),
     Case("state of script", ["node", "s.js", "--flag", "-", "--", "ü"], {"s.js": STATE}),
@@ -232,7 +254,18 @@ CASES = [
     Case("state of stdin, bare", ["node"], data=STATE.encode()),
     Case("state, other name", ["/some/where/else", "s.js"], {"s.js": STATE}),
     Case("state, long name", ["n" * 300, "s.js", "y" * 5000], {"s.js": STATE}),
-    Case("state, with flags", ["node", "--no-warnings", "--stack-trace-limit=50", "--max-old-space-size=300", "s.js", "a"], {"s.js": STATE}),
+    Case(
+        "state, with flags",
+        [
+            "node",
+            "--no-warnings",
+            "--stack-trace-limit=50",
+            "--max-old-space-size=300",
+            "s.js",
+            "a",
+        ],
+        {"s.js": STATE},
+    ),
     Case("state, flags and code", ["node", "--no-warnings", "-p", STATE, "b"]),
     Case("-p value", ["node", "-p", "({ a: [1, process.argv] })", "q", "r"]),
     Case("-p undefined", ["node", "-p", "setTimeout(() => console.log('late'), 1); undefined"]),
@@ -242,57 +275,223 @@ CASES = [
     Case("-pe", ["node", "-pe", "process.execArgv"]),
     Case("--eval", ["node", "--eval", "console.log(process.execArgv, process._eval)"]),
     Case("-e nothing", ["node", "-e", ""]),
-    Case("-e crypto", ["node", "-e", "console.log(crypto.createHash('md5').update('').digest('hex'))"]),
+    Case(
+        "-e crypto",
+        ["node", "-e", "console.log(crypto.createHash('md5').update('').digest('hex'))"],
+    ),
     Case("-p crypto", ["node", "-p", "crypto.createHash('md5').update('').digest('hex')"]),
     Case("-e lines", ["node", "-e", "\n\n  throw new Error('line 3')\n"]),
-    Case("-e long", ["node", "-e", "const a = 1;\n" * 5000 + "console.log(a)".replace("const", "")]) ,
-    Case("-e module", ["node", "-e", "import fs from 'fs'; console.log(typeof fs.readFileSync, import.meta.url)"]),
+    Case(
+        "-e long", ["node", "-e", "const a = 1;\n" * 5000 + "console.log(a)".replace("const", "")]
+    ),
+    Case(
+        "-e module",
+        ["node", "-e", "import fs from 'fs'; console.log(typeof fs.readFileSync, import.meta.url)"],
+    ),
     Case("-e types", ["node", "-e", TYPES]),
     Case("-e bad types", ["node", "-e", "enum A { x = = 1 }"]),
-    Case("-e builtins", ["node", "-e", "console.log(typeof fs, typeof os.cpus, typeof test, __filename, require.main, module.id)"]),
-    Case("--input-type", ["node", "--input-type=module", "-e", "import fs from 'fs'; console.log(typeof fs, import.meta.url, await 1)"]),
-    Case("worker of -e", ["node", "-e", "const { Worker } = require('worker_threads'); new Worker('require(\"worker_threads\").parentPort.postMessage([process.argv, process.execArgv, process._eval, process.env.HOME, process._preload_modules])', { eval: true, argv: [1] }).on('message', console.log)"]),
-    Case("fork of -e", ["node", "-e", "require('child_process').fork('s.js', ['a']).on('message', console.log)"], {"s.js": "process.send([process.argv.slice(2), process.execArgv])"}),
-    Case("cluster", ["node", "s.js"], {"s.js": "const c = require('cluster'); if (c.isPrimary) { c.fork({ A: 1 }).on('exit', (...a) => console.log(a, c.isWorker)); } else { console.log(process.env.A, c.worker.id, process.env.NODE_UNIQUE_ID); process.exit(2); }"}),
+    Case(
+        "-e builtins",
+        [
+            "node",
+            "-e",
+            "console.log(typeof fs, typeof os.cpus, typeof test, __filename, require.main, module.id)",
+        ],
+    ),
+    Case(
+        "--input-type",
+        [
+            "node",
+            "--input-type=module",
+            "-e",
+            "import fs from 'fs'; console.log(typeof fs, import.meta.url, await 1)",
+        ],
+    ),
+    Case(
+        "worker of -e",
+        [
+            "node",
+            "-e",
+            "const { Worker } = require('worker_threads'); new Worker('require(\"worker_threads\").parentPort.postMessage([process.argv, process.execArgv, process._eval, process.env.HOME, process._preload_modules])', { eval: true, argv: [1] }).on('message', console.log)",
+        ],
+    ),
+    Case(
+        "fork of -e",
+        ["node", "-e", "require('child_process').fork('s.js', ['a']).on('message', console.log)"],
+        {"s.js": "process.send([process.argv.slice(2), process.execArgv])"},
+    ),
+    Case(
+        "cluster",
+        ["node", "s.js"],
+        {
+            "s.js": "const c = require('cluster'); if (c.isPrimary) { c.fork({ A: 1 }).on('exit', (...a) => console.log(a, c.isWorker)); } else { console.log(process.env.A, c.worker.id, process.env.NODE_UNIQUE_ID); process.exit(2); }"
+        },
+    ),
     Case("mjs", ["node", "m.mjs", "a"], {"m.mjs": MODULE, "other.cjs": OTHER}),
-    Case("module package", ["node", "sub/m.js"], {"sub/m.js": MODULE, "sub/other.cjs": OTHER, "sub/package.json": '{"type":"module"}'}),
-    Case("commonjs package", ["node", "sub/s.js"], {"sub/s.js": "import fs from 'fs';", "sub/package.json": '{"type":"commonjs"}'}),
-    Case("syntax tells module", ["node", "s.js"], {"s.js": "import fs from 'fs'; console.log(typeof fs, import.meta.url)"}),
-    Case("no extension", ["node", "tool", "x"], {"tool": "#!/usr/bin/env node\nconsole.log(__filename, require.main === module, process.argv)"}),
+    Case(
+        "module package",
+        ["node", "sub/m.js"],
+        {"sub/m.js": MODULE, "sub/other.cjs": OTHER, "sub/package.json": '{"type":"module"}'},
+    ),
+    Case(
+        "commonjs package",
+        ["node", "sub/s.js"],
+        {"sub/s.js": "import fs from 'fs';", "sub/package.json": '{"type":"commonjs"}'},
+    ),
+    Case(
+        "syntax tells module",
+        ["node", "s.js"],
+        {"s.js": "import fs from 'fs'; console.log(typeof fs, import.meta.url)"},
+    ),
+    Case(
+        "no extension",
+        ["node", "tool", "x"],
+        {
+            "tool": "#!/usr/bin/env node\nconsole.log(__filename, require.main === module, process.argv)"
+        },
+    ),
     Case("extension left out", ["node", "s"], {"s.js": "console.log(__filename, process.argv)"}),
-    Case("directory", ["node", "d"], {"d/index.js": "console.log(__filename, module.paths, process.argv)"}),
-    Case("directory with main", ["node", "./d/"], {"d/package.json": '{"main":"lib/x"}', "d/lib/x.js": "console.log(__filename, module.parent)"}),
+    Case(
+        "directory",
+        ["node", "d"],
+        {"d/index.js": "console.log(__filename, module.paths, process.argv)"},
+    ),
+    Case(
+        "directory with main",
+        ["node", "./d/"],
+        {
+            "d/package.json": '{"main":"lib/x"}',
+            "d/lib/x.js": "console.log(__filename, module.parent)",
+        },
+    ),
     Case("here", ["node", "."], {"index.js": "console.log(__filename)"}),
-    Case("packages", ["node", "s.js"], {"s.js": "console.log(require('p'), require('p/package.json'), Object.keys(require.cache), module.children.length)", "node_modules/p/index.js": "module.exports = [__filename, module.parent.filename]", "node_modules/p/package.json": "{}"}),
+    Case(
+        "packages",
+        ["node", "s.js"],
+        {
+            "s.js": "console.log(require('p'), require('p/package.json'), Object.keys(require.cache), module.children.length)",
+            "node_modules/p/index.js": "module.exports = [__filename, module.parent.filename]",
+            "node_modules/p/package.json": "{}",
+        },
+    ),
     Case("missing", ["node", "nothing.js"]),
     Case("missing module", ["node", "nothing.mjs"]),
     Case("json", ["node", "s.json"], {"s.json": '{"a":1}'}),
     Case("bad json", ["node", "s.json"], {"s.json": "{"}),
     Case("types", ["node", "s.ts"], {"s.ts": TYPES}),
     Case("bad extension", ["node", "s.xyz"], {"s.xyz": "console.log(__filename)"}),
-    Case("module throws", ["node", "m.mjs"], {"m.mjs": "export default 1;\nfunction f() { throw new Error('in module'); }\nf();"}),
+    Case(
+        "module throws",
+        ["node", "m.mjs"],
+        {"m.mjs": "export default 1;\nfunction f() { throw new Error('in module'); }\nf();"},
+    ),
     Case("module of nothing", ["node", "m.mjs"], {"m.mjs": "import './missing.mjs';"}),
     Case("module of no export", ["node", "m.mjs"], {"m.mjs": "import { nope } from 'fs';"}),
     Case("module syntax", ["node", "m.mjs"], {"m.mjs": "let = 1;"}),
     Case("module never done", ["node", "m.mjs"], {"m.mjs": UNFINISHED}),
-    Case("module rejects", ["node", "m.mjs"], {"m.mjs": "await Promise.reject(new TypeError('r'))"}),
-    Case("module limits", ["node", "m.mjs"], {"m.mjs": "Error.stackTraceLimit = Infinity; console.log(new Error('x').stack); throw new Error('y')"}),
-    Case("source map", ["node", "--enable-source-maps", "s.js"], {"s.js": "throw new Error('m')\n//# sourceMappingURL=s.map", "s.map": '{"version":3,"sources":["o.ts"],"names":[],"mappings":"AAAA","sourcesContent":["throw 1"]}'}),
-    Case("-r", ["node", "--require=./pre.js", "s.js"], {"pre.js": "console.log('pre', process.argv, module.parent && module.parent.id); globalThis.P = 1", "s.js": "console.log(P, Object.keys(require.cache).length, process._preload_modules, process.execArgv)"}),
-    Case("--import", ["node", "--import=./pre.mjs", "s.js"], {"pre.mjs": "console.log('pre'); globalThis.P = 2", "s.js": "console.log(P); throw new Error('after import')"}),
-    Case("-r and a worker", ["node", "--require=./pre.js", "s.js"], {"pre.js": "console.log('pre', require('worker_threads').isMainThread)", "s.js": ABOUT["workers"]}),
-    Case("monkey", ["node", "--require=./pre.js", "s.js", "z"], {"pre.js": "const M = require('module'), r = M.runMain; M.runMain = function (...a) { console.log('main', a.length, process.argv); return r.apply(this, a); }", "s.js": "throw new Error('patched')"}),
-    Case("stdin with code on it", ["node", "-e", "process.stdin.pipe(process.stdout)"], data=b"piped\n" * 20000),
-    Case("stdin module", ["node", "--input-type=module", "-"], data=b"import fs from 'fs'; console.log(typeof fs, import.meta.url); throw new Error('m')"),
-    Case("stdin reads itself", ["node", "-"], data=b"console.log(require('fs').readFileSync(0, 'utf8') === '')"),
+    Case(
+        "module rejects", ["node", "m.mjs"], {"m.mjs": "await Promise.reject(new TypeError('r'))"}
+    ),
+    Case(
+        "module limits",
+        ["node", "m.mjs"],
+        {
+            "m.mjs": "Error.stackTraceLimit = Infinity; console.log(new Error('x').stack); throw new Error('y')"
+        },
+    ),
+    Case(
+        "source map",
+        ["node", "--enable-source-maps", "s.js"],
+        {
+            "s.js": "throw new Error('m')\n//# sourceMappingURL=s.map",
+            "s.map": '{"version":3,"sources":["o.ts"],"names":[],"mappings":"AAAA","sourcesContent":["throw 1"]}',
+        },
+    ),
+    Case(
+        "-r",
+        ["node", "--require=./pre.js", "s.js"],
+        {
+            "pre.js": "console.log('pre', process.argv, module.parent && module.parent.id); globalThis.P = 1",
+            "s.js": "console.log(P, Object.keys(require.cache).length, process._preload_modules, process.execArgv)",
+        },
+    ),
+    Case(
+        "--import",
+        ["node", "--import=./pre.mjs", "s.js"],
+        {
+            "pre.mjs": "console.log('pre'); globalThis.P = 2",
+            "s.js": "console.log(P); throw new Error('after import')",
+        },
+    ),
+    Case(
+        "-r and a worker",
+        ["node", "--require=./pre.js", "s.js"],
+        {
+            "pre.js": "console.log('pre', require('worker_threads').isMainThread)",
+            "s.js": ABOUT["workers"],
+        },
+    ),
+    Case(
+        "monkey",
+        ["node", "--require=./pre.js", "s.js", "z"],
+        {
+            "pre.js": "const M = require('module'), r = M.runMain; M.runMain = function (...a) { console.log('main', a.length, process.argv); return r.apply(this, a); }",
+            "s.js": "throw new Error('patched')",
+        },
+    ),
+    Case(
+        "stdin with code on it",
+        ["node", "-e", "process.stdin.pipe(process.stdout)"],
+        data=b"piped\n" * 20000,
+    ),
+    Case(
+        "stdin module",
+        ["node", "--input-type=module", "-"],
+        data=b"import fs from 'fs'; console.log(typeof fs, import.meta.url); throw new Error('m')",
+    ),
+    Case(
+        "stdin reads itself",
+        ["node", "-"],
+        data=b"console.log(require('fs').readFileSync(0, 'utf8') === '')",
+    ),
     Case("inspect word", ["node", "inspector", "a"], {"inspector.js": "console.log(process.argv)"}),
-    Case("NODE_PATH", ["node", "-p", "require('q')"], {"lib/q.js": "module.exports = __filename"}, env={"NODE_PATH": "lib"}),
+    Case(
+        "NODE_PATH",
+        ["node", "-p", "require('q')"],
+        {"lib/q.js": "module.exports = __filename"},
+        env={"NODE_PATH": "lib"},
+    ),
     Case("NODE_NO_WARNINGS", ["node", "-e", "new Buffer(1)"], env={"NODE_NO_WARNINGS": "1"}),
-    Case("NODE_DEBUG", ["node", "-e", "require('timers').setTimeout(() => {}, 1); console.log(require('util').debuglog('x').enabled)"], env={"NODE_DEBUG": "x"}),
-    Case("NODE_TEST_CONTEXT", ["node", "-e", "require('node:test')('t', () => {})"], env={"NODE_TEST_CONTEXT": "child"}),
+    Case(
+        "NODE_DEBUG",
+        [
+            "node",
+            "-e",
+            "require('timers').setTimeout(() => {}, 1); console.log(require('util').debuglog('x').enabled)",
+        ],
+        env={"NODE_DEBUG": "x"},
+    ),
+    Case(
+        "NODE_TEST_CONTEXT",
+        ["node", "-e", "require('node:test')('t', () => {})"],
+        env={"NODE_TEST_CONTEXT": "child"},
+    ),
     Case("TZ", ["node", "-e", ABOUT["time zone"]], env={"TZ": "Asia/Tokyo"}),
-    Case("TZ in state", ["node", "s.js"], {"s.js": STATE}, env={"TZ": "America/New_York", "MANY": "x" * 20000}),
-    Case("FORCE_COLOR", ["node", "-p", "[1, 'a', null, process.stdout.hasColors && 1]"], env={"FORCE_COLOR": "1"}),
+    Case(
+        "TZ in state",
+        ["node", "s.js"],
+        {"s.js": STATE},
+        env={"TZ": "America/New_York", "MANY": "x" * 20000},
+    ),
+    Case(
+        "FORCE_COLOR",
+        ["node", "-p", "[1, 'a', null, process.stdout.hasColors && 1]"],
+        env={"FORCE_COLOR": "1"},
+    ),
     Case("no PATH", ["node", "-p", "Object.keys(process.env)"], env={"EMPTY": ""}),
-    Case("http proxies", ["node", "-p", "process.env.http_proxy"], env={"http_proxy": "http://127.0.0.1:1"}),
+    Case(
+        "http proxies",
+        ["node", "-p", "process.env.http_proxy"],
+        env={"http_proxy": "http://127.0.0.1:1"},
+    ),
 ]

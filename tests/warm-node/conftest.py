@@ -35,7 +35,11 @@ def fetch(version: str) -> str:
             pytest.skip("no npm to fetch Node.js with")
         name = f"node-linux-{machine()}@{version}"
         packed = subprocess.run(
-            ["npm", "pack", "--silent", name], cwd=CACHE, capture_output=True, text=True, timeout=300
+            ["npm", "pack", "--silent", name],
+            cwd=CACHE,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         if packed.returncode:
             pytest.skip(f"npm pack {name}: {packed.stderr.strip()[:200]}")
@@ -68,7 +72,16 @@ def node(request: pytest.FixtureRequest) -> Iterator[str]:
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("shim") / "shim.so"
     sources = sorted((ROOT / "warm").glob("*/*.c"))
-    flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+    flags = [
+        "-std=c11",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
     if not (ROOT / "warm" / "python").exists():
         flags.append("-Dspawnfd_python_main=spawnfd_node_main")
     subprocess.run(["cc", *flags, "-o", str(made), *map(str, sources), "-ldl"], check=True)

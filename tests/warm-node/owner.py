@@ -68,7 +68,10 @@ class Parked:
         os.ftruncate(page, 4096)
         self.page = mmap.mmap(page, 4096)
         owner, shim = os.pidfd_open(os.getpid()), os.open(self.shim, os.O_RDONLY | os.O_CLOEXEC)
-        numbers = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER) for fd in (theirs.fileno(), owner, shim, page)]
+        numbers = [
+            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER)
+            for fd in (theirs.fileno(), owner, shim, page)
+        ]
         for fd in (owner, shim, page):
             os.close(fd)
         theirs.close()
@@ -76,11 +79,19 @@ class Parked:
         env = {
             **self.env,
             "LD_PRELOAD": f"/proc/self/fd/{numbers[2]}",
-            "SPAWNFD_PARK": f"{':'.join(map(str, numbers))}:{identity.st_dev}:{identity.st_ino}:n:{self.mode}",
+            "SPAWNFD_PARK": ":".join(
+                map(str, [*numbers, identity.st_dev, identity.st_ino, "n", self.mode])
+            ),
         }
         null = subprocess.DEVNULL
         started = subprocess.Popen(
-            ["node", *self.flags], executable=self.program, env=env, stdin=null, stdout=null, stderr=null, pass_fds=numbers
+            ["node", *self.flags],
+            executable=self.program,
+            env=env,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            pass_fds=numbers,
         )
         # Waited for by number.
         self.pid, started.returncode = started.pid, 0
@@ -127,7 +138,9 @@ class Parked:
         variables = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in env.items())
         strings = arguments + variables + os.fsencode(cwd) + b"\0"
         steps = [(PLACE, i, fd, 0, 0, 0) for i, fd in enumerate(range(len(stdio)))]
-        packed = b"".join(struct.pack("=HHiiIQQQ", op, 0, a, b, 0, x, y, 0) for op, b, a, _, x, y in steps)
+        packed = b"".join(
+            struct.pack("=HHiiIQQQ", op, 0, a, b, 0, x, y, 0) for op, b, a, _, x, y in steps
+        )
         packed += struct.pack("=HHiiIQQQ", CHDIR, 0, 0, 0, len(arguments) + len(variables), 0, 0, 0)
         packed += struct.pack("=HHiiIQQQ", UMASK, 0, umask, 0, 0, 0, 0, 0)
         for resource, (soft, hard) in (limits or {}).items():
@@ -149,8 +162,12 @@ class Parked:
         )
         message = head + packed + struct.pack(f"={len(keep)}i", *keep) + strings
         # Nothing is compared here: it may go ahead as soon as it has read the request.
-        self.page[:48] = struct.pack("=QiiQQQQ", self.serial * 4 + GO, 0, 0, 0, make_default, make_ignored, mask)
-        self.socket.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", stdio))])
+        self.page[:48] = struct.pack(
+            "=QiiQQQQ", self.serial * 4 + GO, 0, 0, 0, make_default, make_ignored, mask
+        )
+        self.socket.sendmsg(
+            [message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", stdio))]
+        )
         word, pid, error, _, fds = self.receive()
         for fd in fds:
             os.close(fd)
@@ -168,7 +185,9 @@ class Parked:
         os.waitpid(self.pid, 0)
 
 
-def finish(pid: int, writer: int | None, readers: Sequence[int], data: bytes, timeout: float = 30) -> Result:
+def finish(
+    pid: int, writer: int | None, readers: Sequence[int], data: bytes, timeout: float = 30
+) -> Result:
     """Feeds and drains a program's pipes, and waits for it."""
     kept = {fd: b"" for fd in readers}
     opened = set(readers)
@@ -204,13 +223,24 @@ def feed(fd: int, data: bytes) -> None:
 
 def pipes() -> tuple[list[int], int, list[int]]:
     """What the child is to have as 0, 1, 2; the end to write to; those to read."""
-    (in_read, in_write), (out_read, out_write), (err_read, err_write) = (os.pipe() for _ in range(3))
+    (in_read, in_write), (out_read, out_write), (err_read, err_write) = (
+        os.pipe() for _ in range(3)
+    )
     return [in_read, out_write, err_write], in_write, [out_read, err_read]
 
 
-def run_cold(program: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b"") -> Result:
+def run_cold(
+    program: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b""
+) -> Result:
     done = subprocess.run(
-        list(argv), executable=program, env=dict(env), cwd=cwd, input=data, capture_output=True, timeout=60, umask=0o22
+        list(argv),
+        executable=program,
+        env=dict(env),
+        cwd=cwd,
+        input=data,
+        capture_output=True,
+        timeout=60,
+        umask=0o22,
     )
     return Result(done.stdout, done.stderr, done.returncode)
 

@@ -163,6 +163,11 @@ __attribute__((constructor(101))) static void begin(void)
 	look();
 }
 
+bool spawnfd_forks(void)
+{
+	return park.mode == 'f';
+}
+
 int spawnfd_shim_descriptor(void)
 {
 	return park.active ? park.shim : -1;

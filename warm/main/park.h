@@ -30,6 +30,9 @@ struct spawnfd_fork_hooks {
  */
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
 
+/* Whether it is a child of this process that becomes the program. */
+bool spawnfd_forks(void);
+
 /* Notes a variable that was looked at: a program whose value differs has to be started cold. */
 void spawnfd_note_variable(const char *name);
 

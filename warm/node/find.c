@@ -2,10 +2,10 @@
 /*
  * Finds what Node has copied of its arguments, and puts others there.
  *
- * Searched is all private memory that is in use. (Most is in the heap proper, but V8 may reserve what
- * lies behind it, and malloc then goes elsewhere.) The marks are random, so that what equals one is a
- * copy of it. Points in time are told by their value: nanoseconds since boot, between the start of
- * this process and now; where addresses could have such values they are left alone.
+ * Searched is all private memory that is in use. (Most is in the heap proper, but V8 may reserve
+ * what lies behind it, and malloc then goes elsewhere.) The marks are random, so that what equals
+ * one is a copy of it. Points in time are told by their value: nanoseconds since boot, between the
+ * start of this process and now; where addresses could have such values they are left alone.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -100,13 +100,15 @@ static bool list_regions(uint64_t until, bool *ticks_are_sure)
 		bool own;
 
 		path[0] = 0;
-		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %4095[^\n]", &begin, &end, access, path) < 3)
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %4095[^\n]", &begin,
+			   &end, access, path) < 3)
 			continue;
 		if (begin <= until && end >= tick_at_start)
 			*ticks_are_sure = false;
 		own = begin <= (uintptr_t)regions && end > (uintptr_t)regions;
 		/* Names in brackets are the kernel's, but for the heap's. */
-		if (!own && !strncmp(access, "rw-p", 4) && (path[0] != '[' || !strcmp(path, "[heap]")))
+		if (!own && !strncmp(access, "rw-p", 4) &&
+		    (path[0] != '[' || !strcmp(path, "[heap]")))
 			done = add_used_pages(pagemap, begin, end);
 	}
 	if (list)
@@ -119,14 +121,16 @@ static bool list_regions(uint64_t until, bool *ticks_are_sure)
 static bool is_readable(uintptr_t address, size_t length)
 {
 	for (size_t i = 0; i < region_count; i++)
-		if (address >= (uintptr_t)regions[i].begin && address + length <= (uintptr_t)regions[i].end)
+		if (address >= (uintptr_t)regions[i].begin &&
+		    address + length <= (uintptr_t)regions[i].end)
 			return true;
 	return false;
 }
 
 static bool is_copy(const uintptr_t *at, const char *mark, size_t length)
 {
-	return at[1] == length && is_readable(at[0], length + 1) && !memcmp((void *)at[0], mark, length + 1);
+	return at[1] == length && is_readable(at[0], length + 1) &&
+	       !memcmp((void *)at[0], mark, length + 1);
 }
 
 /* Asked again before they are moved on: other threads may have put other things there. */
@@ -149,10 +153,11 @@ static bool is_date(double value, const struct node_places *places)
 	((count) < NODE_MAX_PLACES ? (void)((list)[(count)++] = (item)) : (void)(overflow = true))
 
 /* First round: strings, and what is known by its value. */
-static bool find_strings(const struct node_marks *marks, struct node_places *places, bool ticks_are_sure,
-			 struct node_string **names, size_t *name_count)
+static bool find_strings(const struct node_marks *marks, struct node_places *places,
+			 bool ticks_are_sure, struct node_string **names, size_t *name_count)
 {
-	size_t name = strlen(marks->name), code = strlen(marks->code), script = strlen(marks->script);
+	size_t name = strlen(marks->name), code = strlen(marks->code),
+	       script = strlen(marks->script);
 	bool overflow = false;
 
 	for (size_t i = 0; i < region_count; i++) {
@@ -161,7 +166,8 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 			double number;
 
 			memcpy(&number, at, sizeof(number));
-			if (at[0] == (uintptr_t)marks->title && at[1] == name && at[2] == marks->title_room)
+			if (at[0] == (uintptr_t)marks->title && at[1] == name &&
+			    at[2] == marks->title_room)
 				places->title = (void *)at;
 			else if (is_copy(at, marks->name, name))
 				ADD(names, *name_count, string);
@@ -183,8 +189,8 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 }
 
 /* Second round: vectors, known by the name that they begin with. */
-static bool find_vectors(const struct node_marks *marks, struct node_places *places, struct node_string **names,
-			 size_t name_count)
+static bool find_vectors(const struct node_marks *marks, struct node_places *places,
+			 struct node_string **names, size_t name_count)
 {
 	bool overflow = false;
 
@@ -195,7 +201,8 @@ static bool find_vectors(const struct node_marks *marks, struct node_places *pla
 
 			while (n < name_count && vector->begin != names[n])
 				n++;
-			if (n == name_count || vector->end < vector->begin || vector->limit < vector->end)
+			if (n == name_count || vector->end < vector->begin ||
+			    vector->limit < vector->end)
 				continue;
 			if (vector->end - vector->begin == marks->operands)
 				ADD(places->operands, places->operand_count, vector);
@@ -222,8 +229,10 @@ static struct node_stdio *find_stdio(void)
 			struct node_stdio *all = (void *)at;
 			int fd = 0;
 
-			while (fd < 3 && all[fd].stat.st_ino == now[fd].st_ino && all[fd].stat.st_dev == now[fd].st_dev &&
-			       all[fd].stat.st_mode == now[fd].st_mode && all[fd].flags == fcntl(fd, F_GETFL))
+			while (fd < 3 && all[fd].stat.st_ino == now[fd].st_ino &&
+			       all[fd].stat.st_dev == now[fd].st_dev &&
+			       all[fd].stat.st_mode == now[fd].st_mode &&
+			       all[fd].flags == fcntl(fd, F_GETFL))
 				fd++;
 			if (fd < 3)
 				continue;
@@ -258,7 +267,8 @@ const char *spawnfd_node_find(const struct node_marks *marks, struct node_places
 	return NULL;
 }
 
-/* --- and replaces ------------------------------------------------------------------------------- */
+/* --- and replaces -------------------------------------------------------------------------------
+ */
 
 static void *memory(size_t size)
 {
@@ -301,9 +311,11 @@ void spawnfd_node_replace(const struct node_places *places, const struct program
 	for (size_t i = 0; i < places->script_count; i++)
 		set_string(places->script[i], words->operand_count ? words->operands[0] : "");
 	for (size_t i = 0; i < places->operand_count; i++)
-		set_vector(places->operands[i], program->argv[0], words->operands, words->operand_count);
+		set_vector(places->operands[i], program->argv[0], words->operands,
+			   words->operand_count);
 	for (size_t i = 0; i < places->argument_count; i++)
-		set_vector(places->arguments[i], program->argv[0], program->argv + 1, program->argc - 1);
+		set_vector(places->arguments[i], program->argv[0], program->argv + 1,
+			   program->argc - 1);
 	*places->title = (struct node_title){
 		program->argv[0],
 		strlen(program->argv[0]),

@@ -2,8 +2,8 @@
 /*
  * Parks Node.js where its initialisation has ended and nothing of the program it is to run has been
  * looked at: V8, OpenSSL, ICU, the threads, the isolate, the context are there; not one line of
- * JavaScript has run since the snapshot was taken. Node goes on from there by itself, whatever it is
- * asked for, so that there is no code of ours for a program to see.
+ * JavaScript has run since the snapshot was taken. Node goes on from there by itself, whatever it
+ * is asked for, so that there is no code of ours for a program to see.
  *
  * The place is the first look at NODE_V8_COVERAGE: node::profiler::StartProfilers, the last step of
  * node::CreateEnvironment. (The second one is made by JavaScript; by then it would be too late.)
@@ -31,7 +31,8 @@
 
 static struct {
 	bool waiting;
-	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code. */
+	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code.
+	 */
 	int flags;
 	char **argv;
 	bool code;
@@ -40,7 +41,8 @@ static struct {
 	struct node_places places;
 } node;
 
-/* --- what Node is started with ------------------------------------------------------------------ */
+/* --- what Node is started with ------------------------------------------------------------------
+ */
 
 static bool wants_code(const char *flag)
 {
@@ -56,9 +58,26 @@ static bool wants_code(const char *flag)
 static bool is_out_of_question(const char *flag)
 {
 	static const char *const all[] = {
-		"--inspect", "--debug", "--watch",	  "--test",	    "--run",   "--env-file", "--experimental-config",
-		"--cpu-prof", "--heap-prof", "--prof",	  "--trace-event",  "--perf",  "--title",    "--build-snapshot",
-		"--snapshot", "--report",  "--permission", "--experimental-permission", "--allow-", "--experimental-sea",
+		"--inspect",
+		"--debug",
+		"--watch",
+		"--test",
+		"--run",
+		"--env-file",
+		"--experimental-config",
+		"--cpu-prof",
+		"--heap-prof",
+		"--prof",
+		"--trace-event",
+		"--perf",
+		"--title",
+		"--build-snapshot",
+		"--snapshot",
+		"--report",
+		"--permission",
+		"--experimental-permission",
+		"--allow-",
+		"--experimental-sea",
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
@@ -115,13 +134,16 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	node.flags = argc - 1;
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
+	if (spawnfd_forks())
+		spawnfd_cannot_park("Node.js has threads");
 	if (getenv("SPAWNFD_PRELOAD"))
 		spawnfd_cannot_park("no module can be loaded before parking");
 	node.code = argc > 1 && wants_code(argv[argc - 1]);
 	for (int i = 1; i < argc - node.code; i++)
 		if (wants_code(argv[i]) || is_out_of_question(argv[i]))
 			spawnfd_cannot_park("a flag of Node's");
-	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) || !make_mark(node.marks.script, 3))
+	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) ||
+	    !make_mark(node.marks.script, 3))
 		spawnfd_cannot_park("getrandom");
 	argv = make_arguments(&argc);
 	if (!argv)
@@ -130,7 +152,8 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	return original(argc, argv, envp);
 }
 
-/* --- what of a request can be met --------------------------------------------------------------- */
+/* --- what of a request can be met ---------------------------------------------------------------
+ */
 
 bool spawnfd_node_accepts(const struct request *request, const struct program *program)
 {
@@ -141,7 +164,8 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 		return false;
 	/* These are of one thread, and there are others. */
 	for (uint32_t i = 0; i < request->head->steps; i++)
-		if (request->steps[i].op == SPAWNFD_NO_NEW_PRIVS || request->steps[i].op == SPAWNFD_LANDLOCK)
+		if (request->steps[i].op == SPAWNFD_NO_NEW_PRIVS ||
+		    request->steps[i].op == SPAWNFD_LANDLOCK)
 			return false;
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))
@@ -153,7 +177,8 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 	return true;
 }
 
-/* --- the state of the process, as Node leaves it before this place ------------------------------ */
+/* --- the state of the process, as Node leaves it before this place ------------------------------
+ */
 
 /* Node resets these; real-time signals it leaves as they were. */
 enum { RESET_SIGNALS = 31 };
@@ -197,7 +222,8 @@ static void raise_limit(void)
 	} while (low + 1 < high);
 }
 
-/* As node::PlatformInit does: 0, 1 and 2 are open, are not passed on, and are noted for the exit. */
+/* As node::PlatformInit does: 0, 1 and 2 are open, are not passed on, and are noted for the exit.
+ */
 static void settle_stdio(struct node_stdio *all)
 {
 	for (int fd = 0; fd < 3; fd++) {
@@ -237,7 +263,8 @@ static void schedule_alike(void)
 		closedir(tasks);
 }
 
-/* --- parking ------------------------------------------------------------------------------------ */
+/* --- parking ------------------------------------------------------------------------------------
+ */
 
 static void become(const struct program *program)
 {
@@ -246,8 +273,10 @@ static void become(const struct program *program)
 		.operands = program->argv + node.flags + 1 + node.code,
 		.operand_count = program->argc - node.flags - 1 - node.code,
 	};
-	void (*update_time)(void *) = (__typeof__(update_time))dlsym(RTLD_DEFAULT, "uv_update_time");
-	void *(*default_loop)(void) = (__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
+	void (*update_time)(void *) =
+		(__typeof__(update_time))dlsym(RTLD_DEFAULT, "uv_update_time");
+	void *(*default_loop)(void) =
+		(__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
 
 	schedule_alike();
 	raise_limit();

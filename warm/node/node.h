@@ -12,7 +12,8 @@
 /* What Node was started with, to be found again. */
 struct node_marks {
 	char name[64], code[64], script[64];
-	/* What libuv takes for the process's title: where argv begins, and how long all of it is. */
+	/* What libuv takes for the process's title: where argv begins, and how long all of it is.
+	 */
 	char *title;
 	size_t title_room;
 	/* How many arguments there are; and how many of them are not flags. */
@@ -52,7 +53,8 @@ struct node_places {
 	struct node_vector *operands[NODE_MAX_PLACES], *arguments[NODE_MAX_PLACES];
 	struct node_title *title;
 	struct node_stdio *stdio;
-	/* Points in time: CLOCK_MONOTONIC in ns, the same as double; CLOCK_REALTIME in us as double. */
+	/* Points in time: CLOCK_MONOTONIC in ns, the same as double; CLOCK_REALTIME in us as
+	 * double. */
 	uint64_t *ticks[NODE_MAX_PLACES];
 	double *tick_doubles[NODE_MAX_PLACES], *dates[NODE_MAX_PLACES];
 	size_t code_count, script_count, operand_count, argument_count;

@@ -48,7 +48,9 @@ impl Kind {
                 first => first.is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
             },
             // One that waits for code (`-e`) has chosen its way, and so has one that does not; flags may follow the code.
-            Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => !rest.is_empty() && !is_flag(0) && !is_flag(1),
+            Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => {
+                !rest.is_empty() && !is_flag(0) && !is_flag(1)
+            }
             Kind::Node => is_stdin || !is_flag(0),
         };
         if fits { Ok(()) } else { Err("arguments") }
