@@ -141,14 +141,38 @@ def test_variables_read_before_parking_are_told(node: str, shim: Path) -> None:
         node in [os.path.realpath(f) for f in parked.files]
         or os.path.realpath(node) in parked.files
     )
+    assert any(f.endswith("/openssl.cnf") for f in parked.files)
     parked.discard()
+
+
+@pytest.mark.parametrize("options", ["--inspect=0", "--no-warnings --title=x"])
+def test_cannot_park_with_node_options(node: str, shim: Path, options: str) -> None:
+    with pytest.raises(CannotPark, match="NODE_OPTIONS"):
+        Parked(node, shim, [], {**ENVIRONMENT, "NODE_OPTIONS": options})
+
+
+def test_node_options_are_as_cold(node: str, shim: Path, tmp_path: Path) -> None:
+    env = {**ENVIRONMENT, "NODE_OPTIONS": "--no-deprecation --stack-trace-limit=3"}
+    argv = ["node", "-p", "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"]
+    cold = run_cold(node, argv, env, str(tmp_path))
+    same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
+
+
+def test_is_not_forked(node: str, shim: Path) -> None:
+    with pytest.raises(CannotPark, match="forked"):
+        Parked(node, shim, [], ENVIRONMENT, mode="f")
+
+
+def test_a_program_that_is_no_node_is_not_parked(shim: Path) -> None:
+    with pytest.raises(CannotPark, match="died"):
+        Parked(os.path.realpath("/bin/cat"), shim, [], ENVIRONMENT)
 
 
 def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path) -> None:
     """Node resets the dispositions below 32, whoever asks; and raises the number of open files."""
     code = (
-        "const s = require('fs').readFileSync('/proc/self/status', 'utf8'); console.log(s.match(/^Sig.*/mg)"
-        ".filter((l) => !/SigQ/.test(l)), require('fs').readFileSync('/proc/self/limits', 'utf8'))"
+        "const read = (name) => require('fs').readFileSync('/proc/self/' + name, 'utf8');"
+        "console.log(read('status').match(/^Sig[^Q].*/mg), read('limits'))"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     ignored = [signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, 40]

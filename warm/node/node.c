@@ -86,6 +86,23 @@ static bool is_out_of_question(const char *flag)
 	return *flag != '-' || !strcmp(flag, "-") || !strcmp(flag, "--");
 }
 
+/* The same of the flags in NODE_OPTIONS. */
+static bool options_are_out_of_question(void)
+{
+	char options[4096], *rest = options;
+	const char *value = getenv("NODE_OPTIONS");
+
+	if (!value)
+		return false;
+	if (strlen(value) >= sizeof(options))
+		return true;
+	strcpy(options, value);
+	for (char *word; (word = strsep(&rest, " \t\"")) != NULL;)
+		if (word[0] == '-' && is_out_of_question(word))
+			return true;
+	return false;
+}
+
 /* A string that is nowhere else; `which` makes their lengths differ. */
 static bool make_mark(char *mark, size_t which)
 {
@@ -134,8 +151,11 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	node.flags = argc - 1;
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
+	/* A fork would have none of its threads, and waits for them when it exits. */
 	if (spawnfd_forks())
-		spawnfd_cannot_park("Node.js has threads");
+		spawnfd_cannot_park("Node.js is not forked");
+	if (options_are_out_of_question())
+		spawnfd_cannot_park("NODE_OPTIONS");
 	if (getenv("SPAWNFD_PRELOAD"))
 		spawnfd_cannot_park("no module can be loaded before parking");
 	node.code = argc > 1 && wants_code(argv[argc - 1]);
@@ -289,6 +309,23 @@ static void become(const struct program *program)
 	update_time(default_loop());
 }
 
+/* What Node has read by now, but for what is mapped. */
+static void note_files(void)
+{
+	const char *(*version)(int) = (__typeof__(version))dlsym(RTLD_DEFAULT, "OpenSSL_version");
+	static const char *const named[] = {"OPENSSL_CONF", "NODE_EXTRA_CA_CERTS", "NODE_ICU_DATA"};
+	char directory[2048], path[2100];
+
+	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++)
+		if (getenv(named[i]))
+			spawnfd_note_file(getenv(named[i]));
+	/* 4 is OPENSSL_DIR. */
+	if (version && sscanf(version(4), "OPENSSLDIR: \"%2047[^\"]", directory) == 1) {
+		snprintf(path, sizeof(path), "%s/openssl.cnf", directory);
+		spawnfd_note_file(path);
+	}
+}
+
 void spawnfd_node_looks(const char *name)
 {
 	struct signals signals;
@@ -316,6 +353,7 @@ void spawnfd_node_looks(const char *name)
 	prctl(PR_GET_NAME, name_now);
 	if (!slash || strncmp(slash + 1, name_now, 15))
 		memcpy(node.thread_name, name_now, sizeof(name_now));
+	note_files();
 	remember_signals(&signals);
 	become(spawnfd_park(NULL));
 	restore_signals(&signals);

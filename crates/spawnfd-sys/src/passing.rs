@@ -135,17 +135,17 @@ pub fn receive_descriptor(socket: RawFd) -> Result<(u64, OwnedFd), Errno> {
     Ok((tag, unsafe { OwnedFd::from_raw_fd(fds[0]) }))
 }
 
-/// Receives one message, and the descriptor it was sent with, if any, close-on-exec, never waiting. How long it was; 0: nobody has the
-/// other end any more.
+/// Receives one message, and the descriptor it was sent with, if any, close-on-exec. How long it was; 0: nobody has the other end any
+/// more. Waits as long as the socket's own timeout says (SO_RCVTIMEO).
 ///
 /// # Errors
-/// EAGAIN: nothing was sent. EMSGSIZE: it was longer, or brought more than one descriptor; it is gone.
+/// EAGAIN: nothing was sent. EINTR. EMSGSIZE: it was longer, or brought more than one descriptor; it is gone.
 #[doc(alias = "recvmsg")]
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();
     // Room for one: the kernel closes what does not fit.
     let room = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
-    let flags = net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC;
+    let flags = net::MSG_CMSG_CLOEXEC;
     let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, room, flags)?;
     let mut came = control.fds.iter().take(control.came(used)).map(|place| {
         // SAFETY: the kernel has written so many, which it has just made for this message, and nobody else knows of them.

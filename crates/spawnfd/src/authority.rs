@@ -75,19 +75,46 @@ pub(crate) fn remember_if_alone() {
     }
 }
 
-/// /proc/thread-self/status, and how many filters it tells of.
-fn read_status() -> rustix::io::Result<(String, Option<u32>)> {
+/// What /proc/thread-self/status says, of what counts.
+struct Status {
+    /// The [`LINES`] there are, in the kernel's order.
+    lines: String,
+    filters: Option<u32>,
+    umask: String,
+    ignored: u64,
+}
+
+/// /proc/thread-self/status, in one pass: this is done for each start.
+fn read_status() -> rustix::io::Result<Status> {
     // A name may hold any bytes; the lines that count do not.
     let text = own_proc::read(Own::Status)?;
     let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let filters = match find(&text, "Seccomp") {
+    let mut status =
+        Status { lines: String::with_capacity(512), filters: Some(0), umask: String::new(), ignored: 0 };
+    let (mut mode, mut count, mut alone) = (None, None, false);
+    for line in text.split_inclusive('\n') {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let value = value.trim_ascii();
+        match name {
+            "Umask" => value.clone_into(&mut status.umask),
+            "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
+            "Threads" => alone = value == "1",
+            "Seccomp" => mode = Some(value),
+            "Seccomp_filters" => count = value.parse().ok(),
+            _ => {}
+        }
+        if LINES.iter().any(|(known, _)| *known == name) {
+            status.lines.push_str(line);
+        }
+    }
+    status.filters = match mode {
         None | Some("0") => Some(0),
-        Some(_) => find(&text, "Seccomp_filters").and_then(|count| count.parse().ok()),
+        Some(_) => count,
     };
-    if let (Some(filters), Some("1")) = (filters, find(&text, "Threads")) {
+    if let (Some(filters), true) = (status.filters, alone) {
         ALONE_WITH.store(filters, Ordering::Relaxed);
     }
-    Ok((text, filters))
+    Ok(status)
 }
 
 impl Authority {
@@ -97,15 +124,14 @@ impl Authority {
     /// /proc cannot be read: nothing can be shown.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
         const PR_GET_SECUREBITS: u32 = 27;
-        let (text, filters) = read_status()?;
-        let listed = |line: &&str| LINES.iter().any(|(name, _)| value_of(line, name).is_some());
+        let Status { lines, filters, umask, ignored } = read_status()?;
         let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
         Ok(Authority {
             thread: std::thread::current().id(),
             filters,
-            umask: find(&text, "Umask").unwrap_or_default().to_owned(),
-            ignored: find(&text, "SigIgn").and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0),
-            status: text.lines().filter(listed).flat_map(|line| [line, "\n"]).collect(),
+            umask,
+            ignored,
+            status: lines,
             securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
             namespaces: own_proc::namespaces(NAMESPACES)?,
             labels,
@@ -118,7 +144,7 @@ impl Authority {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
             let line = pairs.find(|(one, another)| one != another).map_or("", |(line, _)| line);
-            let what = LINES.iter().find(|(name, _)| value_of(line, name).is_some());
+            let what = LINES.iter().find(|(name, _)| line.split_once(':').is_some_and(|(line, _)| line == *name));
             return Some(what.map_or("status", |(_, what)| what));
         }
         let same_filters = match self.filters {
@@ -154,16 +180,6 @@ impl Authority {
     pub(crate) fn umask(&self) -> &str {
         &self.umask
     }
-}
-
-/// The value in a line of a status file, if it has that name.
-fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    line.strip_prefix(name)?.strip_prefix(':').map(str::trim_ascii)
-}
-
-/// The value of the line of that name.
-fn find<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| value_of(line, name))
 }
 
 /// The path by which a process is looked into.

@@ -184,6 +184,11 @@ impl Template {
     /// ESTALE: another file, or a changed one. EACCES: the calling thread's credentials differ from the creator's.
     pub fn revalidate(&self) -> Result<()> {
         self.settle()?;
+        self.check()
+    }
+
+    /// Compares the executable, as a child does.
+    pub(crate) fn check(&self) -> Result<()> {
         for (place, check) in self.inner.pinned.checks.iter().enumerate() {
             let outcome = match check {
                 Check::Absent { path } if spawnfd_child::is_candidate(path) => Err(Errno::ESTALE),

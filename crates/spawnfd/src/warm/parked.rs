@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
 use spawnfd_child::{Plan, Step};
@@ -25,7 +26,7 @@ use crate::template::Template;
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often to look whether a forked child lives, of which nothing is heard.
+/// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
 /// How long a program may take until it is parked.
 const START: Duration = Duration::from_secs(20);
@@ -90,6 +91,8 @@ impl Parked {
         let standing = Standing::of_calling_thread().ok_or("/proc")?;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(failed("socketpair()"))?;
+        // It is asked for an answer, and mostly has it at once.
+        set_socket_timeout(&socket, Timeout::Recv, Some(CHECK)).map_err(failed("setsockopt()"))?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("pidfd_open()"))?;
         let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed("memfd_create()"))?;
@@ -121,7 +124,7 @@ impl Parked {
             .descriptor(&owner, owner_at)
             .descriptor(object, object_at)
             .descriptor(&memory, page_at);
-        if standing.is_ordinary() {
+        if standing.is_ordinary() && recipe.mode == Mode::Reserve {
             // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
             command.scheduler(abi::SCHED_BATCH, 0);
         }
@@ -148,7 +151,7 @@ impl Parked {
     fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), String> {
         let deadline = Instant::now() + START;
         let mut message = vec![0; wire::MAX_MESSAGE];
-        while !self.poll(Some(Duration::from_millis(20))) {
+        while !self.poll(CHECK) {
             if ended.load(Ordering::Relaxed) || Instant::now() > deadline {
                 return Err("slow".to_owned());
             }
@@ -169,18 +172,9 @@ impl Parked {
     }
 
     /// Whether there is something to receive, by then.
-    fn poll(&self, timeout: Option<Duration>) -> bool {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left =
-                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref()) {
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(0) | Err(_) => return false,
-                Ok(_) => return true,
-            }
-        }
+    fn poll(&self, timeout: Duration) -> bool {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
     /// Its process id.
@@ -244,9 +238,6 @@ impl Parked {
         }
         self.page.get()[wire::CLAIM].store(wire::claim(self.serial, wire::GO), Ordering::Release);
         self.page.wake();
-        if !self.poll(Some(PATIENCE)) && self.turn(wire::GO) {
-            return Answer::Gone("slow");
-        }
         self.listen(mode)
     }
 
@@ -260,7 +251,7 @@ impl Parked {
         // There is a child by now, or soon.
         let deadline = Instant::now() + PATIENCE;
         while self.page.get()[wire::CHILD].load(Ordering::Acquire) == 0 {
-            if Instant::now() > deadline || self.poll(Some(Duration::from_millis(1))) {
+            if Instant::now() > deadline || self.poll(Duration::from_millis(1)) {
                 return Answer::Gone(reason);
             }
         }
@@ -276,17 +267,24 @@ impl Parked {
 
     fn listen(&mut self, mode: Mode) -> Answer {
         let mut message = [0; 64];
+        let mut checks = 0;
         loop {
-            // Of a forked child that is killed on its way nobody else tells.
-            let heard = self.poll((mode == Mode::Fork).then_some(CHECK));
-            if !heard && self.forked_has_ended() && !self.poll(Some(Duration::ZERO)) {
-                self.reap_forked();
-                return Answer::Gone("died");
-            }
             let (length, pidfd) = match receive(self.socket.as_raw_fd(), &mut message) {
                 Ok((0, _)) => return Answer::Gone("died"),
                 Ok(received) => received,
-                Err(Errno::EAGAIN) => continue,
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => {
+                    checks += 1;
+                    if CHECK * checks >= PATIENCE && self.turn(wire::GO) {
+                        return Answer::Gone("slow");
+                    }
+                    // Of a forked child that is killed on its way nobody else tells.
+                    if mode == Mode::Fork && self.forked_has_ended() && !self.poll(Duration::ZERO) {
+                        self.reap_forked();
+                        return Answer::Gone("died");
+                    }
+                    continue;
+                }
                 Err(_) => return Answer::Gone("died"),
             };
             return match wire::decode(&message[..length]) {

@@ -41,10 +41,18 @@ struct Entry {
     version: u64,
 }
 
+impl Entry {
+    fn is_missing(&self) -> bool {
+        self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
+    }
+}
+
 /// A parked process. Of one that is forked several threads may want something.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     version: u64,
+    /// To be replaced, and used until it is.
+    old: bool,
     memory: u64,
     process: Arc<Mutex<Parked>>,
 }
@@ -86,11 +94,11 @@ impl Held {
         template: &Template,
         here: usize,
     ) -> Result<Context, &'static str> {
-        template.revalidate().map_err(|_| "stale")?;
+        template.check().map_err(|_| "stale")?;
         let now = Standing::of_calling_thread().ok_or("/proc")?;
         let mut steps = parked.standing.steps_to(&now)?;
         steps.push(Op::Fchdir { dir: here });
-        if now.is_ordinary() {
+        if now.is_ordinary() && self.mode() == Mode::Reserve {
             // Parked processes stand back.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
@@ -254,14 +262,14 @@ impl State {
                 held.lock().forked >= self.options.forks
             }
         };
-        if old { self.spoilt(held) } else { self.put_back_used(held) }
-    }
-
-    fn put_back_used(&mut self, held: Held) {
+        // One that is forked stands where it was; what has become a program leaves nothing to end.
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
+            let same = |waiting: &&mut Waiting| Arc::ptr_eq(&waiting.process, &held.shared.process);
+            if let (true, Some(waiting)) = (old, entry.parked.iter_mut().find(same)) {
+                waiting.old = true;
+            }
         }
-        // One that is forked stands where it was; what has become a program leaves nothing to end.
     }
 
     /// It is of no use any more.
@@ -281,7 +289,7 @@ impl State {
 
     /// When the keeper should look, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &Entry| entry.parked.len() < entry.depth;
+        let missing = |entry: &Entry| entry.cannot.is_none() && entry.is_missing();
         (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 
@@ -318,15 +326,12 @@ impl State {
             sooner(entry.used + self.options.idle);
             if entry.recipe.mode == Mode::Fork {
                 let age = self.options.age;
-                let is_old = |shared: &Waiting| shared.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
-                let (old, young) = entry.parked.drain(..).partition(is_old);
-                entry.parked = young;
-                gone.extend(VecDeque::into_iter(old));
-                if !entry.parked.is_empty() {
+                for waiting in &mut entry.parked {
+                    waiting.old |= waiting.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
                     sooner(now + age);
                 }
             }
-            let missing = entry.parked.len() < entry.depth && !entry.making && room;
+            let missing = entry.is_missing() && !entry.making && room;
             if missing && now >= entry.due && work.is_none() {
                 entry.making = true;
                 work = Some(Work::Park {
@@ -356,7 +361,10 @@ impl State {
                 }
                 self.stats.made += 1;
                 let memory = parked.private;
-                entry.parked.push_back(Waiting { version, memory, process: Arc::new(Mutex::new(parked)) });
+                if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {
+                    self.gone.extend(entry.parked.remove(old));
+                }
+                entry.parked.push_back(Waiting { version, old: false, memory, process: Arc::new(Mutex::new(parked)) });
                 None
             }
             Ok(parked) => Some(parked),
