@@ -66,3 +66,47 @@ fn is_python(name: &[u8]) -> bool {
     name.strip_prefix(b"python")
         .is_some_and(|version| version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(kind: Kind, parked: &[&str], args: &[&str]) -> bool {
+        let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+        kind.fits(&own(parked), &own(args)).is_ok()
+    }
+
+    #[test]
+    fn node_for_scripts() {
+        for args in [&["s.js"][..], &["s.js", "-x"], &["-"], &["-", "-x"], &[], &[""]] {
+            assert!(fits(Kind::Node, &[], args), "{args:?}");
+            assert!(!fits(Kind::Node, &["--no-warnings"], args), "{args:?}");
+        }
+        for args in [&["-e", "0"][..], &["--", "s.js"], &["--test"], &["-i"]] {
+            assert!(!fits(Kind::Node, &[], args), "{args:?}");
+        }
+        assert!(fits(Kind::Node, &["--no-warnings"], &["--no-warnings", "s.js"]));
+    }
+
+    #[test]
+    fn node_for_code() {
+        for args in [&["-e", "0"][..], &["-e", "", "a", "-b"], &["-e", "0", "a"]] {
+            assert!(fits(Kind::Node, &["-e"], args), "{args:?}");
+        }
+        for args in
+            [&["-e"][..], &["-e", "-x"], &["-e", "0", "--no-warnings"], &["-e", "0", "-"], &["-p", "0"], &["s.js"]]
+        {
+            assert!(!fits(Kind::Node, &["-e"], args), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn python() {
+        for args in [&["-c", "0"][..], &["-m", "x"], &["s.py", "-x"], &["-"]] {
+            assert!(fits(Kind::Python, &[], args), "{args:?}");
+        }
+        for args in [&[][..], &[""], &["-X", "dev"]] {
+            assert!(!fits(Kind::Python, &[], args), "{args:?}");
+        }
+    }
+}
