@@ -71,20 +71,20 @@ process.on('beforeExit', () => say('before')); process.on('exit', (c) => { say(c
     "fs": """
 const fs = require('fs'), path = require('path');
 fs.writeFileSync('made', 'text'); console.log(fs.readFileSync('made', 'latin1'), fs.statSync('made').mode.toString(8));
-fs.readFile('made', (e, d) => { console.log(e, d); fs.promises.readdir('.').then((l) => {
-  console.log(l); fs.unlinkSync('made'); }); });
-fs.readFile('missing', (e) => console.log(e)); console.log(path.resolve('x') === process.cwd() + '/x');
-const s = fs.createWriteStream('made2'); s.end('data', () => { fs.createReadStream('made2').on('data', (d) =>
-  console.log(String(d))).on('close', () => fs.unlinkSync('made2')); });
-const w = fs.watch('.', () => {}); setTimeout(() => w.close(), 20);
+console.log(path.resolve('x') === process.cwd() + '/x');
+fs.readFile('made', (e, d) => { console.log(e, d); fs.promises.readdir('.').then((l) => { console.log(l); fs.unlinkSync('made');
+  fs.readFile('missing', (e) => { console.log(e);
+    const s = fs.createWriteStream('made2'); s.end('data', () => { fs.createReadStream('made2').on('data', (d) =>
+      console.log(String(d))).on('close', () => fs.unlinkSync('made2')); }); }); }); });
+const w = fs.watch('/', () => {}); setTimeout(() => w.close(), 20);
 """,
     "children": """
 const c = require('child_process');
 console.log(c.execSync('echo $0 $X; pwd; umask; ulimit -n; cat /proc/self/status | grep Sig[BCI]', { encoding: 'utf8' }));
 console.log(c.spawnSync('sh', ['-c', 'ls -l /proc/self/fd | wc -l; env | sort; exit 3']).status);
-c.exec('cat; echo err >&2; kill -9 $$', (e, o, r) => console.log(e.code, e.signal, o, r)).stdin.end('in');
-const n = c.spawn(process.execPath, ['-p', 'process.argv.length + process.execArgv.length'], { stdio: 'inherit' });
-n.on('exit', (...a) => console.log(a));
+c.exec('cat; echo err >&2; kill -9 $$', (e, o, r) => { console.log(e.code, e.signal, o, r);
+  const n = c.spawn(process.execPath, ['-p', 'process.argv.length + process.execArgv.length'], { stdio: 'inherit' });
+  n.on('exit', (...a) => console.log(a)); }).stdin.end('in');
 """,
     "fork": """
 if (process.argv[2] === 'child') {
@@ -112,10 +112,9 @@ const http = require('http'), net = require('net'), dns = require('dns');
 const s = http.createServer((q, r) => r.end('hi ' + q.url)).listen(0, '127.0.0.1', async () => {
   const r = await fetch('http://127.0.0.1:' + s.address().port + '/u'); console.log(r.status, await r.text());
   s.close(); s.closeAllConnections();
+  const u = net.createServer((c) => c.end('bye')).listen('sock', () => net.connect('sock').on('data', (d) => {
+    console.log(String(d)); u.close(); dns.lookup('localhost', { family: 4 }, (e, a) => console.log(e, a)); }));
 });
-const u = net.createServer((c) => c.end('bye')).listen('sock', () => net.connect('sock').on('data', (d) => {
-  console.log(String(d)); u.close(); }));
-dns.lookup('localhost', { family: 4 }, (e, a) => console.log(e, a));
 """,
     "other modules": """
 const z = require('zlib'), c = require('crypto'), u = require('util');
