@@ -163,6 +163,11 @@ __attribute__((constructor(101))) static void begin(void)
 	look();
 }
 
+bool spawnfd_forks(void)
+{
+	return park.mode == 'f';
+}
+
 int spawnfd_shim_descriptor(void)
 {
 	return park.active ? park.shim : -1;
@@ -177,6 +182,8 @@ static char *value_of(const char *name)
 	char **at;
 
 	look();
+	if (park.active && park.kind == 'n')
+		spawnfd_node_looks(name);
 	if (park.active)
 		spawnfd_note_variable(name);
 	at = name && *name ? find_variable(name) : NULL;
@@ -202,6 +209,8 @@ static int parked_main(int argc, char **argv, char **envp)
 
 	if (park.kind == 'p')
 		return spawnfd_python_main(argc, argv, envp, the_main);
+	if (park.kind == 'n')
+		return spawnfd_node_main(argc, argv, envp, the_main);
 	program = spawnfd_park(NULL);
 	return the_main(program->argc, program->argv, program->envp);
 }
@@ -213,7 +222,7 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 	look();
 	the_main = main;
-	if (park.active && park.kind != 'n')
+	if (park.active)
 		main = parked_main;
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
@@ -363,6 +372,12 @@ static void set_mask(uint64_t mask)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
+static void close_all(const int *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		close(list[i]);
+}
+
 /* Returns once this process has become what `request` says; false, if it is not to. */
 static bool become(struct request *request, const struct program *program)
 {
@@ -384,7 +399,11 @@ static bool become(struct request *request, const struct program *program)
 		_exit(127);
 	}
 	spawnfd_settle_signals(request);
-	spawnfd_keep_only(request, park.socket);
+	if (park.kind == 'n')
+		/* Its own have numbers above 2, and stay; it accepts no others there. */
+		close_all(request->sources, head->sources);
+	else
+		spawnfd_keep_only(request, park.socket);
 	answer.word = SPAWNFD_BECAME;
 	if (park.mode == 'f')
 		pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -428,6 +447,9 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		length = receive(message, request.sources, &count);
 		if (!spawnfd_read_request(message, length, room, count, &request, &program)) {
 			reply(refused, NULL, 0, -1);
+		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
+			refused.serial = request.head->serial;
+			reply(refused, NULL, 0, -1);
 		} else if (park.mode != 'f') {
 			if (become(&request, &program))
 				return &program;
@@ -442,8 +464,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 			if (refused.error > 0)
 				reply(refused, NULL, 0, -1);
 		}
-		for (size_t i = 0; i < count; i++)
-			close(request.sources[i]);
+		close_all(request.sources, count);
 		munmap(message, room);
 	}
 }

@@ -30,6 +30,9 @@ struct spawnfd_fork_hooks {
  */
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
 
+/* Whether it is a child of this process that becomes the program. */
+bool spawnfd_forks(void);
+
 /* Notes a variable that was looked at: a program whose value differs has to be started cold. */
 void spawnfd_note_variable(const char *name);
 
@@ -41,6 +44,16 @@ _Noreturn void spawnfd_cannot_park(const char *why);
 
 /* main() of a program that parks after CPython's initialisation. */
 __attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+
+/* main() of Node.js, which parks at a look at a variable later on. */
+int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+
+/* Tells the Node adapter that a variable is about to be looked at. */
+void spawnfd_node_looks(const char *name);
+
+/* Whether a parked Node.js can become the program of a request. */
+struct request;
+bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
 /* --- between the files of warm/main ------------------------------------------------------------- */
 

@@ -107,6 +107,11 @@ impl<'fd> Command<'fd> {
         Command::named(program.as_ref(), TemplateCache::global().clone())
     }
 
+    /// Its arguments, without the program's name.
+    pub(crate) fn arguments(&self) -> &[OsString] {
+        &self.args
+    }
+
     pub(crate) fn named(program: &OsStr, cache: TemplateCache) -> Command<'fd> {
         Command::of(Program::Named(program.to_owned(), cache))
     }

@@ -5,8 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use spawnfd_sys::ArgBlock;
-
 /// Where a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
@@ -36,24 +34,79 @@ impl Kind {
         }
     }
 
-    /// Whether a process that was parked with these arguments can become a program that has `argv`.
-    pub(super) fn fits(self, args: &[OsString], argv: &ArgBlock) -> Result<(), &'static str> {
-        let mut given = argv.iter().skip(1).map(std::ffi::CStr::to_bytes);
-        if args.iter().any(|arg| given.next() != Some(arg.as_bytes())) {
-            return Err("arguments");
-        }
-        // Then come what to run, and its own arguments. (With nothing at all there may be a prompt.)
-        match (self, given.next().unwrap_or_default()) {
-            (Kind::Main, _) | (Kind::Python, b"-c" | b"-m") => Ok(()),
-            (Kind::Node, b"-e" | b"-p" | b"-pe" | b"--eval" | b"--print") => Ok(()),
-            (_, b"-") => Ok(()),
-            (_, b"" | [b'-', ..]) => Err("arguments"),
-            (_, _script) => Ok(()),
-        }
+    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
+    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
+        let rest = args.strip_prefix(parked).ok_or("arguments")?;
+        let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
+        let is_stdin = rest.first().is_some_and(|arg| arg == "-");
+        // What to run, and its own arguments.
+        let fits = match self {
+            Kind::Main => true,
+            // With nothing at all there may be a prompt.
+            Kind::Python => match rest.first().map(|arg| arg.as_bytes()) {
+                Some(b"-c" | b"-m" | b"-") => true,
+                first => first.is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
+            },
+            // One that waits for code (`-e`) has chosen its way, and so has one that does not; flags may follow the code.
+            Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => {
+                !rest.is_empty() && !is_flag(0) && !is_flag(1)
+            }
+            Kind::Node => is_stdin || !is_flag(0),
+        };
+        if fits { Ok(()) } else { Err("arguments") }
     }
+}
+
+/// Flags of Node's after which comes code.
+fn takes_code(flag: &OsStr) -> bool {
+    matches!(flag.as_bytes(), b"-e" | b"--eval" | b"-p" | b"--print" | b"-pe")
 }
 
 fn is_python(name: &[u8]) -> bool {
     name.strip_prefix(b"python")
         .is_some_and(|version| version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(kind: Kind, parked: &[&str], args: &[&str]) -> bool {
+        let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+        kind.fits(&own(parked), &own(args)).is_ok()
+    }
+
+    #[test]
+    fn node_for_scripts() {
+        for args in [&["s.js"][..], &["s.js", "-x"], &["-"], &["-", "-x"], &[], &[""]] {
+            assert!(fits(Kind::Node, &[], args), "{args:?}");
+            assert!(!fits(Kind::Node, &["--no-warnings"], args), "{args:?}");
+        }
+        for args in [&["-e", "0"][..], &["--", "s.js"], &["--test"], &["-i"]] {
+            assert!(!fits(Kind::Node, &[], args), "{args:?}");
+        }
+        assert!(fits(Kind::Node, &["--no-warnings"], &["--no-warnings", "s.js"]));
+    }
+
+    #[test]
+    fn node_for_code() {
+        for args in [&["-e", "0"][..], &["-e", "", "a", "-b"], &["-e", "0", "a"]] {
+            assert!(fits(Kind::Node, &["-e"], args), "{args:?}");
+        }
+        for args in
+            [&["-e"][..], &["-e", "-x"], &["-e", "0", "--no-warnings"], &["-e", "0", "-"], &["-p", "0"], &["s.js"]]
+        {
+            assert!(!fits(Kind::Node, &["-e"], args), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn python() {
+        for args in [&["-c", "0"][..], &["-m", "x"], &["s.py", "-x"], &["-"]] {
+            assert!(fits(Kind::Python, &[], args), "{args:?}");
+        }
+        for args in [&[][..], &[""], &["-X", "dev"]] {
+            assert!(!fits(Kind::Python, &[], args), "{args:?}");
+        }
+    }
 }

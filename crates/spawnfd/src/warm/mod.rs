@@ -246,7 +246,7 @@ impl Warm {
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
-        let held = self.state.lock().take(template)?;
+        let held = self.state.lock().take(template, command.arguments())?;
         let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
             match call::descriptor_flags(number) {

@@ -110,12 +110,14 @@ impl Parked {
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
-        // The lowest numbers there are: a program that is parked has no others of ours.
-        let env = recipe
-            .env
-            .clone()
-            .set("LD_PRELOAD", "/proc/self/fd/5")
-            .set("SPAWNFD_PARK", format!("3:4:5:6:{device}:{}:{kind}:{mode}", identity.inode));
+        // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
+        // they are to get the numbers that they get without us.
+        let first = if recipe.kind == Kind::Node { 240 } else { 3 };
+        let [at, owner_at, object_at, page_at] = [first, first + 1, first + 2, first + 3];
+        let env = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
+            "SPAWNFD_PARK",
+            format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
+        );
         let preload = recipe.preload.join(OsStr::new(","));
         let env = if preload.is_empty() { env } else { env.set("SPAWNFD_PRELOAD", preload) };
         let mut command: Command<'_> = recipe.template.command();
@@ -126,10 +128,10 @@ impl Parked {
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
-            .descriptor(&theirs, 3)
-            .descriptor(&owner, 4)
-            .descriptor(object, 5)
-            .descriptor(&memory, 6);
+            .descriptor(&theirs, at)
+            .descriptor(&owner, owner_at)
+            .descriptor(object, object_at)
+            .descriptor(&memory, page_at);
         if standing.is_ordinary() && recipe.mode == Mode::Reserve {
             // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
             command.scheduler(abi::SCHED_BATCH, 0);

@@ -2,6 +2,7 @@
 //! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,13 +78,13 @@ impl Held {
         self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this plan's arguments and actions suit it.
+    /// Whether this plan's actions suit it.
     pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
         // What opens may wait for long, and others with it.
         if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
             return Err("open");
         }
-        self.recipe.kind.fits(&self.recipe.args, &plan.argv)
+        Ok(())
     }
 
     /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
@@ -107,7 +108,8 @@ impl Held {
         }
         let ignored = parked.ignored();
         let wanted = now.ignored() & !plan.default_signals;
-        if self.recipe.kind != Kind::Main && ignored != wanted {
+        // CPython looks at them as it starts; Node resets them all.
+        if self.recipe.kind == Kind::Python && ignored != wanted {
             return Err("ignored signals");
         }
         Ok(Context {
@@ -197,8 +199,8 @@ impl State {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Takes one that is parked for this template.
-    pub(super) fn take(&mut self, template: &Template) -> Result<Held, &'static str> {
+    /// Takes one that is parked for this template, and for arguments that begin so.
+    pub(super) fn take(&mut self, template: &Template, args: &[OsString]) -> Result<Held, &'static str> {
         let Some(common) = &mut self.shared else { return Err("closed") };
         let changed = common.watch.changed()?;
         self.retire(&changed);
@@ -207,6 +209,10 @@ impl State {
         let path = template.path().filter(|_| !template.executed_by_descriptor());
         let mut why = "not added";
         for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.template.path() == path) {
+            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, args) {
+                why = reason;
+                continue;
+            }
             entry.used = now;
             entry.asleep = false;
             if template.identity() != entry.recipe.template.identity() {

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The versions of Node.js that are tested, and the object that parks them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / "build" / "nodes"
+VERSIONS = ("20", "22", "24", "26")
+
+
+def machine() -> str:
+    return {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def fetch(version: str) -> str:
+    """The executable of a version, out of the cache or from the registry."""
+    target = CACHE / version / "bin" / "node"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{version}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            return str(target)
+        if not shutil.which("npm"):
+            pytest.skip("no npm to fetch Node.js with")
+        name = f"node-linux-{machine()}@{version}"
+        packed = subprocess.run(
+            ["npm", "pack", "--silent", name],
+            cwd=CACHE,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if packed.returncode:
+            pytest.skip(f"npm pack {name}: {packed.stderr.strip()[:200]}")
+        archive = CACHE / packed.stdout.split()[-1]
+        with tarfile.open(archive) as tar:
+            member = tar.extractfile("package/bin/node")
+            assert member
+            unpacked = CACHE / f"{version}.part"
+            with open(unpacked, "wb") as out:
+                shutil.copyfileobj(member, out)
+        archive.unlink()
+        unpacked.chmod(0o755)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.rename(target)
+        return str(target)
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def node(request: pytest.FixtureRequest) -> Iterator[str]:
+    chosen = os.environ.get("SPAWNFD_TEST_NODE")
+    if chosen:
+        if request.param != VERSIONS[0]:
+            pytest.skip("SPAWNFD_TEST_NODE names the one to test")
+        yield os.path.realpath(chosen)
+        return
+    yield fetch(request.param)
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("shim") / "shim.so"
+    sources = sorted((ROOT / "warm").glob("*/*.c"))
+    flags = [
+        "-std=c11",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
+    if not (ROOT / "warm" / "python").exists():
+        flags.append("-Dspawnfd_python_main=spawnfd_node_main")
+    subprocess.run(["cc", *flags, "-o", str(made), *map(str, sources), "-ldl"], check=True)
+    return made

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The owner's half of a parked process, as small as it can be: it speaks warm/main/protocol.h.
+
+`run_warm` and `run_cold` are the two ways to start that the tests compare.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PARKED, BECAME, FAILED, REFUSED, CANNOT = range(5)
+GO = 1
+PLACE, CHDIR, UMASK, RLIMIT = 0, 6, 8, 13
+# Out of the way of the numbers that Node's own descriptors get.
+FIRST_NUMBER = 200
+
+
+class CannotPark(Exception):
+    """The program said why it cannot be parked."""
+
+
+class Refused(Exception):
+    """The parked process cannot be the program asked for."""
+
+
+@dataclass
+class Result:
+    stdout: bytes
+    stderr: bytes
+    # As subprocess has it: an exit code, or a signal's number, negative.
+    code: int
+
+
+def executable_path(name: str, env: Mapping[str, str]) -> str:
+    for directory in env.get("PATH", os.defpath).split(":"):
+        if os.access(f"{directory}/{name}", os.X_OK):
+            return f"{directory}/{name}"
+    raise FileNotFoundError(name)
+
+
+@dataclass
+class Parked:
+    """A program that waits, parked by the object `shim`, to be another of the same executable."""
+
+    program: str
+    shim: Path
+    flags: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    mode: str = "r"
+    serial: int = 0
+
+    def __post_init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        page = os.memfd_create("page")
+        os.ftruncate(page, 4096)
+        self.page = mmap.mmap(page, 4096)
+        owner, shim = os.pidfd_open(os.getpid()), os.open(self.shim, os.O_RDONLY | os.O_CLOEXEC)
+        numbers = [
+            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER)
+            for fd in (theirs.fileno(), owner, shim, page)
+        ]
+        for fd in (owner, shim, page):
+            os.close(fd)
+        theirs.close()
+        identity = os.stat(self.program)
+        env = {
+            **self.env,
+            "LD_PRELOAD": f"/proc/self/fd/{numbers[2]}",
+            "SPAWNFD_PARK": ":".join(
+                map(str, [*numbers, identity.st_dev, identity.st_ino, "n", self.mode])
+            ),
+        }
+        null = subprocess.DEVNULL
+        started = subprocess.Popen(
+            ["node", *self.flags],
+            executable=self.program,
+            env=env,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            pass_fds=numbers,
+        )
+        # Waited for by number.
+        self.pid, started.returncode = started.pid, 0
+        for fd in numbers:
+            os.close(fd)
+        self.socket = ours
+        word, _pid, _, text, _ = self.receive()
+        if word == CANNOT:
+            os.waitpid(self.pid, 0)
+            raise CannotPark(text.decode())
+        assert word == PARKED, word
+        names, _, files = text.partition(b"\0\0")
+        self.variables = names.decode().split("\0")
+        self.files = files.rstrip(b"\0").decode().split("\0")
+
+    def receive(self) -> tuple[int, int, int, bytes, list[int]]:
+        self.socket.settimeout(30)
+        message, ancillary, _, _ = self.socket.recvmsg(1 << 17, 64)
+        if not message:
+            raise CannotPark(f"it died: {os.waitpid(self.pid, 0)[1]:#x}")
+        fds = array.array("i")
+        for _, _, data in ancillary:
+            fds.frombytes(data)
+        _, word, _, pid, _, error, self.private_bytes = struct.unpack_from("=IIIiIiQ", message)
+        return word, pid, error, message[32:], list(fds)
+
+    def become(
+        self,
+        argv: Sequence[str | bytes],
+        env: Mapping[str, str],
+        cwd: str,
+        stdio: Sequence[int],
+        *,
+        umask: int = 0o22,
+        limits: Mapping[int, tuple[int, int]] | None = None,
+        make_default: int = 0,
+        make_ignored: int = 0,
+        mask: int = 0,
+        keep: Sequence[int] = (),
+    ) -> int:
+        """Makes the parked process, or a child of it, the program; returns its pid."""
+        self.serial += 1
+        arguments = b"".join(os.fsencode(a) + b"\0" for a in argv)
+        variables = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in env.items())
+        strings = arguments + variables + os.fsencode(cwd) + b"\0"
+        steps = [(PLACE, i, fd, 0, 0, 0) for i, fd in enumerate(range(len(stdio)))]
+        packed = b"".join(
+            struct.pack("=HHiiIQQQ", op, 0, a, b, 0, x, y, 0) for op, b, a, _, x, y in steps
+        )
+        packed += struct.pack("=HHiiIQQQ", CHDIR, 0, 0, 0, len(arguments) + len(variables), 0, 0, 0)
+        packed += struct.pack("=HHiiIQQQ", UMASK, 0, umask, 0, 0, 0, 0, 0)
+        for resource, (soft, hard) in (limits or {}).items():
+            packed += struct.pack("=HHiiIQQQ", RLIMIT, 0, resource, 0, 0, soft, hard, 0)
+        head = struct.pack(
+            "=10IiI",
+            1,
+            self.serial,
+            len(packed) // 40,
+            len(stdio),
+            len(keep),
+            len(argv),
+            len(env),
+            len(arguments),
+            len(variables),
+            len(strings),
+            max([2, *keep]) + 1,
+            0,
+        )
+        message = head + packed + struct.pack(f"={len(keep)}i", *keep) + strings
+        # Nothing is compared here: it may go ahead as soon as it has read the request.
+        self.page[:48] = struct.pack(
+            "=QiiQQQQ", self.serial * 4 + GO, 0, 0, 0, make_default, make_ignored, mask
+        )
+        self.socket.sendmsg(
+            [message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", stdio))]
+        )
+        word, pid, error, _, fds = self.receive()
+        for fd in fds:
+            os.close(fd)
+        if word == REFUSED:
+            raise Refused(os.strerror(error))
+        assert word == BECAME, (word, error)
+        return pid
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def discard(self) -> None:
+        """Ends a parked process that was not used."""
+        self.close()
+        os.waitpid(self.pid, 0)
+
+
+def finish(
+    pid: int, writer: int | None, readers: Sequence[int], data: bytes, timeout: float = 30
+) -> Result:
+    """Feeds and drains a program's pipes, and waits for it."""
+    kept = {fd: b"" for fd in readers}
+    opened = set(readers)
+    deadline = time.monotonic() + timeout
+    killer = threading.Timer(timeout, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    if writer is not None:
+        feeder = threading.Thread(target=feed, args=(writer, data), daemon=True)
+        feeder.start()
+    while opened and time.monotonic() < deadline:
+        ready, _, _ = select.select(list(opened), [], [], 1)
+        for fd in ready:
+            block = os.read(fd, 1 << 16)
+            kept[fd] += block
+            if not block:
+                opened.discard(fd)
+    _, status = os.waitpid(pid, 0)
+    killer.cancel()
+    for fd in readers:
+        os.close(fd)
+    out, err = (kept[fd] for fd in readers)
+    return Result(out, err, os.waitstatus_to_exitcode(status))
+
+
+def feed(fd: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except BrokenPipeError:
+        pass
+    os.close(fd)
+
+
+def pipes() -> tuple[list[int], int, list[int]]:
+    """What the child is to have as 0, 1, 2; the end to write to; those to read."""
+    (in_read, in_write), (out_read, out_write), (err_read, err_write) = (
+        os.pipe() for _ in range(3)
+    )
+    return [in_read, out_write, err_write], in_write, [out_read, err_read]
+
+
+def run_cold(
+    program: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b""
+) -> Result:
+    done = subprocess.run(
+        list(argv),
+        executable=program,
+        env=dict(env),
+        cwd=cwd,
+        input=data,
+        capture_output=True,
+        timeout=60,
+        umask=0o22,
+    )
+    return Result(done.stdout, done.stderr, done.returncode)
+
+
+def run_warm(
+    program: str,
+    shim: Path,
+    flags: Sequence[str],
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    data: bytes = b"",
+    parked_env: Mapping[str, str] | None = None,
+) -> Result:
+    parked = Parked(program, shim, flags, env if parked_env is None else parked_env)
+    stdio, writer, readers = pipes()
+    try:
+        pid = parked.become(argv, env, cwd, stdio)
+    finally:
+        for fd in stdio:
+            os.close(fd)
+        parked.close()
+    return finish(pid, writer, readers, data)

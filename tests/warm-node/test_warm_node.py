@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What Node.js does when it was parked, against what it does when it is started."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import resource
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from cases import ABOUT, CASES, STATE, Case
+from owner import CannotPark, Parked, Refused, Result, finish, pipes, run_cold, run_warm
+
+ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
+
+
+def write(case: Case, directory: Path) -> None:
+    for name, text in case.files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def text(output: bytes) -> str:
+    """The output, without what no two runs have in common."""
+    known = output.decode(errors="replace")
+    known = re.sub(r"\(node:\d+\)", "(node:PID)", known)
+    return re.sub(r"duration_ms:? [\d.]+", "duration_ms N", known)
+
+
+def same(cold: Result, warm: Result) -> None:
+    assert text(warm.stdout) == text(cold.stdout)
+    assert text(warm.stderr) == text(cold.stderr)
+    assert warm.code == cold.code
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
+    write(case, tmp_path)
+    env = {**ENVIRONMENT, **case.env}
+    cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
+    warm = run_warm(
+        node, shim, case.flags, case.argv, env, str(tmp_path), case.data, parked_env=ENVIRONMENT
+    )
+    same(cold, warm)
+
+
+def become(parked: Parked, argv: list[str], **options: object) -> Result:
+    stdio, writer, readers = pipes()
+    try:
+        pid = parked.become(argv, ENVIRONMENT, "/", stdio, **options)  # type: ignore[arg-type]
+    finally:
+        for fd in stdio:
+            os.close(fd)
+        parked.close()
+    return finish(pid, writer, readers, b"")
+
+
+def test_time_spent_parked_does_not_count(node: str, shim: Path) -> None:
+    before = time.time()
+    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
+    time.sleep(0.5)
+    ran = become(parked, ["node", "-p", "performance.timeOrigin / 1000"])
+    assert float(ran.stdout) >= before + 0.5
+    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
+    began = time.monotonic()
+    time.sleep(0.5)
+    code = "[performance.now() / 1000, process.uptime(), performance.nodeTiming.nodeStart / 1000]"
+    ran = become(parked, ["node", "-p", f"{code}.map((n) => process.hrtime()[0] - n).join(' ')"])
+    # Each start, in whole seconds of CLOCK_MONOTONIC: not before it was parked for half a second.
+    for start in ran.stdout.split():
+        assert float(start) >= began + 0.5 - 1 - 0.5
+
+
+def test_timers_do_not_fire_early(node: str, shim: Path) -> None:
+    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+    time.sleep(1)
+    code = (
+        "const now = process.hrtime.bigint, b = now();"
+        "setTimeout(() => console.log(now() - b >= 499000000n), 500)"
+    )
+    assert become(parked, ["node", "-e", code]).stdout == b"true\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "argv"),
+    [
+        ([], ["node", "-e", "0"]),
+        ([], ["node", "--no-warnings", "s.js"]),
+        ([], ["node", "--", "s.js"]),
+        (["-e"], ["node", "s.js"]),
+        (["-e"], ["node", "-e"]),
+        (["-e"], ["node", "-p", "0"]),
+        (["-e"], ["node", "-e", "-x"]),
+        (["-e"], ["node", "-e", "0", "--no-warnings"]),
+        (["--no-warnings"], ["node", "s.js"]),
+    ],
+)
+def test_refuses_other_flags(node: str, shim: Path, flags: list[str], argv: list[str]) -> None:
+    parked = Parked(node, shim, flags, ENVIRONMENT)
+    with pytest.raises(Refused):
+        become(parked, argv)
+    os.waitpid(parked.pid, 0)
+
+
+def test_refuses_descriptors_beyond_stdio(node: str, shim: Path) -> None:
+    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+    with pytest.raises(Refused):
+        become(parked, ["node", "-e", "0"], keep=[3])
+    os.waitpid(parked.pid, 0)
+
+
+def test_after_a_refusal_it_can_still_be_used(node: str, shim: Path) -> None:
+    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
+    with pytest.raises(Refused):
+        parked.become(["node", "x"], ENVIRONMENT, "/", [])
+    assert become(parked, ["node", "-p", "1 + 1"]).stdout == b"2\n"
+
+
+@pytest.mark.parametrize(
+    "flag", ["--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission"]
+)
+def test_cannot_park_with(node: str, shim: Path, flag: str) -> None:
+    with pytest.raises(CannotPark, match="flag"):
+        Parked(node, shim, [flag], ENVIRONMENT)
+
+
+def test_variables_read_before_parking_are_told(node: str, shim: Path) -> None:
+    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+    assert {"NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LANG", "OPENSSL_CONF"} <= set(parked.variables)
+    late = {"NODE_PATH", "NODE_V8_COVERAGE", "NODE_CHANNEL_FD", "TZ", "NODE_DEBUG", "HOME", "PATH"}
+    assert not late & set(parked.variables)
+    assert (
+        node in [os.path.realpath(f) for f in parked.files]
+        or os.path.realpath(node) in parked.files
+    )
+    assert any(f.endswith("/openssl.cnf") for f in parked.files)
+    parked.discard()
+
+
+@pytest.mark.parametrize("options", ["--inspect=0", "--no-warnings --title=x"])
+def test_cannot_park_with_node_options(node: str, shim: Path, options: str) -> None:
+    with pytest.raises(CannotPark, match="NODE_OPTIONS"):
+        Parked(node, shim, [], {**ENVIRONMENT, "NODE_OPTIONS": options})
+
+
+def test_node_options_are_as_cold(node: str, shim: Path, tmp_path: Path) -> None:
+    env = {**ENVIRONMENT, "NODE_OPTIONS": "--no-deprecation --stack-trace-limit=3"}
+    argv = ["node", "-p", "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"]
+    cold = run_cold(node, argv, env, str(tmp_path))
+    same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
+
+
+def test_is_not_forked(node: str, shim: Path) -> None:
+    with pytest.raises(CannotPark, match="forked"):
+        Parked(node, shim, [], ENVIRONMENT, mode="f")
+
+
+def test_a_program_that_is_no_node_is_not_parked(shim: Path) -> None:
+    with pytest.raises(CannotPark, match="died"):
+        Parked(os.path.realpath("/bin/cat"), shim, [], ENVIRONMENT)
+
+
+def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path) -> None:
+    """Node resets the dispositions below 32, whoever asks; and raises the number of open files."""
+    code = (
+        "const read = (name) => require('fs').readFileSync('/proc/self/' + name, 'utf8');"
+        "console.log(read('status').match(/^Sig[^Q].*/mg), read('limits'))"
+    )
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    ignored = [signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, 40]
+    bits = sum(1 << (int(n) - 1) for n in ignored)
+
+    def prepare() -> None:
+        for n in ignored:
+            signal.signal(n, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, 41])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+
+    cold = subprocess.run(
+        ["node", "-e", code],
+        executable=node,
+        env=ENVIRONMENT,
+        cwd="/",
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        preexec_fn=prepare,
+        restore_signals=False,
+    )
+    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+    warm = become(
+        parked,
+        ["node", "-e", code],
+        make_ignored=bits,
+        mask=1 << 40 | 1 << 11,
+        limits={resource.RLIMIT_NOFILE: (512, hard)},
+    )
+    same(Result(cold.stdout, cold.stderr, cold.returncode), warm)
+
+
+@pytest.mark.parametrize("how", ["cold", "warm"])
+@pytest.mark.parametrize(
+    "end", ["", "process.exit(0)", "process.kill(process.pid, 'SIGTERM'); for (;;);"]
+)
+def test_pipes_are_left_as_they_were(node: str, shim: Path, how: str, end: str) -> None:
+    stdio, writer, readers = pipes()
+    code = f"process.stdin.on('data', () => {{ process.stdin.unref(); {end} }})"
+    argv = ["node", "-e", code]
+    if how == "warm":
+        parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+        pid = parked.become(argv, ENVIRONMENT, "/", stdio)
+        parked.close()
+    else:
+        pid = subprocess.Popen(
+            argv, executable=node, env=ENVIRONMENT, stdin=stdio[0], stdout=stdio[1], stderr=stdio[2]
+        ).pid
+    for fd in stdio[1:]:
+        os.close(fd)
+    finish(pid, writer, readers, b"x")
+    flags = fcntl.fcntl(stdio[0], fcntl.F_GETFL)
+    os.close(stdio[0])
+    assert not flags & os.O_NONBLOCK
+
+
+@pytest.mark.parametrize("how", ["cold", "warm"])
+def test_terminals(node: str, shim: Path, how: str) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    code = (
+        "const { stdin, stdout, stderr } = process;"
+        "console.log([stdin, stdout, stderr].map((s) => [s.isTTY, s.constructor.name]),"
+        "stdout.columns); stdin.setRawMode(true); stdin.once('data', (d) => {"
+        "console.log(d); process.exit(3); })"
+    )
+    argv = ["node", "-e", code]
+    if how == "warm":
+        parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+        pid = parked.become(argv, ENVIRONMENT, "/", [theirs] * 3)
+        parked.close()
+    else:
+        pid = subprocess.Popen(
+            argv, executable=node, env=ENVIRONMENT, stdin=theirs, stdout=theirs, stderr=theirs
+        ).pid
+    got = b""
+    while b"[" not in got or got.count(b"\n") < 1 or b"0" not in got:
+        got += os.read(ours, 4096)
+    while termios.tcgetattr(theirs)[3] & termios.ICANON:
+        time.sleep(0.01)
+    os.write(ours, b"\x03")
+    _, status = os.waitpid(pid, 0)
+    got += os.read(ours, 4096)
+    after = termios.tcgetattr(theirs)
+    os.close(ours)
+    os.close(theirs)
+    assert os.waitstatus_to_exitcode(status) == 3
+    assert b"true" in got
+    assert b"<Buffer 03>" in got
+    assert after == before
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_closed_standard_descriptors(node: str, shim: Path, closed: int, tmp_path: Path) -> None:
+    """Node opens /dev/null where one is closed; a parked one has its own there."""
+    code = (
+        f"require('fs').writeFileSync('out', require('fs').readlinkSync('/proc/self/fd/{closed}'))"
+    )
+    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
+    with open("/dev/null", "r+b") as null:
+        stdio = [null.fileno()] * closed
+        pid = parked.become(["node", "-e", code], ENVIRONMENT, str(tmp_path), stdio)
+    parked.close()
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert (tmp_path / "out").read_text() == "/dev/null"
+
+
+def test_state_is_a_comparison_that_can_fail(node: str, tmp_path: Path) -> None:
+    one = run_cold(node, ["node", "-e", STATE], ENVIRONMENT, str(tmp_path))
+    two = run_cold(node, ["node", "-e", STATE], {**ENVIRONMENT, "X": "other"}, str(tmp_path))
+    assert one.code == 0, one.stderr
+    assert one.stdout != two.stdout
+    assert ABOUT

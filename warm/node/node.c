@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Parks Node.js where its initialisation has ended and nothing of the program it is to run has been
+ * looked at: V8, OpenSSL, ICU, the threads, the isolate, the context are there; not one line of
+ * JavaScript has run since the snapshot was taken. Node goes on from there by itself, whatever it
+ * is asked for, so that there is no code of ours for a program to see.
+ *
+ * The place is the first look at NODE_V8_COVERAGE: node::profiler::StartProfilers, the last step of
+ * node::CreateEnvironment. (The second one is made by JavaScript; by then it would be too late.)
+ *
+ * Until then Node has copied its arguments. They are marks that occur nowhere else, and each copy
+ * is found by them (find.c); where one is not found, or not where it should be, Node is not parked.
+ */
+#define _GNU_SOURCE
+#include "node.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static struct {
+	bool waiting;
+	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code.
+	 */
+	int flags;
+	char **argv;
+	bool code;
+	char thread_name[16];
+	struct node_marks marks;
+	struct node_places places;
+} node;
+
+/* --- what Node is started with ------------------------------------------------------------------
+ */
+
+static bool wants_code(const char *flag)
+{
+	static const char *const all[] = {"-e", "--eval", "-p", "--print", "-pe"};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(flag, all[i]))
+			return true;
+	return false;
+}
+
+/* Flags whose effect before the place of parking is more than a setting. */
+static bool is_out_of_question(const char *flag)
+{
+	static const char *const all[] = {
+		"--inspect",
+		"--debug",
+		"--watch",
+		"--test",
+		"--run",
+		"--env-file",
+		"--experimental-config",
+		"--cpu-prof",
+		"--heap-prof",
+		"--prof",
+		"--trace-event",
+		"--perf",
+		"--title",
+		"--build-snapshot",
+		"--snapshot",
+		"--report",
+		"--permission",
+		"--experimental-permission",
+		"--allow-",
+		"--experimental-sea",
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strncmp(flag, all[i], strlen(all[i])))
+			return true;
+	return *flag != '-' || !strcmp(flag, "-") || !strcmp(flag, "--");
+}
+
+/* The same of the flags in NODE_OPTIONS. */
+static bool options_are_out_of_question(void)
+{
+	char options[4096], *rest = options;
+	const char *value = getenv("NODE_OPTIONS");
+
+	if (!value)
+		return false;
+	if (strlen(value) >= sizeof(options))
+		return true;
+	strcpy(options, value);
+	for (char *word; (word = strsep(&rest, " \t\"")) != NULL;)
+		if (word[0] == '-' && is_out_of_question(word))
+			return true;
+	return false;
+}
+
+/* A string that is nowhere else; `which` makes their lengths differ. */
+static bool make_mark(char *mark, size_t which)
+{
+	unsigned char random[24];
+	char *at = mark + sprintf(mark, "spawnfd-%.*s", (int)which, "abcdefgh");
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return false;
+	for (size_t i = 0; i < sizeof(random); i++)
+		at += sprintf(at, "%02x", random[i]);
+	return true;
+}
+
+/* argv as Node is to see it: [mark, flags, mark], in one piece, as the kernel lays it. */
+static char **make_arguments(int *argc)
+{
+	static char *argv[64];
+	size_t size = 0;
+	char *at;
+
+	*argc = node.flags + 2;
+	argv[0] = node.marks.name;
+	for (int i = 1; i <= node.flags; i++)
+		argv[i] = node.argv[i];
+	argv[node.flags + 1] = node.code ? node.marks.code : node.marks.script;
+	for (int i = 0; i < *argc; i++)
+		size += strlen(argv[i]) + 1;
+	node.marks.title = at = malloc(size);
+	if (!at)
+		return NULL;
+	for (int i = 0; i < *argc; i++) {
+		size_t length = strlen(argv[i]) + 1;
+
+		argv[i] = memcpy(at, argv[i], length);
+		at += length;
+	}
+	node.marks.title_room = size;
+	node.marks.arguments = *argc;
+	node.marks.operands = node.code ? 1 : 2;
+	return argv;
+}
+
+int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
+{
+	node.argv = argv;
+	node.flags = argc - 1;
+	if (argc < 1 || argc > 60)
+		spawnfd_cannot_park("too many flags");
+	/* A fork would have none of its threads, and waits for them when it exits. */
+	if (spawnfd_forks())
+		spawnfd_cannot_park("Node.js is not forked");
+	if (options_are_out_of_question())
+		spawnfd_cannot_park("NODE_OPTIONS");
+	if (getenv("SPAWNFD_PRELOAD"))
+		spawnfd_cannot_park("no module can be loaded before parking");
+	node.code = argc > 1 && wants_code(argv[argc - 1]);
+	for (int i = 1; i < argc - node.code; i++)
+		if (wants_code(argv[i]) || is_out_of_question(argv[i]))
+			spawnfd_cannot_park("a flag of Node's");
+	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) ||
+	    !make_mark(node.marks.script, 3))
+		spawnfd_cannot_park("getrandom");
+	argv = make_arguments(&argc);
+	if (!argv)
+		spawnfd_cannot_park("memory");
+	node.waiting = true;
+	return original(argc, argv, envp);
+}
+
+/* --- what of a request can be met ---------------------------------------------------------------
+ */
+
+bool spawnfd_node_accepts(const struct request *request, const struct program *program)
+{
+	int next = node.flags + 1;
+
+	/* Numbers from 3 on are in use: Node's event loops stand there. */
+	if (request->head->above > 3 || request->head->keep || program->argc < next + node.code)
+		return false;
+	/* These are of one thread, and there are others. */
+	for (uint32_t i = 0; i < request->head->steps; i++)
+		if (request->steps[i].op == SPAWNFD_NO_NEW_PRIVS ||
+		    request->steps[i].op == SPAWNFD_LANDLOCK)
+			return false;
+	for (int i = 1; i <= node.flags; i++)
+		if (strcmp(program->argv[i], node.argv[i]))
+			return false;
+	/* A flag may follow the code, and the code may not look like one. */
+	for (int i = next; i < program->argc && i <= next + node.code; i++)
+		if (program->argv[i][0] == '-' && (node.code || program->argv[i][1]))
+			return false;
+	return true;
+}
+
+/* --- the state of the process, as Node leaves it before this place ------------------------------
+ */
+
+/* Node resets these; real-time signals it leaves as they were. */
+enum { RESET_SIGNALS = 31 };
+
+struct signals {
+	sigset_t mask;
+	struct sigaction actions[RESET_SIGNALS + 1];
+};
+
+static void remember_signals(struct signals *signals)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, &signals->mask);
+	for (int i = 1; i <= RESET_SIGNALS; i++)
+		sigaction(i, NULL, &signals->actions[i]);
+}
+
+static void restore_signals(const struct signals *signals)
+{
+	for (int i = 1; i <= RESET_SIGNALS; i++)
+		if (i != SIGKILL && i != SIGSTOP)
+			sigaction(i, &signals->actions[i], NULL);
+	pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
+}
+
+/* As node::PlatformInit does: as many descriptors as may be. */
+static void raise_limit(void)
+{
+	struct rlimit limit;
+	rlim_t low, high;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max)
+		return;
+	low = limit.rlim_max == RLIM_INFINITY ? limit.rlim_cur : limit.rlim_max;
+	high = limit.rlim_max == RLIM_INFINITY ? 1 << 20 : limit.rlim_max;
+	do {
+		limit.rlim_cur = low + (high - low) / 2;
+		if (setrlimit(RLIMIT_NOFILE, &limit))
+			high = limit.rlim_cur;
+		else
+			low = limit.rlim_cur;
+	} while (low + 1 < high);
+}
+
+/* As node::PlatformInit does: 0, 1 and 2 are open, are not passed on, and are noted for the exit.
+ */
+static void settle_stdio(struct node_stdio *all)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		struct node_stdio *one = &all[fd];
+
+		if (fstat(fd, &one->stat) && errno == EBADF) {
+			if (open("/dev/null", O_RDWR) != fd)
+				abort();
+			fstat(fd, &one->stat);
+		}
+		one->flags = fcntl(fd, F_GETFL);
+		one->is_terminal = isatty(fd);
+		if (one->is_terminal)
+			tcgetattr(fd, &one->termios);
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+	}
+}
+
+/* How a thread is scheduled is its own: Node's other threads follow the first. */
+static void schedule_alike(void)
+{
+	int policy = sched_getscheduler(0), nice = getpriority(PRIO_PROCESS, 0);
+	struct sched_param param;
+	struct dirent *entry;
+	DIR *tasks = opendir("/proc/self/task");
+
+	sched_getparam(0, &param);
+	while (tasks && (entry = readdir(tasks))) {
+		pid_t task = atoi(entry->d_name);
+
+		if (task <= 0 || task == getpid())
+			continue;
+		sched_setscheduler(task, policy, &param);
+		setpriority(PRIO_PROCESS, (id_t)task, nice);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
+/* --- parking ------------------------------------------------------------------------------------
+ */
+
+static void become(const struct program *program)
+{
+	struct node_words words = {
+		.code = node.code ? program->argv[node.flags + 1] : NULL,
+		.operands = program->argv + node.flags + 1 + node.code,
+		.operand_count = program->argc - node.flags - 1 - node.code,
+	};
+	void (*update_time)(void *) =
+		(__typeof__(update_time))dlsym(RTLD_DEFAULT, "uv_update_time");
+	void *(*default_loop)(void) =
+		(__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
+
+	schedule_alike();
+	raise_limit();
+	settle_stdio(node.places.stdio);
+	spawnfd_node_replace(&node.places, program, &words);
+	/* Since Node 24 the thread has a name of its own. */
+	if (node.thread_name[0])
+		prctl(PR_SET_NAME, node.thread_name);
+	/* Else timers would be reckoned from the time of parking. */
+	update_time(default_loop());
+}
+
+/* What Node has read by now, but for what is mapped. */
+static void note_files(void)
+{
+	const char *(*version)(int) = (__typeof__(version))dlsym(RTLD_DEFAULT, "OpenSSL_version");
+	static const char *const named[] = {"OPENSSL_CONF", "NODE_EXTRA_CA_CERTS", "NODE_ICU_DATA"};
+	char directory[2048], path[2100];
+
+	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++)
+		if (getenv(named[i]))
+			spawnfd_note_file(getenv(named[i]));
+	/* 4 is OPENSSL_DIR. */
+	if (version && sscanf(version(4), "OPENSSLDIR: \"%2047[^\"]", directory) == 1) {
+		snprintf(path, sizeof(path), "%s/openssl.cnf", directory);
+		spawnfd_note_file(path);
+	}
+}
+
+void spawnfd_node_looks(const char *name)
+{
+	struct signals signals;
+	const char *missing;
+	char name_now[16] = "", *slash;
+	char path[4096];
+	ssize_t length;
+
+	if (!node.waiting)
+		return;
+	/* Where there is no inspector, only JavaScript looks at it, and at this before. */
+	if (!strcmp(name, "NODE_NO_WARNINGS"))
+		spawnfd_cannot_park("not a Node.js with an inspector");
+	if (strcmp(name, "NODE_V8_COVERAGE"))
+		return;
+	node.waiting = false;
+	missing = spawnfd_node_find(&node.marks, &node.places);
+	if (missing)
+		spawnfd_cannot_park(missing);
+	if (!dlsym(RTLD_DEFAULT, "uv_update_time") || !dlsym(RTLD_DEFAULT, "uv_default_loop"))
+		spawnfd_cannot_park("libuv");
+	length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	path[length < 0 ? 0 : length] = 0;
+	slash = strrchr(path, '/');
+	prctl(PR_GET_NAME, name_now);
+	if (!slash || strncmp(slash + 1, name_now, 15))
+		memcpy(node.thread_name, name_now, sizeof(name_now));
+	note_files();
+	remember_signals(&signals);
+	become(spawnfd_park(NULL));
+	restore_signals(&signals);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What node.c, and find.c, know of a Node.js that is parked. */
+#ifndef SPAWNFD_NODE_H
+#define SPAWNFD_NODE_H
+
+#include "../main/park.h"
+
+#include <stdint.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+/* What Node was started with, to be found again. */
+struct node_marks {
+	char name[64], code[64], script[64];
+	/* What libuv takes for the process's title: where argv begins, and how long all of it is.
+	 */
+	char *title;
+	size_t title_room;
+	/* How many arguments there are; and how many of them are not flags. */
+	int arguments, operands;
+};
+
+/* As libstdc++ has std::string and std::vector<std::string>. */
+struct node_string {
+	char *text;
+	size_t length;
+	size_t capacity;
+	size_t rest;
+};
+
+struct node_vector {
+	struct node_string *begin, *end, *limit;
+};
+
+/* What libuv knows of the title; what Node restores when it exits: src/node.cc, `stdio`. */
+struct node_title {
+	char *text;
+	size_t length, room;
+};
+
+struct node_stdio {
+	int flags;
+	bool is_terminal;
+	struct stat stat;
+	struct termios termios;
+};
+
+enum { NODE_MAX_PLACES = 64 };
+
+/* Where it all is. */
+struct node_places {
+	struct node_string *code[NODE_MAX_PLACES], *script[NODE_MAX_PLACES];
+	struct node_vector *operands[NODE_MAX_PLACES], *arguments[NODE_MAX_PLACES];
+	struct node_title *title;
+	struct node_stdio *stdio;
+	/* Points in time: CLOCK_MONOTONIC in ns, the same as double; CLOCK_REALTIME in us as
+	 * double. */
+	uint64_t *ticks[NODE_MAX_PLACES];
+	double *tick_doubles[NODE_MAX_PLACES], *dates[NODE_MAX_PLACES];
+	size_t code_count, script_count, operand_count, argument_count;
+	size_t tick_count, tick_double_count, date_count;
+	/* When they were looked for: as `ticks`, and as `dates`. */
+	uint64_t tick;
+	double date;
+};
+
+/* What is to stand there. */
+struct node_words {
+	/* NULL, if there is none. */
+	char *code;
+	char **operands;
+	int operand_count;
+};
+
+/* Finds all places. NULL, or what is missing. */
+const char *spawnfd_node_find(const struct node_marks *marks, struct node_places *places);
+
+/* Puts the program's words there, and moves points in time on by as long as was waited. */
+void spawnfd_node_replace(const struct node_places *places, const struct program *program,
+			  const struct node_words *words);
+
+#endif
