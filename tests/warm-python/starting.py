@@ -241,7 +241,7 @@ class Parked:
         fds = (theirs.fileno(), owner, object_fd, self.page)
         env = dict(env)
         if preimport:
-            env["SPAWNFD_PREIMPORT"] = preimport
+            env["SPAWNFD_PRELOAD"] = preimport
         env["LD_PRELOAD"] = f"/proc/self/fd/{object_fd}"
         env["SPAWNFD_PARK"] = "{}:{}:{}:{}:{}:{}:p:{}".format(
             *fds, there.st_dev, there.st_ino, "f" if fork else "r"

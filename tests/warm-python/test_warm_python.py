@@ -471,6 +471,7 @@ def test_a_module_that_appears_after_parking(shim, python, tmp_path):
 
 def test_importing_ahead(same):
     program = "import logging, json; logging.warning('w'); print(json.dumps(1)); import sys; print(sys.argv)"
+    program += "; import os, threading; print(threading.main_thread().native_id == os.getpid())"
     same("-c", program, preimport="logging,json,asyncio,unittest")
 
 

@@ -190,6 +190,8 @@ def resume(state, argv, orig_argv, fresh, ignored):
         sys.path_importer_cache.pop(path, None)
     if "time" in sys.modules:
         sys.modules["time"].tzset()
+    if "threading" in sys.modules:  # imported ahead; not done after a fork
+        sys.modules["threading"].main_thread()._set_native_id()
     reopen("stdin", 0)
     reopen("stdout", 1)
     reopen("stderr", 2)

@@ -13,7 +13,7 @@
 extern char **environ;
 
 /* Taken out of the environment: modules to be imported ahead, with commas between. */
-#define PREIMPORT "SPAWNFD_PREIMPORT"
+#define PRELOAD "SPAWNFD_PRELOAD"
 
 static void check(struct status status)
 {
@@ -193,7 +193,7 @@ static void import_ahead(char *names)
 }
 
 /* As Py_BytesMain() does, with a stop halfway. */
-static void initialise(struct initialised *it, int argc, char **argv, char *preimport)
+static void initialise(struct initialised *it, int argc, char **argv, char *preload)
 {
 	/* libc reads these past getenv(). */
 	static const char *const locale[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH"};
@@ -222,8 +222,8 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prei
 	/* Read in any case, and used only to find an executable that is named without a slash. */
 	if (strchr(argv[0], '/'))
 		spawnfd_forget_variable("PATH");
-	if (preimport)
-		import_ahead(preimport);
+	if (preload)
+		import_ahead(preload);
 	settled = call_adapter(it, "settle");
 	if (!py.PyArg_ParseTuple(settled, "zyyO", &why, &names, &files, &it->state))
 		spawnfd_cannot_park("adapter");
@@ -238,13 +238,13 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prei
 
 void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
 {
-	char *preimport = getenv(PREIMPORT);
+	char *preload = getenv(PRELOAD);
 
-	if (preimport) {
-		preimport = strdup(preimport);
-		unsetenv(PREIMPORT);
+	if (preload) {
+		preload = strdup(preload);
+		unsetenv(PRELOAD);
 	}
-	spawnfd_forget_variable(PREIMPORT);
+	spawnfd_forget_variable(PRELOAD);
 	if (!spawnfd_python_find())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
 	check_arguments(argc, argv);
@@ -253,9 +253,9 @@ void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
 	spawnfd_python_read_dispositions(it->before);
 	copy_environ();
 	begin_to_hear();
-	initialise(it, argc, argv, preimport);
+	initialise(it, argc, argv, preload);
 	end_to_hear();
 	compare_environ(it);
-	free(preimport);
+	free(preload);
 	spawnfd_python_read_dispositions(it->after);
 }
