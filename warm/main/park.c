@@ -75,6 +75,19 @@ void spawnfd_note_variable(const char *name)
 	note(&variables, name);
 }
 
+void spawnfd_forget_variable(const char *name)
+{
+	size_t length = strlen(name) + 1;
+
+	for (char *at = variables.text; at < variables.text + variables.length; at += strlen(at) + 1) {
+		if (strcmp(at, name))
+			continue;
+		variables.length -= length;
+		memmove(at, at + length, (size_t)(variables.text + variables.length - at));
+		return;
+	}
+}
+
 void spawnfd_note_file(const char *path)
 {
 	note(&files, path);

@@ -36,6 +36,9 @@ bool spawnfd_forks(void);
 /* Notes a variable that was looked at: a program whose value differs has to be started cold. */
 void spawnfd_note_variable(const char *name);
 
+/* Takes such a note back: it was looked at, and does not matter. */
+void spawnfd_forget_variable(const char *name);
+
 /* Notes a file, or a directory, whose change makes what is parked stale. */
 void spawnfd_note_file(const char *path);
 

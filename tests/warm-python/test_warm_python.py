@@ -1,0 +1,608 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Python programs say and do the same warm as cold: every CPython found here, both ways to use a parked one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import starting
+from starting import DIRECTORY, Call, CannotPark, Finished, Parked, cold
+
+HERE = Path(__file__).resolve().parent
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
+
+
+def interpreters() -> list[str]:
+    """The CPythons of this machine, one for each version and build."""
+    found = [shutil.which("python3", path="/usr/bin")]
+    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
+    for root in roots:
+        found += sorted(str(path) for path in root.glob("3.*/bin/python3"))
+    chosen = os.environ.get("WARM_PYTHONS")
+    found = chosen.split(":") if chosen else found
+
+    def known(path: str) -> bool:
+        check = "import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 13))"
+        return subprocess.run([path, "-Ic", check], timeout=60).returncode == 0
+
+    return [path for path in found if path and known(path)]
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory):
+    return starting.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session", params=interpreters())
+def python(request, tmp_path_factory):
+    """A virtual environment of each interpreter: no .pth files of the machine's own."""
+    directory = tmp_path_factory.mktemp("venv")
+    subprocess.run(
+        [request.param, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=120
+    )
+    return str(directory / "bin" / "python")
+
+
+def without_addresses(data: bytes) -> list[bytes]:
+    data = re.sub(rb"0x[0-9a-f]{7,16}", b"0x...", data)
+    return re.sub(rb"in \d\.\d+s", b"in ...", data).splitlines(True)
+
+
+def differences(expected: Finished, got: Finished) -> list:
+    found: list = [] if got.status == expected.status else [("status", expected.status, got.status)]
+    for name in ("stdout", "stderr"):
+        before, after = (without_addresses(getattr(one, name)) for one in (expected, got))
+        found += [
+            (name, line) for line in difflib.diff_bytes(difflib.unified_diff, before, after, n=0)
+        ]
+    return found
+
+
+@pytest.fixture(params=["reserve", "fork"])
+def same(request, shim, python):
+    """Asserts that a program started warm does as one started cold, and gives what it did."""
+
+    def check(*words, flags=(), env=None, parked_env=None, preimport="", **options):
+        env = ENV if env is None else env
+        call = Call([python, *flags, *words], env=env, **options)
+        try:
+            parked = Parked(
+                shim,
+                python,
+                [python, *flags],
+                parked_env or env,
+                fork=request.param == "fork",
+                preimport=preimport,
+            )
+        except CannotPark as error:
+            if "of 3.8" not in str(error):
+                raise
+            pytest.skip(str(error))
+        with parked:
+            warm = parked.run(call)
+            if parked.fork:
+                assert differences(warm, parked.run(call)) == []
+        expected = cold(python, call)
+        found = differences(expected, warm)
+        assert not found, "\n" + "\n".join(map(str, found))
+        return warm
+
+    return check
+
+
+def write(directory: Path, name: str, text: str) -> str:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+# --- it is warm at all ---------------------------------------------------------------------------
+
+
+def test_it_is_the_parked_process(shim, python):
+    program = "import os; print(os.getpid(), 'park.so' in open('/proc/self/maps').read())"
+    with Parked(shim, python, [python], ENV) as parked:
+        finished = parked.run(Call([python, "-c", program], env=ENV))
+    assert finished.stdout.split() == [b"%d" % parked.process.pid, b"True"]
+
+
+def test_a_fork_is_the_callers_child(shim, python):
+    program = (
+        "import os; print(os.getppid(), os.getpid(), 'park.so' in open('/proc/self/maps').read())"
+    )
+    with Parked(shim, python, [python], ENV, fork=True) as parked:
+        parent, pid, warm = parked.run(Call([python, "-c", program], env=ENV)).stdout.split()
+    assert (int(parent), warm) == (os.getpid(), b"True")
+    assert int(pid) != parked.process.pid
+
+
+# --- what a program learns of its start --------------------------------------------------------------
+
+
+FLAGS = [
+    (),
+    ("-I",),
+    ("-E", "-s"),
+    ("-u",),
+    ("-S",),
+    ("-O",),
+    ("-W", "error"),
+    ("-Xutf8=0",),
+    ("-X", "dev"),
+    ("-bb",),
+]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids="".join)
+def test_state_of_a_script(same, flags):
+    out = same(str(HERE / "state.py"), "a", "b c", flags=flags).stdout
+    assert b"sys.argv" in out
+
+
+@pytest.mark.parametrize(
+    "how", ["-c", "-m", "-mstate", "stdin", "-", "relative", "dot", "directory", "zip"]
+)
+def test_state(same, tmp_path, how):
+    text = (HERE / "state.py").read_text()
+    write(tmp_path, "state.py", text)
+    write(tmp_path, "folder/__main__.py", text)
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+        file.writestr("__main__.py", text)
+    words, stdin = {
+        "-c": (["-c", text, "x", "-y"], b""),
+        "-m": (["-m", "state", "x", "-c"], b""),
+        "-mstate": (["-mstate", "x"], b""),
+        "stdin": ([], text.encode()),
+        "-": (["-", "x"], text.encode()),
+        "relative": (["state.py", "x"], b""),
+        "dot": (["./folder/../state.py"], b""),
+        "directory": (["folder", "x"], b""),
+        "zip": (["packed.zip", "x"], b""),
+    }[how]
+    same(*words, stdin=stdin, cwd=str(tmp_path))
+
+
+def test_state_with_cwd_as_program(same, tmp_path):
+    write(tmp_path, "__main__.py", (HERE / "state.py").read_text())
+    same(".", cwd=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stdin": None},
+        {"stdout": None, "stderr": "pipe"},
+        {"stdout": "file"},
+        {"stderr": None},
+        {"tty": True},
+        {"ignored": (signal.SIGINT,)},
+        {"ignored": (signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ, signal.SIGRTMIN)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("flags", [(), ("-u",)], ids="".join)
+def test_state_of_what_it_was_given(same, options, flags):
+    same(str(HERE / "state.py"), flags=flags, **options)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"LANG": "C"},
+        {"LANG": "C", "LC_ALL": "C"},
+        {"LANG": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"LC_CTYPE": "C", "Z": "1"},
+        {"PYTHONIOENCODING": "latin-1:replace"},
+        {"PYTHONUNBUFFERED": "1"},
+        {"PYTHONUTF8": "1", "PYTHONHASHSEED": "7"},
+        {"PYTHONWARNINGS": "error::DeprecationWarning,ignore"},
+        {"PYTHONPATH": "/nonexistent:/usr/share", "PYTHONDONTWRITEBYTECODE": "1"},
+        {"PYTHONFAULTHANDLER": "1", "PYTHONTRACEMALLOC": "2"},
+        {
+            "PYTHONMALLOC": "malloc",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": "/nonexistent/p",
+            "PYTHONNOUSERSITE": "1",
+        },
+    ],
+    ids=str,
+)
+def test_state_of_environments(same, env):
+    same(str(HERE / "state.py"), env=env)
+
+
+def test_variables_that_differ_from_the_parked(same):
+    env = {
+        "B": "2",
+        "HOME": "/nonexistent",
+        "PATH": "/bin",
+        "A": "x=y",
+        "LANG": "C.UTF-8",
+        "TZ": "Asia/Tokyo",
+        "E": "",
+    }
+    same(str(HERE / "state.py"), env=env, parked_env=ENV)
+
+
+def test_environment_without_locale_that_differs(same):
+    same(str(HERE / "state.py"), env={"B": "2"}, parked_env={"A": "1"})
+
+
+# --- programs ----------------------------------------------------------------------------------------
+
+
+PROGRAMS = {
+    "print": "print('out'); import sys; print('err', file=sys.stderr)",
+    "unicode": "import sys; print(ascii(sys.argv), 'ü€😀')",
+    "surrogates": "import os, sys; print(ascii(sys.argv)); sys.stdout.buffer.write(os.fsencode(sys.argv[-1]))",
+    "raise": "def f(x):\n    return 1 / x\nf(0)",
+    "chained": "try:\n    {}['a']\nexcept KeyError:\n    raise ValueError('b')",
+    "syntax": "x = (1,\nprint 2",
+    "indentation": "  x = 1",
+    "exit 0": "raise SystemExit",
+    "exit 3": "import sys; sys.exit(3)",
+    "exit text": "import sys; sys.exit('ended')",
+    "exit -1": "import sys; sys.exit(-1)",
+    "exit 256": "raise SystemExit(256)",
+    "exit object": "raise SystemExit((1, 2))",
+    "os._exit": "import os; print('lost'); os._exit(5)",
+    "abort": "import os; os.abort()",
+    "kill": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "keyboard": "raise KeyboardInterrupt",
+    "sigint": "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('after')",
+    "atexit": "import atexit\nfor i in range(3): atexit.register(print, i)\nprint('body')",
+    "atexit raises": "import atexit\natexit.register(lambda: 1 / 0)",
+    "del at exit": "class A:\n    def __del__(self): print('del')\na = A()",
+    "warnings": "import warnings; warnings.warn('w'); warnings.warn('d', DeprecationWarning); x = 1 is 1",
+    "resource": "import warnings; warnings.simplefilter('always'); open('/dev/null')",
+    "broken pipe": "import os, sys\nos.close(1)\nprint('x'); sys.stdout.flush()",
+    "closed at exit": "import os\nprint('x')\nos.close(1)",
+    "partial": "import sys; sys.stdout.write('no newline'); sys.stderr.write('e1'); sys.stdout.flush()",
+    "reads": "import sys; print([line for line in sys.stdin]); print(sys.stdin.read())",
+    "input": "print(input('? ')); print(input())",
+    "environ": "import os; os.environ['N'] = 'v'; del os.environ['A']; os.system('echo $N-$A'); print(os.getenv('A'))",
+    "subprocess": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import sys; print(sys.argv, sys.flags)', 'q'], stdout=-1).stdout)",
+    "popen": "import os; print(os.popen('env | sort; echo $0').read())",
+    "fork": "import os, sys\nsys.stdout.flush()\npid = os.fork()\nif not pid: print('child'); sys.exit(3)\nprint(os.waitpid(pid, 0)[1])",
+    "threads": "import threading\nr = []\nts = [threading.Thread(target=r.append, args=(i,)) for i in range(20)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nprint(sorted(r), threading.active_count())",
+    "thread at exit": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()\nprint('main')",
+    "daemon": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "asyncio": "import asyncio\nasync def main():\n    p = await asyncio.create_subprocess_exec('echo', 'hi', stdout=-1)\n    print(await p.communicate(), p.returncode)\n    await asyncio.gather(*(asyncio.sleep(0.001) for _ in range(10)))\nasyncio.run(main())",
+    "executor": "from concurrent.futures import ThreadPoolExecutor as T\nwith T(4) as t: print(list(t.map(abs, range(-3, 3))))",
+    "alarm": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('alarm'))\nsignal.setitimer(signal.ITIMER_REAL, .01); signal.pause()",
+    "encodings": "import codecs; print('ü'.encode('utf-16'), codecs.lookup('cp1252').name, 'x'.encode('idna'))",
+    "imports": "import json, re, decimal, sqlite3, ctypes, ssl, zlib, hashlib, socket, datetime\nprint(json.dumps([1]), hashlib.sha256(b'').hexdigest(), ssl.OPENSSL_VERSION)",
+    "interpreters": "import sys\ntry:\n    import _xxsubinterpreters as x\nexcept ImportError:\n    import _interpreters as x\ni = x.create(); x.run_string(i, 'import sys; print(sys.argv, sys.path, sys.flags, flush=True)')",
+    "reload": "import importlib, os, site; importlib.reload(os); importlib.reload(site); print(os.environ['A'])",
+    "recursion": "def f(): return f()\ntry: f()\nexcept RecursionError as e: print(e)",
+    "inspect": "import inspect, sys, __main__; print(inspect.getmodule(lambda: 0), inspect.currentframe().f_code.co_filename, __name__)",
+    "globals": "print(sorted(globals()), __name__, __builtins__)",
+    "traceback": "import traceback, sys\ndef f(): traceback.print_stack(); raise RuntimeError('x' * 300)\nf()",
+    "unraisable": "class A:\n    def __del__(self): 1 / 0\nA()",
+    "excepthook": "import sys\nsys.excepthook = lambda *a: print('hook', a[1])\n1 / 0",
+    "thread raises": "import threading\nt = threading.Thread(target=lambda: 1 / 0, name='t'); t.start(); t.join()",
+    "group": "import sys\nif sys.version_info >= (3, 11): exec('raise ExceptionGroup(\"g\", [ValueError(1), TypeError(2)])')",
+    "random": "import random, secrets, uuid\nrandom.seed(1); print(random.random()); secrets.token_hex(); uuid.uuid4()",
+    "multi line": "if True:\n    print(1)\n\n\nprint(2)\n",
+    "empty": "",
+    "nul": "print('a\\0b')",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("how", ["-c", "script"])
+def test_program(same, tmp_path, name, how):
+    text = PROGRAMS[name]
+    words = ["-c", text] if how == "-c" else [write(tmp_path, "script ü.py", text)]
+    same(
+        *words,
+        "ü",
+        b"\xff\xfe",
+        stdin=b"one\ntwo\nthree",
+        cwd=str(tmp_path),
+        flags=("-X", "dev") if name == "resource" else (),
+    )
+
+
+@pytest.mark.parametrize("name", ["raise", "syntax", "print", "exit 3", "reads", "unicode"])
+@pytest.mark.parametrize("dash", [(), ("-", "x")])
+def test_program_on_stdin(same, name, dash):
+    same(*dash, stdin=PROGRAMS[name].encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["print", "raise", "input", "sigint", "keyboard", "group", "partial"]
+)
+def test_program_on_a_terminal(same, name):
+    same("-c", PROGRAMS[name], tty=True, stdin=b"typed\nagain\n", env={**ENV, "TERM": "xterm"})
+
+
+@pytest.mark.parametrize(
+    "flag", ["error", "ignore", "always::DeprecationWarning", "error::UserWarning:__main__"]
+)
+def test_warnings(same, flag):
+    same("-c", PROGRAMS["warnings"], flags=("-W", flag))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "json.tool"],
+        ["-m", "json.nothing"],
+        ["-m", "nothing"],
+        ["-m", "this"],
+        ["-m", "site"],
+        ["-m", "timeit", "-h"],
+        ["-m", "compileall", "-q", "."],
+        ["-m", "unittest", "-v", "case"],
+        ["-m", "package", "x"],
+        ["-m", "package.module"],
+        ["-m", "package.fails"],
+        ["-m", "zipfile", "-l", "packed.zip"],
+        ["-m", "ast"],
+        ["-m", "pdb", "-h"],
+        ["-m", "py_compile", "bad.py"],
+        ["missing.py"],
+        ["empty"],
+        ["bad.py"],
+        ["folder"],
+        ["packed.zip", "1"],
+        ["bytes.pyc"],
+        ["shebang.py", "-c", "x"],
+        ["latin.py"],
+        ["null.py"],
+        ["bom.py"],
+        ["spawns.py"],
+        ["forks.py"],
+        ["imports.py"],
+        ["-c", "import package; print(package.__file__, package.__path__)"],
+        ["-c", "import late"],
+        ["-cprint(__import__('sys').argv)", "-c", "-m"],
+        ["-c", "", "x"],
+    ],
+    ids=" ".join,
+)
+def test_files(same, python, tmp_path, words):
+    write(
+        tmp_path,
+        "case.py",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertEqual(1, 1)\n",
+    )
+    write(tmp_path, "package/__init__.py", "import sys; print('init', __name__, sys.argv)")
+    write(
+        tmp_path,
+        "package/__main__.py",
+        "import sys; print(__package__, __spec__.name, sys.argv, sys.path[0], __file__)",
+    )
+    write(
+        tmp_path, "package/module.py", "from . import __name__ as n; print(n, __name__, __file__)"
+    )
+    write(tmp_path, "package/fails.py", "def f():\n    raise OSError(2, 'x', 'y')\nf()")
+    write(
+        tmp_path,
+        "folder/__main__.py",
+        "import other; print(__file__, __name__, other.__file__)\n1/0",
+    )
+    write(tmp_path, "folder/other.py", "")
+    write(tmp_path, "empty/x.py", "")
+    write(tmp_path, "bad.py", "a = 1\nb = = 2\n")
+    write(
+        tmp_path,
+        "imports.py",
+        "import case, sys; print(case.__file__, case.__cached__, sys.path_importer_cache.keys())",
+    )
+    write(tmp_path, "shebang.py", "#!/bin/false\nimport sys; print(sys.argv, __file__)")
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\nprint('\xfc')\n")
+    (tmp_path / "null.py").write_bytes(b"print(1)\n\0print(2)\n")
+    (tmp_path / "bom.py").write_bytes(b"\xef\xbb\xbfprint('bom')\n1/0\n")
+    program = "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    c = m.get_context('%s')\n"
+    program += "    with c.Pool(2) as p: print(p.map(f, range(5)))\n    q = c.Queue(); w = c.Process(target=q.put, args=(1,)); w.start(); print(q.get()); w.join(); print(w.exitcode)\n"
+    write(tmp_path, "spawns.py", program % "spawn")
+    write(tmp_path, "forks.py", program % "fork")
+    compiling = "import py_compile, sys; py_compile.compile('case.py', 'bytes.pyc', doraise=True)"
+    subprocess.run([python, "-c", compiling], cwd=tmp_path, check=True, timeout=60)
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+        file.writestr(
+            "__main__.py",
+            "import sys, inner\nprint(sys.argv, sys.path[0], __file__, inner.__file__)\ninner.f()",
+        )
+        file.writestr("inner.py", "def f():\n    raise ValueError('in a zip')\n")
+    # Compiled ahead, as the first of two runs would differ from the second.
+    subprocess.run(
+        [python, "-m", "compileall", "-q", "."], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60
+    )
+    same(*words, cwd=str(tmp_path), stdin=b'{"a": [1, 2]}', env={**ENV, "PYTHONHASHSEED": "0"})
+
+
+def test_interrupted_by_the_caller(same):
+    # It arrives at one place: where it is let through.
+    program = "from signal import *; from time import *\npthread_sigmask(SIG_BLOCK, [SIGINT])\nprint('ready', flush=True)\n"
+    program += "while not sigpending(): sleep(.001)\npthread_sigmask(SIG_UNBLOCK, [SIGINT])"
+    finished = same("-c", program, interrupt=True)
+    assert os.WTERMSIG(finished.status) == signal.SIGINT
+
+
+def test_interrupt_that_the_caller_ignores(same):
+    program = "import time\nprint('ready', flush=True)\ntime.sleep(.3); print('done')"
+    assert same("-c", program, interrupt=True, ignored=(signal.SIGINT,)).status == 0
+
+
+def test_signals_that_only_the_parked_one_ignores(shim, python):
+    ignored = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
+    call = Call([python, str(HERE / "state.py")], env=ENV)
+    with Parked(shim, python, [python], ENV, ignored=ignored) as parked:
+        assert differences(cold(python, call), parked.run(call)) == []
+
+
+def test_stdin_that_is_a_directory_is_as_cold(shim, python):
+    """CPython refuses it; the parked one starts itself anew."""
+    call = Call([python, "-c", "print()"], env=ENV, stdin=DIRECTORY)
+    with Parked(shim, python, [python], ENV) as parked:
+        assert differences(cold(python, call), parked.run(call)) == []
+
+
+def test_a_directory_that_appears_after_parking(shim, python, tmp_path):
+    env = {**ENV, "PYTHONPATH": str(tmp_path / "later")}
+    with Parked(shim, python, [python], env) as parked:
+        write(tmp_path, "later/found.py", "print('found')")
+        assert parked.run(Call([python, "-c", "import found"], env=env)).stdout == b"found\n"
+
+
+def test_a_module_that_appears_after_parking(shim, python, tmp_path):
+    env = {**ENV, "PYTHONPATH": str(tmp_path)}
+    for _ in range(20):
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        with Parked(shim, python, [python], env) as parked:
+            write(tmp_path, "found.py", "print('found')")
+            assert parked.run(Call([python, "-c", "import found"], env=env)).stdout == b"found\n"
+
+
+def test_importing_ahead(same):
+    program = "import logging, json; logging.warning('w'); print(json.dumps(1)); import sys; print(sys.argv)"
+    program += "; import os, threading; print(threading.main_thread().native_id == os.getpid())"
+    same("-c", program, preimport="logging,json,asyncio,unittest")
+
+
+def test_random_numbers_of_forks_differ(shim, python):
+    call = Call([python, "-c", "import random; print(random.random())"], env=ENV)
+    with Parked(shim, python, [python], ENV, fork=True, preimport="random") as parked:
+        assert len({parked.run(call).stdout for _ in range(4)}) == 4
+
+
+# --- what does not park -----------------------------------------------------------------------------
+
+
+def venv_file(python: str, name: str) -> Path:
+    """A path in the site-packages of the environment."""
+    return next(Path(python).parents[1].glob("lib/python3*/site-packages")) / name
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("import sys; print('hello')", "writes: hello"),
+        ("import sys; sys.stderr.write('oh')", "writes: oh"),
+        ("import os; dict(os.environ)", "whole environment"),
+        (
+            "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "threads",
+        ),
+        ("import sys; sys.stdout = open('/dev/null', 'w')", "sys.stdout"),
+        ("import os; os.open('/dev/null', 0)", "descriptors"),
+        ("import sys; sys.path.append('here')", "relative"),
+    ],
+)
+def test_start_up_code_that_cannot_be_parked(shim, python, line, why):
+    file = venv_file(python, "test.pth")
+    file.write_text(line + "\n")
+    try:
+        with pytest.raises(CannotPark, match=why):
+            Parked(shim, python, [python], ENV).close()
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["-V"], {}),
+        (["-h"], {}),
+        (["-i"], {}),
+        (["-v"], {}),
+        (["-X", "importtime"], {}),
+        (["--bad"], {}),
+        (["-"], {}),
+        ([], {"PYTHONPATH": "relative"}),
+        ([], {"PYTHONINSPECT": "1"}),
+        ([], {"PYTHONHOME": "/nonexistent"}),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_parked(shim, python, words, env):
+    with pytest.raises(CannotPark):
+        Parked(shim, python, [python, *words], {**ENV, **env}).close()
+
+
+def test_a_relative_interpreter_cannot_be_parked(shim, python):
+    with pytest.raises(CannotPark, match="relative"):
+        Parked(shim, python, ["bin/python"], ENV).close()
+
+
+def test_start_up_code_that_changes_the_environment(shim, python):
+    file = venv_file(python, "test.pth")
+    file.write_text(
+        "import os; os.environ['SET'] = os.environ.get('READ', 'no'); os.environ.pop('GONE', None)\n"
+    )
+    env = {**ENV, "GONE": "1", "SET": "before"}
+    call = Call([python, str(HERE / "state.py")], env=env)
+    try:
+        with Parked(shim, python, [python], env) as parked:
+            assert {"SET", "READ", "GONE"} <= set(parked.variables)
+            assert differences(cold(python, call), parked.run(call)) == []
+    finally:
+        file.unlink()
+
+
+# --- what a parked process says it depends on ------------------------------------------------------------
+
+
+def test_noted_variables(shim, python):
+    with Parked(shim, python, [python], ENV) as parked:
+        assert {"PYTHONPATH", "PYTHONHOME", "LC_ALL", "LANG", "HOME", "PYTHONUSERBASE"} <= set(
+            parked.variables
+        )
+        assert not {"PATH", "A", "TZ", "PWD"} & set(parked.variables)
+
+
+def test_path_is_noted_for_a_name_without_a_slash(shim, python):
+    env = {**ENV, "PATH": str(Path(python).parent)}
+    with Parked(shim, python, ["python"], env) as parked:
+        assert "PATH" in parked.variables
+        call = Call(["python", str(HERE / "state.py")], env=env)
+        assert differences(cold(python, call), parked.run(call)) == []
+
+
+def test_noted_files(shim, python, tmp_path):
+    write(tmp_path, "ahead.py", "")
+    env = {**ENV, "PYTHONPATH": f"{tmp_path}:/nonexistent"}
+    with Parked(shim, python, [python], env, preimport="ahead") as parked:
+        files = set(parked.files)
+    assert {str(tmp_path / "ahead.py"), f"{tmp_path}/", "/nonexistent"} <= files
+    assert str(Path(python).parents[1] / "pyvenv.cfg") in files
+    assert all(path.startswith("/") for path in files)
+
+
+def test_other_flags_or_names_start_anew(shim, python):
+    for argv in (["-I", "-c", "import sys; print(sys.flags)"], ["-c"], ["-q", "--bad"]):
+        call = Call([python, *argv], env=ENV)
+        with Parked(shim, python, [python], ENV) as parked:
+            assert differences(cold(python, call), parked.run(call)) == []
+
+
+def test_interactive_starts_anew(shim, python):
+    call = Call(
+        [python],
+        env={**ENV, "TERM": "dumb"},
+        tty=True,
+        stdin=b"import sys; print(sys.argv)\nexit()\n",
+    )
+    with Parked(shim, python, [python], call.env) as parked:
+        warm = parked.run(call)
+    assert warm.status == cold(python, call).status
+    assert b"['']" in warm.stdout and b">>>" in warm.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* CPython's initialisation, up to where the process parks. */
+#define _GNU_SOURCE
+#include "cpython.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Taken out of the environment: modules to be imported ahead, with commas between. */
+#define PRELOAD "SPAWNFD_PRELOAD"
+
+static void check(struct status status)
+{
+	if (status.type == STATUS_EXIT)
+		spawnfd_cannot_park("flags with which the interpreter exits");
+	if (status.type == STATUS_ERROR)
+		spawnfd_cannot_park(status.message ? status.message
+						   : "the interpreter's initialisation failed");
+}
+
+static object *checked(object *result, const char *what)
+{
+	if (!result)
+		spawnfd_cannot_park(what);
+	return result;
+}
+
+void spawnfd_python_read_dispositions(struct sigaction *actions)
+{
+	for (int number = 1; number <= 64; number++)
+		sigaction(number, NULL, &actions[number]);
+}
+
+/* The environment before. Initialisation sets LC_CTYPE (PEP 538), .pth files may set anything. */
+static char **first_environ;
+
+static const char *value_in(char **environment, const char *name, size_t length)
+{
+	for (; *environment; environment++)
+		if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
+			return *environment + length + 1;
+	return NULL;
+}
+
+static void note_change(struct initialised *it, const char *entry, const char *value)
+{
+	struct change *change = &it->changes[it->change_count];
+
+	if (it->change_count++ == sizeof(it->changes) / sizeof(*it->changes))
+		spawnfd_cannot_park("start-up code changes much of the environment");
+	change->name = strndup(entry, strcspn(entry, "="));
+	change->value = value ? strdup(value) : NULL;
+	spawnfd_note_variable(change->name);
+}
+
+static void copy_environ(void)
+{
+	size_t count = 0;
+
+	while (environ[count])
+		count++;
+	first_environ = calloc(count + 1, sizeof(char *));
+	for (size_t i = 0; first_environ && i < count; i++)
+		first_environ[i] = strdup(environ[i]);
+}
+
+static void compare_environ(struct initialised *it)
+{
+	for (char **at = environ; *at; at++) {
+		size_t length = strcspn(*at, "=");
+		const char *old = value_in(first_environ, *at, length);
+
+		if ((*at)[length] && (!old || strcmp(old, *at + length + 1)))
+			note_change(it, *at, *at + length + 1);
+	}
+	for (char **at = first_environ; *at; at++) {
+		size_t length = strcspn(*at, "=");
+
+		if ((*at)[length] && !value_in(environ, *at, length))
+			note_change(it, *at, NULL);
+		free(*at);
+	}
+	free(first_environ);
+}
+
+/* What is said on 1 and 2 before the program starts is the program's, and would be lost. */
+static int hearing, outputs[2];
+
+static void begin_to_hear(void)
+{
+	hearing = memfd_create("start-up", MFD_CLOEXEC);
+	for (int i = 0; i < 2; i++) {
+		outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
+		if (hearing < 0 || outputs[i] < 0 || dup2(hearing, 1 + i) < 0)
+			spawnfd_cannot_park("no file for what start-up code says");
+	}
+}
+
+static void end_to_hear(void)
+{
+	char said[160] = "start-up code writes: ";
+	size_t length = strlen(said);
+	ssize_t heard = pread(hearing, said + length, sizeof(said) - 1 - length, 0);
+
+	for (int i = 0; i < 2; i++) {
+		dup2(outputs[i], 1 + i);
+		close(outputs[i]);
+	}
+	close(hearing);
+	if (heard) {
+		said[length + (heard > 0 ? (size_t)heard : 0)] = 0;
+		spawnfd_cannot_park(said);
+	}
+}
+
+/* Calls `note` with each line of `text`, which it spoils. */
+static void each_line(char *text, void (*note)(const char *))
+{
+	for (char *save, *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
+		note(line);
+}
+
+static bool has_relative_part(const char *list)
+{
+	for (;; list++) {
+		if (*list != '/')
+			return true;
+		list += strcspn(list, ":");
+		if (!*list)
+			return false;
+	}
+}
+
+/* What depends on where the process stands, or that no program would have after these arguments. */
+static void check_arguments(int argc, char **argv)
+{
+	const char *path = getenv("PATH");
+
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "-") || !strcmp(argv[i], "--"))
+			spawnfd_cannot_park("more than flags");
+	if (strchr(argv[0], '/') ? argv[0][0] != '/' : !path || has_relative_part(path))
+		spawnfd_cannot_park("a relative path to the interpreter");
+}
+
+/* The source of adapter.py, which the assembler finds by -I. */
+extern const char spawnfd_python_adapter[];
+__asm__(".pushsection .rodata\n"
+	".hidden spawnfd_python_adapter\n"
+	".globl spawnfd_python_adapter\n"
+	"spawnfd_python_adapter: .incbin \"adapter.py\"\n"
+	".byte 0\n"
+	".popsection");
+
+static object *call_adapter(struct initialised *it, const char *name)
+{
+	object *function = checked(py.PyDict_GetItemString(it->namespace, name), "adapter");
+
+	return checked(py.PyObject_CallFunction(function, NULL), "adapter");
+}
+
+static void load_adapter(struct initialised *it)
+{
+	object *code =
+		checked(py.Py_CompileString(spawnfd_python_adapter, "<spawnfd>", 257), "adapter");
+
+	it->namespace = checked(py.PyDict_New(), "adapter");
+	py.PyDict_SetItemString(it->namespace, "__builtins__", py.PyEval_GetBuiltins());
+	py.Py_DecRef(checked(py.PyEval_EvalCode(code, it->namespace, it->namespace), "adapter"));
+	py.Py_DecRef(code);
+}
+
+static void import_ahead(char *names)
+{
+	for (char *save, *name = strtok_r(names, ",", &save); name;
+	     name = strtok_r(NULL, ",", &save)) {
+		object *module = py.PyImport_ImportModule(name);
+		char why[200];
+
+		if (!module) {
+			snprintf(why, sizeof(why), "cannot import %s", name);
+			spawnfd_cannot_park(why);
+		}
+		py.Py_DecRef(module);
+	}
+}
+
+/* As Py_BytesMain() does, with a stop halfway. */
+static void initialise(struct initialised *it, int argc, char **argv, char *preload)
+{
+	/* libc reads these past getenv(). */
+	static const char *const locale[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH"};
+	_Alignas(16) char own[2048] = {0};
+	char **with_command = calloc((size_t)argc + 3, sizeof(char *));
+	object *settled;
+	char *why, *names, *files;
+
+	memcpy(with_command, argv, (size_t)argc * sizeof(char *));
+	with_command[argc] = "-c";
+	with_command[argc + 1] = MARKER;
+	for (size_t i = 0; i < sizeof(locale) / sizeof(*locale); i++)
+		spawnfd_note_variable(locale[i]);
+	py.PyConfig_InitPythonConfig(own);
+	*(int *)field(own, layout->init_main) = 0;
+	check(py.PyConfig_SetBytesArgv(own, argc + 2, with_command));
+	check(py.Py_InitializeFromConfig(own));
+	py.PyConfig_Clear(own);
+	free(with_command);
+	if (!spawnfd_python_find_config(argc))
+		spawnfd_cannot_park("a build of CPython that is not known");
+	load_adapter(it);
+	py.Py_DecRef(call_adapter(it, "record"));
+	check(py._Py_InitializeMain());
+	*(int *)field(config, layout->init_main) = 1;
+	/* Read in any case, and used only to find an executable that is named without a slash. */
+	if (strchr(argv[0], '/'))
+		spawnfd_forget_variable("PATH");
+	if (preload)
+		import_ahead(preload);
+	settled = call_adapter(it, "settle");
+	if (!py.PyArg_ParseTuple(settled, "zyyO", &why, &names, &files, &it->state))
+		spawnfd_cannot_park("adapter");
+	if (why)
+		spawnfd_cannot_park(why);
+	each_line(names, spawnfd_note_variable);
+	each_line(files, spawnfd_note_file);
+	py.Py_IncRef(it->state);
+	py.Py_DecRef(settled);
+	py.PyGC_Collect();
+}
+
+void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
+{
+	char *preload = getenv(PRELOAD);
+
+	if (preload) {
+		preload = strdup(preload);
+		unsetenv(PRELOAD);
+	}
+	spawnfd_forget_variable(PRELOAD);
+	if (!spawnfd_python_find())
+		spawnfd_cannot_park("not CPython 3.8 to 3.13");
+	check_arguments(argc, argv);
+	it->flags = argc;
+	it->name = argv[0];
+	spawnfd_python_read_dispositions(it->before);
+	copy_environ();
+	begin_to_hear();
+	initialise(it, argc, argv, preload);
+	end_to_hear();
+	compare_environ(it);
+	free(preload);
+	spawnfd_python_read_dispositions(it->after);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A parked CPython is given the command line, environment and signals of a program. */
+#define _GNU_SOURCE
+#include "cpython.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* `start` and `text`, each as CPython decodes what the system gives it, and `end`. */
+static wchar_t *decode(const char *start, const char *text, const wchar_t *end)
+{
+	wchar_t *first = py.Py_DecodeLocale(start, NULL);
+	wchar_t *second = py.Py_DecodeLocale(text, NULL);
+	wchar_t *all = NULL;
+
+	if (first && second)
+		all = calloc(wcslen(first) + wcslen(second) + wcslen(end) + 1, sizeof(wchar_t));
+	if (all)
+		wcscat(wcscat(wcscpy(all, first), second), end);
+	py.PyMem_RawFree(first);
+	py.PyMem_RawFree(second);
+	return all;
+}
+
+/* The path of a script as CPython remembers it: absolute from 3.9 on. */
+static wchar_t *script_path(const char *path)
+{
+	char directory[PATH_MAX + 1];
+
+	if (layout->minor < 9 || path[0] == '/' || !getcwd(directory, PATH_MAX))
+		return decode("", path, L"");
+	if (layout->minor >= 11 && !strcmp(path, "."))
+		return decode(directory, "", L"");
+	return decode(strcat(directory, "/"), path, L"");
+}
+
+static object *list_of(wchar_t **items, int count)
+{
+	object *list = py.PyList_New(0);
+
+	for (int i = 0; list && i < count; i++) {
+		object *text = py.PyUnicode_FromWideChar(items[i], -1);
+
+		if (!text || py.PyList_Append(list, text))
+			return NULL;
+		py.Py_DecRef(text);
+	}
+	return list;
+}
+
+static bool set_list(unsigned offset, wchar_t **items, int count)
+{
+	struct wide_list *list = field(config, offset);
+
+	return !py.PyConfig_SetWideStringList(config, list, count, items).type;
+}
+
+/*
+ * Puts the command line into the configuration, as config_read_cmdline() of CPython would: `flags`
+ * arguments, known already, then what is to run and its arguments. False: not a command line of
+ * this interpreter as it was parked.
+ */
+static bool set_command_line(const struct program *program, int flags, object **argv,
+			     object **orig_argv)
+{
+	wchar_t **all = calloc((size_t)program->argc + 2, sizeof(wchar_t *));
+	wchar_t *run[3] = {NULL}, **own;
+	const char *word = flags < program->argc ? program->argv[flags] : "";
+	int first = flags;
+
+	for (int i = 0; all && i < program->argc; i++)
+		if (!(all[i] = py.Py_DecodeLocale(program->argv[i], NULL)))
+			return false;
+	if (!all)
+		return false;
+	*orig_argv = list_of(all, program->argc);
+	if (layout->orig_argv && !set_list(layout->orig_argv, all, program->argc))
+		return false;
+	if (word[0] == '-' && (word[1] == 'c' || word[1] == 'm')) {
+		const char *what = word + 2;
+
+		if (!*what && ++first == program->argc)
+			return false;
+		if (!*what)
+			what = program->argv[first];
+		all[first] = word[1] == 'c' ? L"-c" : L"-m";
+		run[word[1] == 'm'] = decode("", what, word[1] == 'c' ? L"\n" : L"");
+	} else if (word[0] == '-' && word[1]) {
+		return false;
+	} else if (first == program->argc) {
+		all[program->argc] = L"";
+	} else if (word[0] != '-') {
+		run[2] = script_path(word);
+	}
+	int count = program->argc - first + (first == program->argc);
+
+	*argv = list_of(all + first, count);
+	if (!set_list(layout->argv, all + first, count))
+		return false;
+	own = field(config, layout->run_command);
+	for (int i = 0; i < 3; i++)
+		if (py.PyConfig_SetString(config, &own[i], run[i]).type)
+			return false;
+	/* What was allocated is left: this happens once in the life of a process. */
+	return *argv && *orig_argv && (run[0] || run[1] || run[2] || !isatty(0));
+}
+
+static object *environment(void)
+{
+	object *fresh = py.PyDict_New();
+
+	for (char **at = environ; fresh && *at; at++) {
+		const char *equals = strchr(*at, '=');
+		object *name, *value;
+
+		if (!equals)
+			continue;
+		name = py.PyBytes_FromStringAndSize(*at, equals - *at);
+		value = py.PyBytes_FromStringAndSize(equals + 1, (ssize_t)strlen(equals + 1));
+		/* The first of two counts, as at every start. */
+		if (!name || !value || !py.PyDict_SetDefault(fresh, name, value))
+			return NULL;
+		py.Py_DecRef(name);
+		py.Py_DecRef(value);
+	}
+	return fresh;
+}
+
+static object *ignored_signals(const struct sigaction *asked)
+{
+	object *list = py.PyList_New(0);
+
+	for (int number = 1; list && number <= 64; number++) {
+		object *item;
+
+		if (asked[number].sa_handler != SIG_IGN)
+			continue;
+		item = py.PyLong_FromLong(number);
+		if (!item || py.PyList_Append(list, item))
+			return NULL;
+		py.Py_DecRef(item);
+	}
+	return list;
+}
+
+static object *call_resume(struct initialised *it, object *argv, object *orig_argv, object *fresh,
+			   object *ignored)
+{
+	object *function = py.PyDict_GetItemString(it->namespace, "resume");
+
+	if (!function || !argv || !orig_argv || !fresh || !ignored)
+		return NULL;
+	return py.PyObject_CallFunction(function, "OOOOO", it->state, argv, orig_argv, fresh,
+					ignored);
+}
+
+bool spawnfd_python_resume(struct initialised *it, const struct program *program)
+{
+	static struct sigaction asked[65];
+	object *argv, *orig_argv, *fresh, *ignored, *done;
+
+	if (program->argc < it->flags || strcmp(program->argv[0], it->name) ||
+	    !set_command_line(program, it->flags, &argv, &orig_argv))
+		return false;
+	for (size_t i = 0; i < it->change_count; i++)
+		if (it->changes[i].value)
+			setenv(it->changes[i].name, it->changes[i].value, 1);
+		else
+			unsetenv(it->changes[i].name);
+	spawnfd_python_read_dispositions(asked);
+	fresh = environment();
+	ignored = ignored_signals(asked);
+	done = call_resume(it, argv, orig_argv, fresh, ignored);
+	if (!done)
+		return false;
+	object *gone[] = {done, argv, orig_argv, fresh, ignored, it->state};
+
+	for (size_t i = 0; i < sizeof(gone) / sizeof(*gone); i++)
+		py.Py_DecRef(gone[i]);
+	py.PyDict_Clear(it->namespace);
+	py.Py_DecRef(it->namespace);
+	/* Last: until here an interrupt ends the process, as it would have early in a start. */
+	for (int number = 1; number <= 64; number++)
+		if (spawnfd_python_changed(it, number) &&
+		    (number != SIGINT || asked[SIGINT].sa_handler != SIG_IGN))
+			sigaction(number, &it->after[number], NULL);
+	return true;
+}
