@@ -8,8 +8,11 @@
 /* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
 bool spawnfd_remember_memory(void);
 
-/* Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`. */
-void spawnfd_show_arguments(const struct program *program, const struct spawnfd_request *head);
+/*
+ * Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`, whose strings
+ * stand one after the other.
+ */
+void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length);
 
 /* Whether a child can be given all that libc wants to be told of a fork. */
 bool spawnfd_can_fork(void);

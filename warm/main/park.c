@@ -391,16 +391,48 @@ static void close_all(const int *list, size_t count)
 		close(list[i]);
 }
 
+/* Gives `program` the environment that is there, behind its arguments; how many bytes that is. */
+static size_t keep_environment(struct program *program, size_t argv_length)
+{
+	size_t length = 0, count = 0, places;
+	char *strings, **pointers;
+
+	for (char **at = environ; *at; at++, count++)
+		length += strlen(*at) + 1;
+	places = (size_t)program->argc + count + 2;
+	pointers = mmap(NULL, places * sizeof(char *) + argv_length + length, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pointers == MAP_FAILED)
+		_exit(126);
+	strings = (char *)(pointers + places);
+	memcpy(strings, program->argv[0], argv_length);
+	for (int i = 0; i < program->argc; i++)
+		pointers[i] = strings + (program->argv[i] - program->argv[0]);
+	program->argv = pointers;
+	program->envp = pointers + program->argc + 1;
+	strings += argv_length;
+	for (size_t i = 0; i < count; i++) {
+		size_t size = strlen(environ[i]) + 1;
+
+		program->envp[i] = memcpy(strings, environ[i], size);
+		strings += size;
+	}
+	return length;
+}
+
 /* Returns once this process has become what `request` says; false, if it is not to. */
-static bool become(struct request *request, const struct program *program)
+static bool become(struct request *request, struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
+	size_t env_length = head->env_length;
 	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
 	uint64_t mask;
 	int error, pidfd = -1;
 
+	if (head->own_environment)
+		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
-	spawnfd_show_arguments(program, head);
+	spawnfd_show_arguments(program, head->argv_length, env_length);
 	if (!is_to_go(head->serial))
 		return false;
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);

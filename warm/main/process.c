@@ -56,14 +56,14 @@ bool spawnfd_remember_memory(void)
 	return prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0) == 0;
 }
 
-void spawnfd_show_arguments(const struct program *program, const struct spawnfd_request *head)
+void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length)
 {
 	char *slash;
 
 	memory.brk = (unsigned long)sbrk(0);
 	memory.arg_start = (unsigned long)program->argv[0];
-	memory.arg_end = memory.env_start = memory.arg_start + head->argv_length;
-	memory.env_end = memory.env_start + head->env_length;
+	memory.arg_end = memory.env_start = memory.arg_start + argv_length;
+	memory.env_end = memory.env_start + env_length;
 	/* The same as before, but for addresses in this very mapping: it cannot fail any more. */
 	prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0);
 	program_invocation_name = program->argv[0];

@@ -68,7 +68,8 @@ struct spawnfd_request {
 	uint32_t strings;
 	/* No step names a number from here on. */
 	int32_t above;
-	uint32_t unused;
+	/* The environment stays what it is. */
+	uint32_t own_environment;
 };
 
 enum spawnfd_word {

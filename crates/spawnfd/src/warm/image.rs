@@ -36,10 +36,7 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
         return Err("script");
     }
     let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else { return Err("descriptor") };
-    const SET_ID: u16 = 0o6000;
-    if template.identity().mode & SET_ID != 0 {
-        return Err("setuid");
-    }
+    hands_on(template)?;
     if getxattr(path, "security.capability", &mut [0u8; 0][..]).is_ok_and(|length| length > 0) {
         return Err("file capabilities");
     }
@@ -49,6 +46,15 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
         Some(Some(name)) if name.starts_with(b"ld-linux") => Ok(()),
         Some(Some(_)) => Err("not glibc"),
     }
+}
+
+/// Whether a program leaves LD_PRELOAD in the environment.
+///
+/// # Errors
+/// Why not: where it runs with rights of its own, ld.so removes it (ld.so(8), secure-execution mode).
+pub(super) fn hands_on(template: &Template) -> Result<(), &'static str> {
+    const SET_ID: u16 = 0o6000;
+    if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }
 
 /// The name of the dynamic loader of a 64-bit ELF file: its PT_INTERP. `Some(None)`: it has none.

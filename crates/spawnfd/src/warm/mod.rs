@@ -10,6 +10,7 @@ mod image;
 mod keeper;
 mod kind;
 mod parked;
+mod sandbox;
 mod standing;
 mod state;
 mod watch;
@@ -18,6 +19,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,9 @@ use crate::per_process::PerProcess;
 use crate::template::Template;
 use keeper::Keeper;
 use parked::Answer;
+use sandbox::{Inside, Prefix};
 use state::{Held, State};
+use wire::Request;
 
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
 ///
@@ -142,6 +146,12 @@ pub struct Park {
     pub kind: Option<Kind>,
     /// Modules an interpreter loads before it parks.
     pub preload: Vec<OsString>,
+    /// A program and its arguments, through which this one is started: `["bwrap", "--unshare-net", …]`. The parked process sits inside that
+    /// sandbox, and serves commands that run this program so, word for word, with this environment and directory, in a session of
+    /// their own (as runs do).
+    pub sandbox: Vec<OsString>,
+    /// With a sandbox: where it is started; the host's working directory if `None`.
+    pub current_dir: Option<PathBuf>,
 }
 
 /// What a [`Warm`] has done, and has.
@@ -187,12 +197,23 @@ impl Warm {
         self.add_template(&Template::search(program, path)?, park)
     }
 
+    fn prefix(template: &Template, park: &Park) -> Result<Option<Prefix>> {
+        let Some((front, args)) = park.sandbox.split_first() else { return Ok(None) };
+        let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
+        let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        let mut args = args.to_vec();
+        args.push(template.name().to_owned());
+        let directory = park.current_dir.as_deref().and_then(sandbox::directory);
+        Ok(Some(Prefix::new(Template::search(front, path)?, args, directory)))
+    }
+
     /// The same for a template. When its file changes it is recorded anew.
     ///
     /// # Errors
     /// EAGAIN: no thread can be started.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
-        self.state.lock().add(template, park);
+        let prefix = Warm::prefix(template, &park)?;
+        self.state.lock().add(template, prefix, park);
         self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
@@ -299,19 +320,31 @@ impl Offer<'_> {
             }
         }
         let mut parked = held.lock();
-        parked.agrees(&plan.envp)?;
+        if !held.is_sandboxed() {
+            parked.agrees(&plan.envp)?;
+        }
+        let inside = held.inside(&parked, plan)?;
         let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
             .map(above_standard)
             .map_err(|_| "working directory")?;
         let mut sources = plan.sources.clone();
+        sources.extend(inside.iter().flat_map(Inside::sources));
         let mut source = |fd: RawFd| {
             sources.push(fd);
             sources.len() - 1
         };
         let birth = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(dir) } });
-        let here_at = source(here.as_raw_fd());
+        // A sandbox has a working directory of its own.
+        let here_at = inside.is_none().then(|| source(here.as_raw_fd()));
         wire::fits(&sources)?;
-        let answer = match parked.offer(plan, birth.as_ref(), &sources) {
+        let request = Request {
+            birth,
+            steps: inside.as_ref().map_or(&plan.steps, |inside| &inside.steps),
+            skip: inside.as_ref().map_or(0, |inside| inside.skip),
+            own_environment: inside.is_some(),
+            sources,
+        };
+        let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // It gets ready meanwhile.
             Ok(()) => match held.compare(&parked, plan, template, here_at) {

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
@@ -13,11 +14,12 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
-use spawnfd_child::{Plan, Step};
-use spawnfd_sys::{ArgBlock, Errno, RawFd, abi, fork_generation, receive, send};
+use spawnfd_child::Plan;
+use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
 
+use super::sandbox::Prefix;
 use super::standing::Standing;
-use super::wire::{self, Context, Reply};
+use super::wire::{self, Context, Reply, Request};
 use super::{Kind, Mode};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
@@ -44,6 +46,8 @@ pub(super) struct Recipe {
     pub(super) kind: Kind,
     pub(super) mode: Mode,
     pub(super) preload: Vec<OsString>,
+    /// It is started through another program.
+    pub(super) prefix: Option<Prefix>,
 }
 
 /// A process that waits to become a program.
@@ -120,11 +124,25 @@ impl Parked {
         );
         let preload = recipe.preload.join(OsStr::new(","));
         let env = if preload.is_empty() { env } else { env.set("SPAWNFD_PRELOAD", preload) };
-        let mut command: Command<'_> = recipe.template.command();
+        let mut command: Command<'_> = match &recipe.prefix {
+            None => recipe.template.command(),
+            Some(prefix) => prefix.template.command(),
+        };
+        match &recipe.prefix {
+            None => {
+                command.current_dir("/");
+            }
+            // Whoever ends the program's group or session means the one in front as well.
+            Some(prefix) => {
+                command.setsid().args(&prefix.args);
+                if let Some(directory) = &prefix.directory {
+                    command.current_dir(OsStr::from_bytes(directory.to_bytes()));
+                }
+            }
+        }
         command
             .args(&recipe.args)
             .environment(&env)
-            .current_dir("/")
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
@@ -194,6 +212,11 @@ impl Parked {
         self.child.as_ref().map_or(0, |child| child.id() as i32)
     }
 
+    /// The environment it was parked with.
+    pub(super) fn environment(&self) -> &ArgBlock {
+        &self.env
+    }
+
     /// Whether a program with that environment would have found before main what this one has.
     ///
     /// # Errors
@@ -229,14 +252,14 @@ impl Parked {
     ///
     /// # Errors
     /// Why it has not been offered.
-    pub(super) fn offer(&mut self, plan: &Plan, birth: Option<&Step>, sources: &[RawFd]) -> Result<(), Answer> {
+    pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<(), Answer> {
         let socket = self.socket.get().ok_or(Answer::Refused("descriptor table"))?.as_raw_fd();
         self.serial += 1;
-        let mut message = wire::encode(self.serial, plan, birth, sources.len()).map_err(Answer::Refused)?;
+        let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
         let words = self.page.get();
         words[wire::CHILD].store(0, Ordering::Relaxed);
         words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
-        send(socket, &mut message, sources).map_err(|errno| match errno {
+        send(socket, &mut message, &request.sources).map_err(|errno| match errno {
             Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
             Errno::EMSGSIZE | Errno::ENOBUFS => Answer::Refused("arguments too long"),
             Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),

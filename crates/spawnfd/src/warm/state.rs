@@ -11,6 +11,7 @@ use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{Errno, abi, call};
 
 use super::parked::{Parked, Recipe};
+use super::sandbox::{Inside, Prefix};
 use super::standing::Standing;
 use super::watch::Watch;
 use super::wire::Context;
@@ -46,6 +47,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// What a command for it runs.
+    fn started(&self) -> &Template {
+        self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
+    }
+
     fn is_missing(&self) -> bool {
         self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
     }
@@ -74,6 +80,10 @@ impl Held {
         self.recipe.mode
     }
 
+    pub(super) fn is_sandboxed(&self) -> bool {
+        self.recipe.prefix.is_some()
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Parked> {
         self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,6 +97,14 @@ impl Held {
         Ok(())
     }
 
+    /// What of the plan is to be done in a sandbox; `None`: it is in none.
+    ///
+    /// # Errors
+    /// What nobody but the program in front could do.
+    pub(super) fn inside(&self, parked: &Parked, plan: &Plan) -> Result<Option<Inside>, &'static str> {
+        self.recipe.prefix.as_ref().map(|prefix| prefix.inside(plan, parked.environment())).transpose()
+    }
+
     /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
     ///
     /// # Errors
@@ -96,12 +114,19 @@ impl Held {
         parked: &Parked,
         plan: &Plan,
         template: &Template,
-        here: usize,
+        here: Option<usize>,
     ) -> Result<Context, &'static str> {
         template.check().map_err(|_| "stale")?;
+        if self.is_sandboxed() {
+            self.recipe.template.check().map_err(|_| "stale")?;
+        }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
         let mut steps = parked.standing.steps_to(&now)?;
-        steps.push(Op::Fchdir { dir: here });
+        match here {
+            Some(dir) => steps.push(Op::Fchdir { dir }),
+            None if steps.len() > 1 => return Err("limits"),
+            None => {}
+        }
         if now.is_ordinary() && self.mode() == Mode::Reserve {
             // Parked processes stand back.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
@@ -109,7 +134,7 @@ impl Held {
         let ignored = parked.ignored();
         let wanted = now.ignored() & !plan.default_signals;
         // CPython looks at them as it starts; Node resets them all.
-        if self.recipe.kind == Kind::Python && ignored != wanted {
+        if (self.recipe.kind == Kind::Python || self.is_sandboxed()) && ignored != wanted {
             return Err("ignored signals");
         }
         Ok(Context {
@@ -119,6 +144,17 @@ impl Held {
             mask: plan.signal_mask.unwrap_or_else(call::signal_mask),
         })
     }
+}
+
+fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
+    if let Some(prefix) = &recipe.prefix {
+        image::hands_on(&prefix.template)?;
+        // A fork would not be a child of the one in front.
+        if recipe.mode == Mode::Fork {
+            return Err("sandbox");
+        }
+    }
+    image::can_park(&recipe.template)
 }
 
 /// What the keeper is to do next.
@@ -168,7 +204,7 @@ impl State {
         }
     }
 
-    pub(super) fn add(&mut self, template: &Template, park: Park) {
+    pub(super) fn add(&mut self, template: &Template, prefix: Option<Prefix>, park: Park) {
         let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
         let now = Instant::now();
         let recipe = Recipe {
@@ -178,10 +214,11 @@ impl State {
             kind,
             mode: park.mode.unwrap_or(self.options.mode),
             preload: park.preload,
+            prefix,
         };
         self.entries.push(Entry {
             id: self.next,
-            cannot: image::can_park(template).err(),
+            cannot: can_park(&recipe).err(),
             recipe,
             depth: if park.depth == 0 { 2 } else { park.depth },
             parked: VecDeque::new(),
@@ -208,16 +245,26 @@ impl State {
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
         let mut why = "not added";
-        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.template.path() == path) {
-            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, args) {
+        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.started().path() == path) {
+            let rest = match &entry.recipe.prefix {
+                None => args,
+                Some(prefix) => match prefix.strip(args) {
+                    Some(rest) => rest,
+                    None => continue,
+                },
+            };
+            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
                 why = reason;
                 continue;
             }
             entry.used = now;
             entry.asleep = false;
-            if template.identity() != entry.recipe.template.identity() {
-                entry.recipe.template = template.clone();
-                entry.cannot = image::can_park(template).err();
+            if template.identity() != entry.started().identity() {
+                match &mut entry.recipe.prefix {
+                    None => entry.recipe.template = template.clone(),
+                    Some(prefix) => prefix.template = template.clone(),
+                }
+                entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
                 entry.due = now;
                 self.gone.extend(entry.parked.drain(..));
@@ -387,8 +434,8 @@ impl State {
                         let path = entry.recipe.template.path().map(std::path::Path::to_owned);
                         match path.map(Template::open) {
                             Some(Ok(template)) => {
-                                entry.cannot = image::can_park(&template).err();
                                 entry.recipe.template = template;
+                                entry.cannot = can_park(&entry.recipe).err();
                             }
                             // Until a start finds it again.
                             _ => entry.cannot = Some("not found"),

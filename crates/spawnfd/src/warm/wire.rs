@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What owner and parked process say to each other: the owner's half of `warm/main/protocol.h`.
 
+use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
 use spawnfd_child::{Op, Plan, Step};
-use spawnfd_sys::{ArgBlock, RawFd, SharedWords, abi};
+use spawnfd_sys::{RawFd, SharedWords, abi};
 
 const PROTOCOL: u32 = 1;
 /// The longest message, in bytes.
@@ -76,21 +77,35 @@ struct Wired {
     numbers: [u64; 3],
 }
 
-/// A message that asks for `plan`, and for `birth` first: the cgroup that a child would be born in.
+/// What is asked beside the plan.
+pub(super) struct Request<'a> {
+    /// The cgroup that a child would be born in: joined first.
+    pub(super) birth: Option<Step>,
+    /// The steps: the plan's, or what is left of them in a sandbox.
+    pub(super) steps: &'a [Step],
+    /// So many of the plan's arguments are another program's.
+    pub(super) skip: usize,
+    /// The environment stays what it is.
+    pub(super) own_environment: bool,
+    pub(super) sources: Vec<RawFd>,
+}
+
+/// A message that asks for `plan`.
 ///
 /// # Errors
 /// What a parked process cannot do.
-pub(super) fn encode(serial: u32, plan: &Plan, birth: Option<&Step>, sources: usize) -> Result<Vec<u8>, &'static str> {
+pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
     // The numbers that sources wait at lie between those that count.
     if plan.highest >= plan.above && plan.highest > 2 {
         return Err("descriptor numbers");
     }
     let mut strings = Vec::with_capacity(8 << 10);
-    let argv_length = copy(&plan.argv, &mut strings);
-    let env_length = copy(&plan.envp, &mut strings);
+    let argv_length = copy(plan.argv.iter().skip(request.skip), &mut strings);
+    let envc = if request.own_environment { 0 } else { plan.envp.len() };
+    let env_length = copy(plan.envp.iter().take(envc), &mut strings);
     let mut wired = Vec::with_capacity(1 + plan.steps.len());
-    for Step { index, op } in birth.into_iter().chain(&plan.steps) {
+    for Step { index, op } in request.birth.iter().chain(request.steps) {
         if let Some(step) = wire(op, &mut strings)? {
             wired.push((*index, step));
         }
@@ -99,13 +114,20 @@ pub(super) fn encode(serial: u32, plan: &Plan, birth: Option<&Step>, sources: us
     let mut message = Vec::with_capacity(512 + strings.len());
     message.extend_from_slice(&PROTOCOL.to_ne_bytes());
     message.extend_from_slice(&serial.to_ne_bytes());
-    for number in
-        [wired.len(), sources, keep.len(), plan.argv.len(), plan.envp.len(), argv_length, env_length, strings.len()]
-    {
+    for number in [
+        wired.len(),
+        request.sources.len(),
+        keep.len(),
+        plan.argv.len() - request.skip,
+        envc,
+        argv_length,
+        env_length,
+        strings.len(),
+    ] {
         message.extend_from_slice(&count(number));
     }
     message.extend_from_slice(&plan.above.to_ne_bytes());
-    message.extend_from_slice(&0u32.to_ne_bytes());
+    message.extend_from_slice(&u32::from(request.own_environment).to_ne_bytes());
     for (index, Wired { op, a, b, text, numbers }) in wired {
         message.extend_from_slice(&op.to_ne_bytes());
         message.extend_from_slice(&index.to_ne_bytes());
@@ -119,10 +141,10 @@ pub(super) fn encode(serial: u32, plan: &Plan, birth: Option<&Step>, sources: us
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
-/// Adds all strings of a block; how many bytes they are.
-fn copy(block: &ArgBlock, strings: &mut Vec<u8>) -> usize {
+/// Adds strings; how many bytes they are.
+fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usize {
     let before = strings.len();
-    block.iter().for_each(|string| strings.extend_from_slice(string.to_bytes_with_nul()));
+    list.for_each(|string| strings.extend_from_slice(string.to_bytes_with_nul()));
     strings.len() - before
 }
 
