@@ -25,7 +25,7 @@ PARKED, BECAME, FAILED, REFUSED, CANNOT = range(5)
 GO = 1
 PLACE, CHDIR, UMASK, RLIMIT = 0, 6, 8, 13
 # Out of the way of the numbers that Node's own descriptors get.
-FIRST_NUMBER = 200
+FIRST_NUMBER = 40
 
 
 class CannotPark(Exception):

@@ -115,8 +115,8 @@ impl Parked {
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
-        // they are to get the numbers that they get without us.
-        let first = if recipe.kind == Kind::Node { 240 } else { 3 };
+        // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
+        let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let [at, owner_at, object_at, page_at] = [first, first + 1, first + 2, first + 3];
         let env = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
             "SPAWNFD_PARK",
