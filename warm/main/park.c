@@ -198,12 +198,7 @@ static int (*the_main)(int, char **, char **);
 
 static int parked_main(int argc, char **argv, char **envp)
 {
-	const struct program *program;
-
-	if (park.kind == 'p')
-		return spawnfd_python_main(argc, argv, envp, the_main);
-	program = spawnfd_park(NULL);
-	return the_main(program->argc, program->argv, program->envp);
+	return spawnfd_python_main(argc, argv, envp, the_main);
 }
 
 PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
@@ -213,8 +208,15 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 	look();
 	the_main = main;
-	if (park.active && park.kind != 'n')
+	if (park.active && park.kind == 'p')
 		main = parked_main;
+	if (park.active && park.kind == 'm') {
+		/* Before the executable's own constructors, which are given the arguments: Rust's library keeps them. */
+		const struct program *program = spawnfd_park(NULL);
+
+		argc = program->argc;
+		argv = program->argv;
+	}
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
