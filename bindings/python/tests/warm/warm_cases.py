@@ -28,7 +28,8 @@ PROBE = (
     "sh",
     "-c",
     """umask; pwd; ulimit -a; cd /proc/self
-cat limits oom_score_adj coredump_filter personality cgroup timerslack_ns; cd "$OLDPWD"; cut -d' ' -f 19 /proc/self/stat
+cat limits oom_score_adj coredump_filter personality cgroup timerslack_ns; cd "$OLDPWD"
+cut -d' ' -f 19 /proc/self/stat
 grep -E '^(Sig[BIC]|Shd|Cap|NoNew|Seccomp:|Uid|Gid|Groups|Cpus_allowed:)' /proc/self/status
 for kind in uts mnt net ipc pid user cgroup time; do readlink /proc/self/ns/$kind; done
 id; env; ionice; mkdir made && rmdir made""",
@@ -141,29 +142,31 @@ CASES = (
     Case("descriptors", limit(resource.RLIMIT_NOFILE, 77)),
     Case("core", limit(resource.RLIMIT_CORE, 0)),
     Case("cpu", limit(resource.RLIMIT_CPU, 55)),
-    Case("nice-raised", lambda: os.nice(3)),
-    Case("affinity", lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})),
-    Case("batch", lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))),
     Case("mask", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])),
     Case("ignored", lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)),
     Case("default-pipe", lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL)),
     Case("oom-raised", write("/proc/self/oom_score_adj", "500")),
-    Case("coredump-filter", write("/proc/self/coredump_filter", "1")),
-    Case("timer-slack", lambda: prctl(PR_SET_TIMERSLACK, 123456)),
-    Case("io-priority", lambda: call(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 6)),
     Case("actions", options={"actions": [sf.actions.Umask(0o33), sf.actions.Chdir("/etc")]}),
     # What it cannot take over, or must not.
+    Case("nice-raised", lambda: os.nice(3), "scheduling"),
+    Case("affinity", lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}), "affinity"),
+    Case(
+        "batch", lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)), "scheduling"
+    ),
+    Case("coredump-filter", write("/proc/self/coredump_filter", "1"), "core dump filter"),
+    Case("timer-slack", lambda: prctl(PR_SET_TIMERSLACK, 123456), "switches"),
+    Case("io-priority", lambda: call(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 6), "I/O priority"),
     Case("session", os.setsid, "session"),
-    Case("stack", limit(resource.RLIMIT_STACK, 4 << 20), "stack"),
-    Case("address-space", limit(resource.RLIMIT_AS, 1 << 40), "address"),
-    Case("data", limit(resource.RLIMIT_DATA, 1 << 39), "data"),
+    Case("stack", limit(resource.RLIMIT_STACK, 4 << 20), "memory limits"),
+    Case("address-space", limit(resource.RLIMIT_AS, 1 << 40), "memory limits"),
+    Case("data", limit(resource.RLIMIT_DATA, 1 << 39), "memory limits"),
     Case("personality", lambda: call(SYS_PERSONALITY, ADDR_NO_RANDOMIZE), "personality"),
     Case("keyring", lambda: call(SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING, None), "keyring"),
-    Case("library-path", cold="LD_LIBRARY_PATH", env={"LD_LIBRARY_PATH": "/nowhere"}),
-    Case("tunables", cold="GLIBC_TUNABLES", env={"GLIBC_TUNABLES": "glibc.malloc.check=1"}),
-    Case("preload", cold="LD_PRELOAD", env={"LD_PRELOAD": "libc.so.6"}),
-    Case("read-by-library", cold="GNUTLS_", argv=CURL, env={"GNUTLS_DEBUG_LEVEL": "0"}),
-    Case("switched-off", lambda: os.environ.update(SPAWNFD_WARM="0"), "SPAWNFD_WARM"),
+    Case("library-path", cold="variable", env={"LD_LIBRARY_PATH": "/nowhere"}),
+    Case("tunables", cold="variable", env={"GLIBC_TUNABLES": "glibc.malloc.check=1"}),
+    Case("preload", cold="variable", env={"LD_PRELOAD": "libc.so.6"}),
+    Case("read-by-library", cold="variable", argv=CURL, env={"GNUTLS_DEBUG_LEVEL": "0"}),
+    Case("switched-off", lambda: os.environ.update(SPAWNFD_WARM="0"), "off"),
     # Authority that belongs to the calling thread.
     Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "", thread=True),
     Case("seccomp", forbid_mkdir, "", thread=True),
@@ -172,7 +175,7 @@ CASES = (
     Case("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "", thread=True, root=True),
     Case("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "", thread=True, root=True),
     Case("user", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "", thread=True, root=True),
-    Case("groups", lambda: call(SYS_SETGROUPS, 0, None), "", thread=True, root=True),
+    Case("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "", thread=True, root=True),
     Case("host-name", lambda: call(SYS_UNSHARE, CLONE_NEWUTS), "", thread=True, root=True),
     Case("network", lambda: call(SYS_UNSHARE, CLONE_NEWNET), "", thread=True, root=True),
     Case("clock", lambda: call(SYS_UNSHARE, CLONE_NEWTIME), "", thread=True, root=True),
