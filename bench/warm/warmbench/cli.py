@@ -86,6 +86,10 @@ def why_not(call: Call, env: Mapping[str, str]) -> str | None:
         return None
     if shutil.which(call.prefix[0], path=env["PATH"]) is None:
         return f"no {call.prefix[0]} here"
+    import spawnfd
+
+    if not hasattr(spawnfd, "Sandbox"):
+        return "this spawnfd parks nothing in a sandbox"
     done = subprocess.run([*call.prefix, "true"], env=dict(env), capture_output=True, text=True)
     return f"{call.prefix[0]}: {done.stderr.strip()}" if done.returncode else None
 
@@ -181,6 +185,7 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
     left_out = {name: why for name, why in reasons.items() if why}
+    left_out |= {what: why for one in measured for what, why in results.cold_ones(one).items()}
     return results.suite(measured, held, definitions.rules, facts, left_out)
 
 

@@ -42,9 +42,23 @@ def warm_share(blocks: Iterable[Block]) -> float | None:
     return round((counted["reserve"] + counted["fork"]) / counted.total(), 4)
 
 
+def cold_ones(measured: Measured) -> dict[str, str]:
+    """Calls by warm methods of which none was warm, and how they were started instead."""
+    warm = {method.name for method in measured.task.methods if method.mode}
+    return {
+        f"{measured.task.cell.name}, {call}, {method}": f"never warm: {dict(started(blocks))}"
+        for (call, method), blocks in measured.blocks.items()
+        if method in warm and warm_share(blocks) == 0
+    }
+
+
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
-    """The ratios that rules make of a cell; one whose methods were left out is left out."""
+    """The ratios that rules make of a cell; one whose methods were left out is left out.
+
+    So is one that would call cold what was to be warm.
+    """
     ratios: list[Row] = []
+    warm = {method.name for method in measured.task.methods if method.mode}
     for rule in rules:
         if rule.cell != measured.task.cell.name:
             continue
@@ -52,6 +66,9 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
             over = measured.blocks.get((call.name, rule.over))
             under = measured.blocks.get((call.name, rule.under))
             if not over or not under:
+                continue
+            sides = {rule.over: over, rule.under: under}
+            if any(warm_share(sides[name]) == 0 for name in warm & sides.keys()):
                 continue
             found = _estimate(rule, over, under)
             ratios.append(

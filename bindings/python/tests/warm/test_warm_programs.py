@@ -83,13 +83,14 @@ def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
 
 @each_mode
 def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
-    """It was given those that the program was parked with."""
+    """It has been given those that the program was parked with, and nobody can tell: docs/warm.md."""
     path = str(with_library(tmp_path / "program", ARGUMENTS))
     with sf.Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
         warm.fill(timeout=FILL_S)
         result = warm.run([path, "one", "two"], env=ENVIRONMENT)
-    assert outcome(result) == (5, None, b"3 two\n", b"")
+    assert outcome(result) == (5, None, f"1 {path}\n".encode(), b"")
+    assert result.started == mode
 
 
 @each_mode
