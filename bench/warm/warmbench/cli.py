@@ -186,6 +186,9 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["seed"] = options.seed
     left_out = {name: why for name, why in reasons.items() if why}
     left_out |= {what: why for one in measured for what, why in results.cold_ones(one).items()}
+    for one in held:
+        if not one.kib:
+            left_out[f"memory, {one.call}, {one.mode}"] = "nothing parked that may be looked at"
     return results.suite(measured, held, definitions.rules, facts, left_out)
 
 

@@ -29,7 +29,11 @@ def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> li
         warm.settle(own)
         found: list[dict[str, int]] = []
         for pid in set(probes.children()) - before:
-            kinds = smaps(pid)
+            try:
+                kinds = smaps(pid)
+            except PermissionError:
+                # It is not dumpable: only root may look.
+                continue
             private = kinds["Private_Clean"] + kinds["Private_Dirty"] + kinds.get("Swap", 0)
             found.append({"private": private, "pss": kinds["Pss"], "rss": kinds["Rss"]})
         return found

@@ -83,7 +83,7 @@ def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
 
 @each_mode
 def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
-    """It has been given those that the program was parked with, and nobody can tell: docs/warm.md."""
+    """They were given to it as the program was parked, and nobody can tell: see docs/warm.md."""
     path = str(with_library(tmp_path / "program", ARGUMENTS))
     with sf.Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
