@@ -192,8 +192,12 @@ def test_small_run_end_to_end(tmp_path: Path) -> None:
         elif row["method"].startswith("fork"):
             assert row["started"]["fork"] > 0
     page = subprocess.run(
-        [sys.executable, str(HERE.parent / "agent" / "run.py"), "--report-only"]
-        + ["--out", str(tmp_path)],
+        [
+            sys.executable,
+            str(HERE.parent / "agent" / "run.py"),
+            "--report-only",
+            f"--out={tmp_path}",
+        ],
         capture_output=True,
         text=True,
     )
