@@ -89,8 +89,7 @@ fn read_status() -> rustix::io::Result<Status> {
     // A name may hold any bytes; the lines that count do not.
     let text = own_proc::read(Own::Status)?;
     let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let mut status =
-        Status { lines: String::with_capacity(512), filters: Some(0), umask: String::new(), ignored: 0 };
+    let mut status = Status { lines: String::with_capacity(512), filters: Some(0), umask: String::new(), ignored: 0 };
     let (mut mode, mut count, mut alone) = (None, None, false);
     for line in text.split_inclusive('\n') {
         let Some((name, value)) = line.split_once(':') else { continue };

@@ -19,6 +19,7 @@ use spawnfd_child::{Plan, Step};
 use spawnfd_sys::{ArgBlock, Errno, RawFd, abi, fork_generation, receive, send};
 
 use super::standing::Standing;
+use super::watch::is_library;
 use super::wire::{self, Context, Reply};
 use super::{Kind, Mode};
 use crate::child::Child;
@@ -202,7 +203,8 @@ impl Parked {
             Ok(found) => {
                 SystemTime::UNIX_EPOCH + Duration::new(found.ctime() as u64, found.ctime_nsec() as u32) >= begun
             }
-            Err(_) => true,
+            // An interpreter also names what it has looked for and not found.
+            Err(_) => file.ends_with(b" (deleted)") || is_library(file),
         })
     }
 
