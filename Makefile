@@ -14,7 +14,7 @@ SKIPS   := $(CURDIR)/build/skips.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-rust test-confined test-python test-guest soak lint format bench-launch bench-snapshot \
-        bench-agent bench-job clean
+        bench-agent bench-job bench-warm clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -44,7 +44,7 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 
 test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
-	$(PY) -m pytest -q -rs bench/agent bench/job
+	$(PY) -m pytest -q -rs bench/agent bench/job bench/warm
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
@@ -76,6 +76,10 @@ bench-agent: python ## The RFC's agent-tools preset, 6,144 calls (QUICK=1 for le
 bench-job: python ## Captured runs, one and 16 in flight, against subprocess, asyncio and uvloop; build/bench/job.json.
 	cargo build --quiet --release -p spawnfd-tests --bin spawnfd-confine
 	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine
+
+bench-warm: python ## Programs parked ahead: time of one call, calls per second, memory; build/bench/warm.json (and the report).
+	$(PY) bench/warm/run.py
+	$(PY) bench/agent/run.py --report-only
 
 clean: ## Remove what was built here. The cache outside the tree stays: rm -rf $(CACHE)
 	rm -rf build target

@@ -29,5 +29,6 @@ step "$bin/ruff" format --check bench
     step "$bin/python" -m mypy.stubtest spawnfd --mypy-config-file pyproject.toml)
 (cd bench/agent && MYPYPATH=.. step "$bin/mypy" --strict agentbench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
+(cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
 step scripts/check-tree.py

@@ -16,6 +16,13 @@ need rg ripgrep
 need node nodejs
 need awk mawk
 need find findutils
+need perl perl-base
+need diff diffutils
+need patch patch
+need jq jq
+need curl curl
+need ssh openssh-client
+need bwrap bubblewrap
 [ -x "$python" ] || missing="$missing python3"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

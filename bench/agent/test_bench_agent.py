@@ -23,6 +23,7 @@ from common.stats import estimate, round_order, round_ratios
 
 pytestmark = pytest.mark.timeout(60)
 HERE = Path(__file__).resolve().parent
+WITHOUT_OURS = [f"--without={name}" for name in ("spawnfd", "reserve", "fork")]
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +204,7 @@ def test_missing_spawnfd_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         import_spawnfd()
     with pytest.raises(BenchError, match="--without spawnfd"):
         cli.chosen_backends(cli.parse([]))
-    assert cli.chosen_backends(cli.parse(["--without", "spawnfd"])) == (
+    assert cli.chosen_backends(cli.parse(WITHOUT_OURS)) == (
         "asyncio",
         "threads",
         "floor",
@@ -309,7 +310,7 @@ def test_small_run_end_to_end(tmp_path: Path) -> None:
         [
             sys.executable,
             str(HERE / "run.py"),
-            *("--calls", "32", "--rounds", "2", "--without", "spawnfd", "--no-tools"),
+            *("--calls", "32", "--rounds", "2", "--no-tools", *WITHOUT_OURS),
             *("--split", "1x16", "--split", "8x2", "--out", str(tmp_path)),
         ],
         env={**os.environ, "QUICK": "1"},
@@ -343,14 +344,27 @@ class Env:
     def set(self, name, value):
         return Env({**self.names, name: value})
 
-async def run_async(argv, *, cwd, env, timeout):
+async def run_async(argv, *, cwd, env, timeout, started="clone"):
     def run():
         null = subprocess.DEVNULL
         return subprocess.run(argv, cwd=cwd, env=env.names, stdin=null, capture_output=True)
     done = await asyncio.to_thread(run)
     return types.SimpleNamespace(
-        code=done.returncode, stdout=done.stdout, stderr=done.stderr, started="clone"
+        code=done.returncode, stdout=done.stdout, stderr=done.stderr, started=started
     )
+
+class Warm:
+    def __init__(self, mode, **bounds):
+        self.mode, self.added = mode, set()
+    def add(self, program, *, depth, env):
+        self.added.add(program)
+    def fill(self, timeout):
+        return True
+    async def run_async(self, argv, **options):
+        assert argv[0] in self.added
+        return await run_async(argv, started=self.mode, **options)
+    def close(self):
+        pass
 """
 
 
@@ -374,9 +388,12 @@ def test_ours_gets_ratios_through_a_stand_in(tmp_path: Path) -> None:
     ids = [ratio["id"] for ratio in document["ratios"]]
     assert ids == [
         "agent.headroom.asyncio.1x16.nointerp",
-        "agent.asyncio.1x16.nointerp.cold",
-        "agent.floor.1x16.nointerp.cold",
+        *(
+            f"agent.{of}1x16.nointerp.{mode}"
+            for mode in ("cold", "reserve", "fork")
+            for of in ("asyncio.", "floor.")
+        ),
     ]
-    ours = next(row for row in document["rows"] if row["backend"] == "spawnfd")
-    assert ours["started"] == {"clone": 32}
+    started = {row["mode"]: row["started"] for row in document["rows"] if row["role"] == "ours"}
+    assert started == {"cold": {"clone": 32}, "reserve": {"reserve": 32}, "fork": {"fork": 32}}
     assert set(BACKENDS) >= {row["backend"] for row in document["rows"]} - {"floor"}

@@ -13,6 +13,8 @@ fn main() {
     let mut command = compiler.to_command();
     command.args(["-shared", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra", "-g0"]);
     command.args(["-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--build-id=none", "-s"]);
+    // Before any library: what its constructors open and look at is seen.
+    command.arg("-Wl,-z,initfirst");
     for room in ["main", "python", "node"] {
         let Ok(files) = warm.join(room).read_dir() else { continue };
         let mut sources: Vec<_> = files.flatten().map(|file| file.path()).collect();

@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -163,16 +164,21 @@ static void look(void)
 	remove_variable("SPAWNFD_PARK");
 	remove_variable("LD_PRELOAD");
 	park.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, park.page_fd, 0);
+	close(park.page_fd);
 	if (park.page == MAP_FAILED || !each_descriptor(was_there))
 		_exit(126);
-	for (int i = 0; i < 4; i++)
-		fcntl((int[]){park.socket, park.owner, park.shim, park.page_fd}[i], F_SETFD, FD_CLOEXEC);
-	close(park.page_fd);
+	for (int i = 0; i < 3; i++)
+		fcntl((int[]){park.socket, park.owner, park.shim}[i], F_SETFD, FD_CLOEXEC);
 	park.active = true;
 }
 
-__attribute__((constructor(101))) static void begin(void)
+/* The first constructor of all (-z initfirst): even libc's have yet to run. */
+__attribute__((constructor(101))) static void begin(int argc, char **argv, char **envp)
 {
+	(void)argc;
+	(void)argv;
+	if (!environ)
+		environ = envp;
 	look();
 }
 
@@ -218,14 +224,9 @@ static int (*the_main)(int, char **, char **);
 
 static int parked_main(int argc, char **argv, char **envp)
 {
-	const struct program *program;
-
 	if (park.kind == 'p')
 		return spawnfd_python_main(argc, argv, envp, the_main);
-	if (park.kind == 'n')
-		return spawnfd_node_main(argc, argv, envp, the_main);
-	program = spawnfd_park(NULL);
-	return the_main(program->argc, program->argv, program->envp);
+	return spawnfd_node_main(argc, argv, envp, the_main);
 }
 
 PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
@@ -235,8 +236,15 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 	look();
 	the_main = main;
-	if (park.active)
+	if (park.active && park.kind != 'm')
 		main = parked_main;
+	if (park.active && park.kind == 'm') {
+		/* Before the executable's own constructors, which are given the arguments: Rust's library keeps them. */
+		const struct program *program = spawnfd_park(NULL);
+
+		argc = program->argc;
+		argv = program->argv;
+	}
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
@@ -273,6 +281,13 @@ static void is_it_new(int fd)
 {
 	if (fd >= 1024 || !(park.inherited[fd / 64] >> fd % 64 & 1))
 		descriptor_is_new = true;
+}
+
+static bool has_children(void)
+{
+	siginfo_t info;
+
+	return !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD;
 }
 
 static bool alone(void)
@@ -471,6 +486,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	if (park.kind != 'n') {
 		if (!alone())
 			spawnfd_cannot_park("threads");
+		if (has_children())
+			spawnfd_cannot_park("children");
 		if (!each_descriptor(is_it_new) || descriptor_is_new)
 			spawnfd_cannot_park("descriptors");
 	}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The ways to start a program that are compared; each is one small class.
 
-To add one (a warm template, say): write a class with `call`, and name it in BACKENDS. `kind` "ours"
+To add one: write a class with `call`, and name it in BACKENDS. `kind` "ours"
 is measured against the better of the "platform" ones; `mode` is the last part of the ratio's id.
 Every backend gives its child the same: argv, cwd and environment as told, /dev/null as stdin,
 stdout and stderr captured whole and apart.
@@ -12,11 +12,11 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from common import asyncio_calls
+from common import asyncio_calls, warm
 from common.asyncio_calls import Answer
 from common.errors import BenchError
 
@@ -37,6 +37,12 @@ class Backend:
     async def call(self, argv: list[str], cwd: str) -> Answer:
         """Runs the program to its end."""
         raise NotImplementedError
+
+    def prepare(self, programs: Iterable[str]) -> None:
+        """Learns which programs will be called."""
+
+    def settle(self) -> None:
+        """Called on the clock, at the end of each slice: what it used up is replaced."""
 
     def close(self) -> None:
         """Gives back what the backend holds."""
@@ -112,6 +118,45 @@ class Spawnfd(Backend):
         return result.code, result.stdout, result.stderr
 
 
+class SpawnfdWarm(Spawnfd):
+    """Warm.run_async: the same supervised run, of programs that have been parked before."""
+
+    depth: ClassVar[int]
+
+    def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
+        super().__init__(env, in_flight)
+        self._spawnfd = import_spawnfd()
+        self._warm = warm.make(self._spawnfd, self.mode)
+        self._run_async = self._warm.run_async
+
+    def prepare(self, programs: Iterable[str]) -> None:
+        for program in programs:
+            warm.park(self._warm, self._spawnfd, program, self.depth, self.env)
+        self.settle()
+
+    def settle(self) -> None:
+        warm.settle(self._warm)
+
+    def close(self) -> None:
+        self._warm.close()
+
+
+class SpawnfdReserve(SpawnfdWarm):
+    """Processes that each become one program; those used are replaced on the clock."""
+
+    mode = "reserve"
+    label = "spawnfd reserve"
+    depth = 2
+
+
+class SpawnfdFork(SpawnfdWarm):
+    """One process for each program, which forks for each call."""
+
+    mode = "fork"
+    label = "spawnfd fork"
+    depth = 1
+
+
 def import_spawnfd() -> Any:
     """The package under test; its absence is an error, never a skipped column."""
     try:
@@ -129,8 +174,10 @@ BACKENDS: dict[str, type[Backend]] = {
     "asyncio-threaded": AsyncioExecThreaded,
     "threads": SubprocessThreads,
     "spawnfd": Spawnfd,
+    "reserve": SpawnfdReserve,
+    "fork": SpawnfdFork,
 }
-DEFAULT_BACKENDS = ("asyncio", "threads", "spawnfd")
+DEFAULT_BACKENDS = ("asyncio", "threads", "spawnfd", "reserve", "fork")
 FLOOR = "floor"
 
 

@@ -11,7 +11,7 @@ from common import bars
 from common.errors import BenchError
 from common.machine import machine_is_busy
 
-from . import page, plots, tables
+from . import page, plots, tables, warm_part
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -19,6 +19,10 @@ Row = Mapping[str, Any]
 HEADLINES = {
     "agent.autogen.1x16.all.cold": "AutoGen Core, all 16 tools",
     "agent.asyncio.1x16.nointerp.cold": "asyncio, the 14 without python and node",
+    "agent.autogen.1x16.all.fork": "AutoGen Core, all 16, forked from parked processes",
+    "agent.autogen.1x16.all.reserve": "AutoGen Core, all 16, from a reserve",
+    "agent.autogen.1x16.nonode.fork": "the same forked, without node",
+    "agent.asyncio.1x16.nointerp.fork": "asyncio, the 14 without python and node, forked",
 }
 CAPTIONS = {"agent": "Calls per second of spawnfd over the better of the platform's ways."}
 FLOOR_CAPTION = (
@@ -38,8 +42,9 @@ NOT_MEASURED = (
     "nothing.",
     "Sixteen calls are always in flight; the latency of one lonely call is another benchmark.",
     "Everything is in the page cache, in one small workspace: no cold disk, no network disk.",
-    "Cold starts only, unless a row says otherwise: the tool's own start-up (ld.so, libc, an "
-    "interpreter) is paid in full, and for python and node it is nearly all there is.",
+    "A cold row pays the tool's own start-up (ld.so, libc, an interpreter) in full; for python and "
+    "node it is nearly all there is. reserve and fork have paid it ahead: a reserve's replacements "
+    "are started on the clock, what is parked before the first call is not.",
     "Python, the harness and the tools share this machine's cores. Where cores are few, the "
     "children's own work bounds every backend alike.",
     "No sandbox around the calls, and no seccomp profile on the host process.",
@@ -166,9 +171,12 @@ def _tools(agent: Document) -> str:
         return ""
     ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
     backends = list(dict.fromkeys(name for group in groups.values() for name in group))
+    modes = list(
+        dict.fromkeys(own["mode"] for group in groups.values() for own in tables.ours(group))
+    )
     lines: list[list[str]] = []
     for tool, group in groups.items():
-        ratio = ratios.get(f"agent.tool.{tool}.cold")
+        taken = [ratios.get(f"agent.tool.{tool}.{mode}") for mode in modes]
         lines.append(
             [
                 escape(tool),
@@ -176,11 +184,13 @@ def _tools(agent: Document) -> str:
                     f"{group[name]['ms_per_call']:.3f}" if name in group else ""
                     for name in backends
                 ),
-                f"{ratio['value']:.3f}" if ratio else "–",
-                _interval(ratio) if ratio else "–",
+                *(
+                    f"{ratio['value']:.3f}<small>{_interval(ratio)}</small>" if ratio else "–"
+                    for ratio in taken
+                ),
             ]
         )
-    headings = ("Tool", *(f"{name} ms" for name in backends), "ratio", "95 %")
+    headings = ("Tool", *(f"{name} ms" for name in backends), *(f"ratio {mode}" for mode in modes))
     return (
         "<h2>Tool by tool</h2>"
         '<p class="note">Each tool alone, 16 in flight under plain asyncio: wall time divided by '
@@ -263,6 +273,8 @@ def _plain_rows(rows: Sequence[Row]) -> str:
 
 
 def _other_suite(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
+    if suite["suite"] == "warm":
+        return warm_part.render(suite, verdicts, _ratio_table(suite))
     parts = [
         f"<h2>Suite: {escape(suite['suite'])}</h2>",
         _ratio_figure(suite, verdicts),

@@ -38,6 +38,7 @@ def read_job(path: Path) -> tuple[dict[str, Any], dict[str, Reference]]:
 async def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Follows the driver's lines to "finish" or the end of stdin."""
     backend = BACKENDS[job["backend"]](job["env"], job["in_flight"])
+    backend.prepare({reference.argv[0]: None for reference in references.values()})
     harness = make_harness(job["harness"], backend, job["cwd"], job["in_flight"])
     await harness.open()
     names: list[str] = []
@@ -54,6 +55,7 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
             slice_argv = [list(references[name].argv) for name in names]
             cpu = probes.cpu_seconds()
             answers = await harness.run(slice_argv)
+            backend.settle()
             end_ns = time.monotonic_ns()
             cpu = probes.cpu_seconds() - cpu
             _check(names, answers, references, job)

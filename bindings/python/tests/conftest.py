@@ -78,6 +78,11 @@ def warmed_up() -> None:
     with ThreadPoolExecutor(24) as pool:
         for run in [pool.submit(sf.run, ["/bin/sleep", "0.05"]) for _ in range(48)]:
             run.result()
+    # A thread that starts programs warm keeps what it compares.
+    with sf.Warm() as warm:
+        warm.add("/bin/true")
+        warm.fill()
+        warm.run(["/bin/true"])
     # The guard of process trees leaves a table and a pidfd.
     sf.run(["/bin/true"], tree="guard")
     while children():

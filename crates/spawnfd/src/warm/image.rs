@@ -37,7 +37,8 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     }
     let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else { return Err("descriptor") };
     hands_on(template)?;
-    if getxattr(path, "security.capability", &mut [0u8; 0][..]).is_ok_and(|length| length > 0) {
+    let capabilities = getxattr(path, "security.capability", &mut [0u8; 64]);
+    if matches!(capabilities, Ok(1..) | Err(rustix::io::Errno::RANGE)) {
         return Err("file capabilities");
     }
     match loader(path) {

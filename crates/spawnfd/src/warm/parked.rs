@@ -4,10 +4,11 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -19,6 +20,7 @@ use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
 
 use super::sandbox::Prefix;
 use super::standing::Standing;
+use super::watch::is_library;
 use super::wire::{self, Context, Reply, Request};
 use super::{Kind, Mode};
 use crate::child::Child;
@@ -33,6 +35,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(50);
 /// How long a program may take until it is parked.
 const START: Duration = Duration::from_secs(20);
+/// How far the time stamps of files may be behind the clock.
+const GRANULARITY: Duration = Duration::from_millis(20);
 /// SIGPIPE: made default in what is started, ignored or not.
 const SIGPIPE: u64 = 1 << (13 - 1);
 
@@ -67,6 +71,8 @@ pub(super) struct Parked {
     variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
     pub(super) since: Instant,
+    /// The time of the files' clock before it was started.
+    begun: SystemTime,
     /// How many programs were forked from it.
     pub(super) forked: u64,
 }
@@ -154,6 +160,7 @@ impl Parked {
             // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
             command.scheduler(abi::SCHED_BATCH, 0);
         }
+        let begun = SystemTime::now();
         let child = command.spawn().map_err(|error| error.to_string())?;
         drop(theirs);
         // A number that is younger than the pidfd's: a descriptor table that has it has that, too.
@@ -171,6 +178,7 @@ impl Parked {
             variables: Vec::new(),
             files: Vec::new(),
             since: Instant::now(),
+            begun,
             forked: 0,
         };
         parked.wait_until_parked(ended)?;
@@ -205,6 +213,18 @@ impl Parked {
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         let Some(socket) = self.socket.get() else { return false };
         poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether a file that it was made of has changed, or gone, since: before anybody watched, or perhaps before it was read.
+    pub(super) fn is_outdated(&self) -> bool {
+        let begun = self.begun - GRANULARITY;
+        self.files.iter().any(|file| match std::fs::metadata(OsStr::from_bytes(file)) {
+            Ok(found) => {
+                SystemTime::UNIX_EPOCH + Duration::new(found.ctime() as u64, found.ctime_nsec() as u32) >= begun
+            }
+            // An interpreter also names what it has looked for and not found.
+            Err(_) => file.ends_with(b" (deleted)") || is_library(file),
+        })
     }
 
     /// Its process id.

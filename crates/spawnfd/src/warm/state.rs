@@ -23,6 +23,8 @@ use crate::template::Template;
 
 /// How long the keeper waits where the host has a standard stream closed.
 const LATER: Duration = Duration::from_millis(50);
+/// How often a program is parked anew because a file of its has changed meanwhile.
+const PATIENCE: u32 = 50;
 
 /// One program.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ struct Entry {
     making: bool,
     /// Why it cannot be parked.
     cannot: Option<&'static str>,
+    /// How often in a row something has changed while it was being parked.
+    disturbed: u32,
     /// Not before then.
     due: Instant,
     used: Instant,
@@ -224,6 +228,7 @@ impl State {
             parked: VecDeque::new(),
             taken: 0,
             making: false,
+            disturbed: 0,
             due: now,
             used: now,
             asleep: false,
@@ -418,6 +423,13 @@ impl State {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
+                if parked.is_outdated() {
+                    entry.disturbed += 1;
+                    entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
+                    entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");
+                    return Some(parked);
+                }
+                entry.disturbed = 0;
                 self.stats.made += 1;
                 let memory = parked.private;
                 if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {

@@ -114,6 +114,7 @@ impl Watch {
     }
 }
 
-fn is_library(name: &[u8]) -> bool {
+/// Whether a file is a library, by its name.
+pub(super) fn is_library(name: &[u8]) -> bool {
     name.windows(3).any(|part| part == b".so")
 }

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The page's part about programs that are parked ahead, from warm.json."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from common.bars import Verdict
+
+from . import page, plots
+
+Row = Mapping[str, Any]
+
+TITLES = {
+    "latency": "One in flight, 50 ms between calls: microseconds, p50 and p99",
+    "latency_async": "The same under asyncio",
+    "throughput": "16 in flight: calls per second",
+}
+NOT_MEASURED = (
+    "The first call after a pause longer than idle, after an upgrade, or with another environment "
+    "that the program has looked at: it is cold, and here there is none.",
+    "Calls that come faster than a reserve is refilled: with 50 ms between two there is always one "
+    "parked. The row with 16 in flight is what happens otherwise.",
+    "CPU time of a reserve is paid between the calls. It is shown beside; on a machine that has "
+    "nothing to spare it is not free.",
+    "Private memory is that of a process as it is parked. What it shares (libraries, and in mode "
+    "fork the pages that nobody has written to) is counted for nobody.",
+    "Programs that load much after main(): a Python program that imports for a second still does, "
+    "unless its imports were asked for ahead.",
+)
+
+
+def _cell(row: Row) -> str:
+    share = row["warm_share"]
+    small = []
+    if "calls_per_s" in row:
+        big = f"{row['calls_per_s']:,.0f}"
+    else:
+        big = f"{row['us_p50']:,.0f}"
+        small.append(f"p99 {row['us_p99']:,.0f}")
+    small.append(f"CPU {row['cpu_us_per_call']:,.0f} us")
+    if row["mode"] != "cold" and share is not None and share < 1:
+        small.append(f"{1 - share:.0%} cold")
+    return f"{big}<small>{escape(', '.join(small))}</small>"
+
+
+def _times(rows: Sequence[Row]) -> str:
+    methods = {row["method"]: row["title"] for row in rows}
+    found = {(row["call"], row["method"]): row for row in rows}
+    lines = [
+        [escape(call), *(_cell(found[call, method]) for method in methods)]
+        for call in dict.fromkeys(row["call"] for row in rows)
+    ]
+    headings = ("", *methods.values())
+    return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
+
+
+def _memory(rows: Sequence[Row]) -> str:
+    lines = [
+        [
+            escape(row["call"]),
+            escape(row["mode"]),
+            *(
+                f"{max(kib[kind] for kib in row['kib']) / 1024:,.2f}"
+                for kind in ("private", "pss", "rss")
+            ),
+        ]
+        for row in rows
+        if row["kib"]
+    ]
+    headings = ("Parked for", "mode", "private MiB", "proportional", "resident")
+    return page.table(headings, lines, numbers=(2, 3, 4))
+
+
+def _figure(suite: Row, verdicts: Mapping[str, Verdict], kind: str, caption: str) -> str:
+    chosen = [
+        ratio
+        for ratio in suite["ratios"]
+        if ratio["id"].startswith(f"warm.{kind}.") and ratio["id"].count(".") == 2
+    ]
+    if not chosen:
+        return ""
+    with_bars = {name: {"bar": verdict.bar} for name, verdict in verdicts.items()}
+    svg = plots.ratio_dots(chosen, with_bars, [r["call"] for r in chosen], f"warm-{kind}")
+    return page.figure(svg, caption)
+
+
+def render(suite: Row, verdicts: Mapping[str, Verdict], ratio_table: str) -> str:
+    """All that is known of warm starts; `ratio_table` is put at its end, folded away."""
+    parts = [
+        "<h2>Parked ahead</h2>",
+        '<p class="note">The same call started cold, from a process that waits for it (reserve), '
+        "and from one that forks for it (fork). Every answer was compared.</p>",
+        _figure(suite, verdicts, "latency", "Cold over reserve, p50, one in flight with gaps."),
+        _figure(suite, verdicts, "throughput", "Calls per second, fork over cold, 16 in flight."),
+    ]
+    for cell, title in TITLES.items():
+        rows = [row for row in suite["rows"] if row["cell"] == cell]
+        if rows:
+            parts += [f"<h3>{escape(title)}</h3>", _times(rows)]
+    memory = [row for row in suite["rows"] if row["cell"] == "memory"]
+    if memory:
+        parts += ["<h3>Memory of a parked process, the largest seen</h3>", _memory(memory)]
+    left_out = [f"{what}: {why}" for what, why in suite.get("left_out", {}).items()]
+    if left_out:
+        parts += ["<h3>Left out</h3>", page.bullets(left_out)]
+    parts += [
+        page.details("What this does not measure", page.bullets(NOT_MEASURED)),
+        page.details("All ratios of warm starts", ratio_table),
+        page.details("machine", page.facts(suite.get("machine", {}))),
+    ]
+    return "".join(parts)

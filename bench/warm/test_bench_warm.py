@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tests of the benchmark itself: `python -m pytest bench/warm`."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common import bars
+from common.errors import BenchError
+from common.pipe import Worker
+from common.session import Setting
+from warmbench import cli, definitions, measure, results
+from warmbench.definitions import Call
+from warmbench.measure import Block, Held, Measured, Task
+
+pytestmark = pytest.mark.timeout(60)
+HERE = Path(__file__).resolve().parent
+FOUND = definitions.load()
+
+
+def _task(cell_name: str, calls: tuple[str, ...] = ("true",)) -> Task:
+    cell = next(cell for cell in FOUND.cells if cell.name == cell_name)
+    return Task(
+        cell=cell,
+        calls=tuple(FOUND.calls[name] for name in calls),
+        methods=tuple(FOUND.methods[name] for name in cell.methods),
+        blocks=2,
+        per_block=3,
+    )
+
+
+def _blocks(us: float, started: str | None) -> list[Block]:
+    counted: Counter[str] = Counter({started: 3} if started else {})
+    ns = [int(us * 1e3)] * 3
+    return [Block(ns, 3 * us / 1e6, us / 1e6, counted) for _ in range(4)]
+
+
+def _measured(cell: str, us: dict[str, float], started: dict[str, str]) -> Measured:
+    task = _task(cell)
+    blocks = {("true", name): _blocks(time, started.get(name)) for name, time in us.items()}
+    return Measured(task, blocks)
+
+
+# ---- data ----
+
+
+def test_every_bar_is_of_a_ratio_that_is_measured() -> None:
+    calls = {cell.name: cell.calls for cell in FOUND.cells}
+    ids = {rule.id.format(call=name) for rule in FOUND.rules for name in calls[rule.cell]}
+    barred = {bar["id"]: bar["bar"] for bar in bars.load() if bar["id"].startswith("warm.")}
+    assert barred == {
+        "warm.latency.true": 2.6,
+        "warm.latency.sh": 2.2,
+        "warm.latency.bash": 1.7,
+        "warm.latency.sed": 1.9,
+        "warm.latency.git-status": 1.4,
+        "warm.latency.python": 6.0,
+        "warm.latency.node": 12.0,
+        "warm.latency.sandboxed-bash": 3.0,
+        "warm.throughput.true": 1.7,
+        "warm.throughput.python": 5.0,
+        "warm.throughput.node": 10.0,
+    }
+    assert barred.keys() <= ids
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="nonsense"):
+        cli.make_tasks(cli.parse(["--cell", "nonsense"]), FOUND, FOUND.calls)
+    broken = tmp_path / "definitions.toml"
+    text = definitions.DEFINITIONS_FILE.read_text()
+    broken.write_text(text.replace('under = "reserve"', 'under = "theirs"'))
+    with pytest.raises(BenchError, match="no cell measures"):
+        definitions.load(broken)
+
+
+def test_tools_are_put_into_the_words() -> None:
+    call = Call("x", ("bash", "-c", "{rg} x"), prefix=("bwrap",))
+    found = cli.resolve(call, {"bash": "/bin/bash", "rg": "/bin/rg"})
+    assert found.argv == ("/bin/bash", "-c", "/bin/rg x")
+    assert cli.resolve(Call("y", ("{venv}",)), {"venv": "/v/python"}).argv == ("/v/python",)
+
+
+# ---- arithmetic ----
+
+
+def test_ratios_are_of_the_right_sides() -> None:
+    us = {"subprocess": 900.0, "cold": 600.0, "reserve": 200.0, "fork": 300.0}
+    measured = _measured("latency", us, {"cold": "clone", "reserve": "reserve", "fork": "fork"})
+    ratios = {ratio["id"]: ratio for ratio in results.ratios_of(measured, FOUND.rules)}
+    assert ratios["warm.latency.true"]["value"] == 3.0
+    assert ratios["warm.latency.true.fork"]["value"] == 2.0
+    assert ratios["warm.latency.true.platform"]["value"] == 4.5
+    assert ratios["warm.p99.true"]["value"] == 3.0
+    assert ratios["warm.cpu.true"]["value"] == pytest.approx(1 / 3, abs=1e-4)
+    assert ratios["warm.latency.true"]["warm_share"] == 1.0
+    rates = _measured(
+        "throughput",
+        {"cold_async": 600.0, "fork_async": 200.0},
+        {"cold_async": "clone", "fork_async": "fork"},
+    )
+    found = {ratio["id"]: ratio["value"] for ratio in results.ratios_of(rates, FOUND.rules)}
+    assert found == {"warm.throughput.true": 3.0}
+
+
+def test_what_was_never_warm_is_no_ratio() -> None:
+    us = {"cold": 600.0, "reserve": 200.0, "fork": 300.0}
+    measured = _measured("latency", us, {"cold": "clone", "reserve": "cold: off", "fork": "fork"})
+    ids = {ratio["id"] for ratio in results.ratios_of(measured, FOUND.rules)}
+    assert "warm.latency.true.fork" in ids
+    assert "warm.latency.true" not in ids
+    assert results.cold_ones(measured) == {
+        "latency, true, reserve": "never warm: {'cold: off': 12}"
+    }
+
+
+def test_memory_is_of_private_pages() -> None:
+    kib = [{"private": size, "pss": 9_999, "rss": 99_999} for size in (1024, 2048, 4096)]
+    assert results.memory_of(Held("true", "reserve", kib)) | {"meaning": ""} == {
+        "id": "warm.private_mib.true",
+        "value": 2.0,
+        "low": 1.0,
+        "high": 4.0,
+        "meaning": "",
+        "rule": "warm.private_mib.{call}",
+        "call": "true",
+        "processes": 3,
+    }
+    assert results.memory_of(Held("true", "fork", kib))["id"] == "warm.private_mib.true.fork"
+
+
+# ---- runs ----
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    env = {"PATH": "/usr/bin:/bin"}
+    call = replace(FOUND.calls["true"], argv=("/bin/echo", "right"))
+    return Setting(
+        references={"true": cli.make_reference(call, tmp_path, env)},
+        env=env,
+        cwd=tmp_path,
+        scratch=tmp_path,
+        floor_program=None,
+    )
+
+
+@pytest.mark.parametrize("method", ["subprocess", "cold", "reserve", "asyncio", "fork_async"])
+def test_wrong_answer_ends_the_run(method: str, setting: Setting) -> None:
+    wrong = replace(FOUND.calls["true"], argv=("/bin/echo", "wrong"))
+    cell = next(cell for cell in FOUND.cells if cell.name == "latency")
+    task = Task(cell, (wrong,), (FOUND.methods[method],), 1, 1)
+    with (
+        pytest.raises(BenchError, match=rf"call true, method {method}: stdout differs"),
+        measure.workers(setting, task) as running,
+    ):
+        measure.run_block(running[method], "true", 1)
+
+
+def test_a_call_that_complains_is_no_reference(tmp_path: Path) -> None:
+    call = Call("x", ("/bin/sh", "-c", "echo oh >&2"))
+    with pytest.raises(BenchError, match="does not answer rightly"):
+        cli.make_reference(call, tmp_path, {})
+
+
+def test_a_worker_that_dies_is_an_error() -> None:
+    worker = Worker("w", [sys.executable, "-c", "pass"], {})
+    with pytest.raises(BenchError, match="ended early"):
+        worker.hear("hello")
+    worker.abandon()
+
+
+@pytest.mark.timeout(120)
+def test_small_run_end_to_end(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "run.py"), "--out", str(tmp_path)]
+    command += ["--call", "true", "--call", "sed", "--blocks", "1", "--per-block", "2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "warm.json").read_text())
+    assert found["suite"] == "warm"
+    ids = {ratio["id"] for ratio in found["ratios"]}
+    wanted = {"warm.latency.true", "warm.latency.sed", "warm.throughput.true"}
+    assert wanted | {"warm.private_mib.true"} <= ids
+    for row in found["rows"]:
+        if row["cell"] == "memory":
+            assert all(0 < kib["private"] <= kib["rss"] for kib in row["kib"])
+        elif row["method"].startswith("fork"):
+            assert row["started"]["fork"] > 0
+    page = subprocess.run(
+        [
+            sys.executable,
+            str(HERE.parent / "agent" / "run.py"),
+            "--report-only",
+            f"--out={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert page.returncode == 0, page.stderr
+    html = (tmp_path / "agent.html").read_text()
+    assert "Parked ahead" in html
+    assert "warm.latency.sed" in html

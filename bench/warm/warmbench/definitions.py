@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Reads definitions.toml."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from common.errors import BenchError
+
+DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
+Scale = Literal["full", "quick"]
+Mode = Literal["reserve", "fork"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to make a call, and the mode of the Warm that it is made with, if any."""
+
+    name: str
+    title: str
+    way: str
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command line; inside a sandbox, if it has a prefix."""
+
+    name: str
+    argv: tuple[str, ...]
+    prefix: tuple[str, ...] = ()
+    depth: int = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The same calls by several methods."""
+
+    name: str
+    title: str
+    in_flight: int
+    gap_ms: int
+    calls: tuple[str, ...]
+    methods: tuple[str, ...]
+    blocks: Mapping[Scale, int]
+    per_block: Mapping[Scale, int]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Whose parked processes are looked at."""
+
+    calls: tuple[str, ...]
+    processes: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a ratio is made of a cell, for each of its calls."""
+
+    id: str
+    meaning: str
+    cell: str
+    over: str
+    under: str
+    of: Literal["p50", "p99", "time", "cpu"]
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """definitions.toml, as read."""
+
+    methods: Mapping[str, Method]
+    calls: Mapping[str, Call]
+    cells: Sequence[Cell]
+    memory: Memory
+    rules: Sequence[Rule]
+
+
+def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+def load(path: Path = DEFINITIONS_FILE) -> Definitions:
+    """Reads the definitions; every name in them must be defined."""
+    data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    found = Definitions(
+        methods={entry["name"]: Method(**entry) for entry in data["method"]},
+        calls={entry["name"]: Call(**_tuples(entry)) for entry in data["call"]},
+        cells=[Cell(**_tuples(entry)) for entry in data["cell"]],
+        memory=Memory(**_tuples(data["memory"])),
+        rules=[Rule(**entry) for entry in data["ratio"]],
+    )
+    for what, names, known in (
+        *((f"cell {cell.name}", cell.methods, found.methods) for cell in found.cells),
+        *((f"cell {cell.name}", cell.calls, found.calls) for cell in found.cells),
+        ("memory", found.memory.calls, found.calls),
+    ):
+        unknown = set(names) - known.keys()
+        if unknown:
+            raise BenchError(f"{path.name}: {what} names unknown {sorted(unknown)}")
+    cells = {cell.name: cell for cell in found.cells}
+    for rule in found.rules:
+        if rule.cell not in cells or not {rule.over, rule.under} <= set(cells[rule.cell].methods):
+            raise BenchError(f"{path.name}: ratio {rule.id} is of what no cell measures")
+    return found

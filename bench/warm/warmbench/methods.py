@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The ways to make a captured call; each runs a block of the same call and times every one.
+
+All give the child the same: argv, working directory and environment as told, /dev/null as stdin,
+stdout and stderr captured whole and apart, no timeout.
+"""
+
+import asyncio
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from common import asyncio_calls, warm
+from common.asyncio_calls import Answer
+from common.errors import BenchError
+
+from .definitions import Call, Method
+
+Once = Callable[[Call], Answer]
+Awaited = Callable[[Call], Awaitable[Answer]]
+COLD = "clone"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Answers in any order, the time of each, and of all."""
+
+    answers: list[Answer]
+    ns: list[int]
+    seconds: float
+
+
+class Runner:
+    """One method, with what it keeps parked."""
+
+    def __init__(
+        self,
+        method: Method,
+        calls: Mapping[str, Call],
+        cwd: str,
+        env: Mapping[str, str],
+        in_flight: int,
+        gap_ms: int,
+    ) -> None:
+        self._method = method
+        self._cwd = cwd
+        self._env = dict(env)
+        self._in_flight = in_flight
+        self._gap_s = gap_ms / 1e3
+        self._warm: Any = None
+        self.started: Counter[str] = Counter()
+        if method.way in ("run", "run_async"):
+            self._prepare(calls)
+        self._pool = ThreadPoolExecutor(in_flight) if method.name == "threads" else None
+        self._asyncio = asyncio.Runner()
+        asyncio_calls.watch_by_pidfd(self._asyncio.get_loop())
+
+    def _prepare(self, calls: Mapping[str, Call]) -> None:
+        import spawnfd
+
+        self._spawnfd: Any = spawnfd
+        self._prepared = spawnfd.Env.empty()
+        for name, value in self._env.items():
+            self._prepared = self._prepared.set(name, value)
+        self._starts: dict[str, Any] = {}
+        if self._method.mode:
+            self._warm = warm.make(spawnfd, self._method.mode)
+            for call in calls.values():
+                # One that is forked serves one call at a time.
+                depth = call.depth if self._method.mode == "reserve" else 1
+                warm.park(self._warm, spawnfd, call.argv[0], depth, self._env, call.prefix)
+            self.settle()
+
+    # ---- one call ----
+
+    def _subprocess(self, call: Call) -> Answer:
+        done = subprocess.run(
+            [*call.prefix, *call.argv],
+            cwd=self._cwd,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def _how(self, call: Call) -> tuple[list[str], dict[str, Any]]:
+        options: dict[str, Any] = {"cwd": self._cwd, "env": self._prepared}
+        if call.prefix and self._warm is not None:
+            options["sandbox"] = self._spawnfd.Sandbox(list(call.prefix))
+            return list(call.argv), options
+        return [*call.prefix, *call.argv], options
+
+    def _answer(self, result: Any) -> Answer:
+        self.started[result.started] += 1
+        return result.code, result.stdout, result.stderr
+
+    def _run(self, call: Call) -> Answer:
+        argv, options = self._how(call)
+        return self._answer((self._warm or self._spawnfd).run(argv, **options))
+
+    async def _run_async(self, call: Call) -> Answer:
+        argv, options = self._how(call)
+        return self._answer(await (self._warm or self._spawnfd).run_async(argv, **options))
+
+    async def _exec(self, call: Call) -> Answer:
+        return await asyncio_calls.call([*call.prefix, *call.argv], self._cwd, self._env)
+
+    # ---- a block of them ----
+
+    def run(self, call: Call, count: int) -> Block:
+        """Makes `count` calls, as many at once as the cell says."""
+        once: dict[str, Once] = {"subprocess.run": self._subprocess, "run": self._run}
+        awaited: dict[str, Awaited] = {
+            "create_subprocess_exec": self._exec,
+            "run_async": self._run_async,
+        }
+        if self._method.way in awaited:
+            return self._asyncio.run(self._lanes(awaited[self._method.way], call, count))
+        if self._method.way in once:
+            return self._one_by_one(once[self._method.way], call, count)
+        raise BenchError(f"no way to make a call is called {self._method.way!r}")
+
+    def _one_by_one(self, once: Once, call: Call, count: int) -> Block:
+        def timed(_: int) -> tuple[Answer, int]:
+            begin = time.perf_counter_ns()
+            answer = once(call)
+            took = time.perf_counter_ns() - begin
+            if self._gap_s:
+                time.sleep(self._gap_s)
+            return answer, took
+
+        begin = time.perf_counter_ns()
+        made = list((self._pool.map if self._pool else map)(timed, range(count)))
+        self._settle_in_time()
+        seconds = (time.perf_counter_ns() - begin) / 1e9
+        return Block([answer for answer, _ in made], [took for _, took in made], seconds)
+
+    async def _lanes(self, once: Awaited, call: Call, count: int) -> Block:
+        answers: list[Answer] = []
+        ns: list[int] = []
+        numbers = iter(range(count))
+
+        async def lane() -> None:
+            for _ in numbers:
+                begin = time.perf_counter_ns()
+                answer = await once(call)
+                ns.append(time.perf_counter_ns() - begin)
+                answers.append(answer)
+                if self._gap_s:
+                    await asyncio.sleep(self._gap_s)
+
+        begin = time.perf_counter_ns()
+        await asyncio.gather(*(lane() for _ in range(self._in_flight)))
+        self._settle_in_time()
+        return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
+
+    def _settle_in_time(self) -> None:
+        # On the clock, or the block would have had for nothing what was parked before it.
+        if not self._gap_s:
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits until all that was used has been parked anew."""
+        if self._warm is not None:
+            warm.settle(self._warm)
+
+    def close(self) -> None:
+        """Ends what is parked, the pool and the loop."""
+        if self._warm is not None:
+            self._warm.close()
+        if self._pool:
+            self._pool.shutdown()
+        self._asyncio.close()

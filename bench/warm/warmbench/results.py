@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Turns measured cells into the ratios and rows of warm.json."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from common.stats import INTERVAL, Estimate, estimate, quantile, round_ratios, tail_ratio
+
+from .definitions import Rule
+from .measure import Block, Held, Measured
+
+SUITE = "warm"
+P99 = 0.99
+KIB_IN_MIB = 1024
+Row = dict[str, Any]
+
+
+def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Estimate:
+    if rule.of == "p99":
+        return tail_ratio([block.ns for block in over], [block.ns for block in under], P99)
+
+    def figure(block: Block) -> float:
+        if rule.of == "p50":
+            return median(block.ns)
+        return block.seconds if rule.of == "time" else block.cpu_seconds
+
+    return estimate(round_ratios([figure(b) for b in under], [figure(b) for b in over]))
+
+
+def started(blocks: Iterable[Block]) -> Counter[str]:
+    """How the calls of some blocks were started."""
+    return sum((block.started for block in blocks), Counter[str]())
+
+
+def warm_share(blocks: Iterable[Block]) -> float | None:
+    """How many of the calls were started warm; None of a method that is none of ours."""
+    counted = started(blocks)
+    if not counted:
+        return None
+    return round((counted["reserve"] + counted["fork"]) / counted.total(), 4)
+
+
+def cold_ones(measured: Measured) -> dict[str, str]:
+    """Calls by warm methods of which none was warm, and how they were started instead."""
+    warm = {method.name for method in measured.task.methods if method.mode}
+    return {
+        f"{measured.task.cell.name}, {call}, {method}": f"never warm: {dict(started(blocks))}"
+        for (call, method), blocks in measured.blocks.items()
+        if method in warm and warm_share(blocks) == 0
+    }
+
+
+def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
+    """The ratios that rules make of a cell; one whose methods were left out is left out.
+
+    So is one that would call cold what was to be warm.
+    """
+    ratios: list[Row] = []
+    warm = {method.name for method in measured.task.methods if method.mode}
+    for rule in rules:
+        if rule.cell != measured.task.cell.name:
+            continue
+        for call in measured.task.calls:
+            over = measured.blocks.get((call.name, rule.over))
+            under = measured.blocks.get((call.name, rule.under))
+            if not over or not under:
+                continue
+            sides = {rule.over: over, rule.under: under}
+            if any(warm_share(sides[name]) == 0 for name in warm & sides.keys()):
+                continue
+            found = _estimate(rule, over, under)
+            ratios.append(
+                {
+                    "id": rule.id.format(call=call.name),
+                    "value": round(found.value, 4),
+                    "low": round(found.low, 4),
+                    "high": round(found.high, 4),
+                    "meaning": f"{rule.meaning}; {call.name}",
+                    "rule": rule.id,
+                    "call": call.name,
+                    "warm_share": warm_share(under if rule.of != "cpu" else over),
+                    "blocks": len(under),
+                    "calls": sum(len(block.ns) for block in under),
+                }
+            )
+    return ratios
+
+
+def memory_of(held: Held) -> Row:
+    """Private MiB of a process parked for a call: the median, and from the least to the most."""
+    mib = sorted(kib["private"] / KIB_IN_MIB for kib in held.kib)
+    suffix = "" if held.mode == "reserve" else f".{held.mode}"
+    return {
+        "id": f"warm.private_mib.{held.call}{suffix}",
+        "value": round(median(mib), 3),
+        "low": round(mib[0], 3),
+        "high": round(mib[-1], 3),
+        "meaning": f"private MiB of a process parked for {held.call}, mode {held.mode}; "
+        "low and high are the least and the most of those looked at",
+        "rule": "warm.private_mib.{call}",
+        "call": held.call,
+        "processes": len(mib),
+    }
+
+
+def rows_of(measured: Measured) -> list[Row]:
+    """One row for each call and method of a cell, with its blocks."""
+    cell = measured.task.cell
+    methods = {method.name: method for method in measured.task.methods}
+    rows: list[Row] = []
+    for (call, name), blocks in measured.blocks.items():
+        every = [ns / 1e3 for block in blocks for ns in block.ns]
+        middle = estimate([median(block.ns) / 1e3 for block in blocks])
+        row = {
+            "cell": cell.name,
+            "call": call,
+            "method": name,
+            "title": methods[name].title,
+            "mode": methods[name].mode or "cold",
+            "in_flight": cell.in_flight,
+            "gap_ms": cell.gap_ms,
+            "calls": len(every),
+            "us_p50": round(middle.value, 1),
+            "us_p50_low": round(middle.low, 1),
+            "us_p50_high": round(middle.high, 1),
+            "us_p99": round(quantile(every, P99), 1),
+            "cpu_us_per_call": round(
+                1e6 * sum(block.cpu_seconds for block in blocks) / len(every), 1
+            ),
+            "warm_share": warm_share(blocks),
+            "started": dict(started(blocks)),
+        }
+        if not cell.gap_ms:
+            rate = estimate([len(block.ns) / block.seconds for block in blocks])
+            row |= {
+                "calls_per_s": round(rate.value, 1),
+                "calls_per_s_low": round(rate.low, 1),
+                "calls_per_s_high": round(rate.high, 1),
+            }
+        rows.append(row | {"block_p50_us": [round(median(b.ns) / 1e3, 1) for b in blocks]})
+    return rows
+
+
+def memory_row(held: Held) -> Row:
+    """All that is known of the memory of a call's processes."""
+    return {"cell": "memory", "call": held.call, "mode": held.mode, "kib": held.kib}
+
+
+def suite(
+    measured: Sequence[Measured],
+    held: Sequence[Held],
+    rules: Sequence[Rule],
+    machine: Mapping[str, object],
+    left_out: Mapping[str, str],
+) -> Row:
+    """The whole of warm.json."""
+    return {
+        "suite": SUITE,
+        "machine": dict(machine),
+        "interval": INTERVAL,
+        "left_out": dict(left_out),
+        "ratios": [
+            *(ratio for one in measured for ratio in ratios_of(one, rules)),
+            *(memory_of(one) for one in held if one.kib),
+        ],
+        "rows": [
+            *(row for one in measured for row in rows_of(one)),
+            *(memory_row(one) for one in held),
+        ],
+    }

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""CPython's own test suite, run by interpreters that were started warm.
+
+Each module runs as `python -m test MODULE` in an interpreter started cold, and in one started warm;
+every test has to come out alike. What does not stands in cpython_differences.txt, with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from warm_support import FILL_S, MODES, Mode, parked
+
+LIST = Path(__file__).with_name("cpython_differences.txt")
+MAIN_VERSION = "3.12"
+# What start-up has a hand in: command line, paths, environment, streams, locale, signals, exit.
+CORE = ["test_cmd_line", "test_cmd_line_script", "test_os", "test_runpy", "test_site", "test_sys"]
+MODULES = [
+    *CORE,
+    *["test_atexit", "test_audit", "test_builtin", "test_c_locale_coercion", "test_code"],
+    *["test_codecs", "test_context", "test_contextlib", "test_exceptions", "test_fcntl"],
+    *["test_file_eintr", "test_fileio", "test_gc", "test_getpass", "test_hash", "test_import"],
+    *["test_inspect", "test_json", "test_linecache", "test_locale", "test_mmap", "test_monitoring"],
+    *["test_pdb", "test_posix", "test_pty", "test_repl", "test_resource", "test_sys_settrace"],
+    *["test_sysconfig", "test_thread", "test_threading_local", "test_time", "test_trace"],
+    *["test_traceback", "test_tracemalloc", "test_unicode", "test_utf8_mode", "test_venv"],
+    *["test_warnings", "test_weakref", "test_zipapp", "test_zipimport"],
+]
+CASES = [(MAIN_VERSION, name) for name in MODULES] + [
+    (version, name) for version in ("3.11", "3.13") for name in CORE
+]
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
+
+
+@functools.cache
+def interpreter(version: str) -> str | None:
+    """A CPython of that version with its test package, pyenv's or one in PATH."""
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
+    for path in filter(None, [*found, shutil.which(f"python{version}")]):
+        check = [path, "-c", "import test.test_cmd_line, test.libregrtest"]
+        if subprocess.run(check, capture_output=True).returncode == 0:
+            return path
+    return None
+
+
+def differences(text: str) -> dict[tuple[str, str, str], str]:
+    """The known ones: (mode, version, test id) and reason."""
+    rows = [line.split(None, 3) for line in text.splitlines() if line and line[0] != "#"]
+    assert all(len(row) == 4 for row in rows), "modes, versions, test id, reason"
+    return {
+        (mode, version, test): reason
+        for modes, versions, test, reason in rows
+        for mode in modes.split(",")
+        for version in versions.split(",")
+    }
+
+
+def outcomes(
+    start: Callable[..., sf.Result], python: str, module: str
+) -> tuple[dict[str, str], Any]:
+    """What became of each test: passed, failed, error or skipped."""
+    # Not pytest's own, whose names grow with the test's: sockets are made below it.
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.xml")
+        command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
+        env = ENVIRONMENT | {"HOME": scratch}
+        result = start(command, cwd=scratch, env=env, timeout=170)
+        assert result.stop == "exited", (result, result.text)
+        assert report.exists(), (result, result.text, result.stderr)
+        found: dict[str, str] = {}
+        for case in ElementTree.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+            found[case.attrib["name"]] = "+".join(sorted(kinds)) or "passed"
+    return found, result
+
+
+@functools.cache
+def cold(python: str, module: str) -> dict[str, str]:
+    """The same module started cold, once for all modes."""
+    return outcomes(sf.run, python, module)[0]
+
+
+def test_the_table() -> None:
+    assert len(set(MODULES)) == len(MODULES) >= 30
+    listed = differences(LIST.read_text())
+    assert {mode for mode, _, _ in listed} <= set(MODES)
+    assert {version for _, version, _ in listed} <= {version for version, _ in CASES}
+    text = "# m v t r\nfork,reserve 3.12 a.b.c why it is so\n"
+    assert differences(text) == {
+        ("fork", "3.12", "a.b.c"): "why it is so",
+        ("reserve", "3.12", "a.b.c"): "why it is so",
+    }
+
+
+@pytest.mark.timeout(360)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("version", "module"), CASES)
+def test_module(version: str, module: str, mode: Mode) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no CPython {version} with its test package here")
+    expected = cold(python, module)
+    with parked(python, mode, env=ENVIRONMENT) as warm:
+        found, result = outcomes(warm.run, python, module)
+        assert warm.fill(timeout=FILL_S)
+    assert result.started == mode
+    assert len(expected) > 0
+    listed = differences(LIST.read_text())
+    known = {test for how, of, test in listed if (how, of) == (mode, version)}
+    known &= expected.keys() | {test for test in known if test.startswith(f"test.{module}.")}
+    differ = {
+        test: (expected.get(test), found.get(test))
+        for test in expected.keys() | found.keys()
+        if expected.get(test) != found.get(test)
+    }
+    unknown = {test: change for test, change in differ.items() if test not in known}
+    assert not unknown, result.text
+    assert not known - differ.keys(), "listed, but alike"

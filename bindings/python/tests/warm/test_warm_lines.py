@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Real command lines come out alike, cold and warm: output, exit code, what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import spawnfd as sf
+from warm_lines import ENVIRONMENT, LINES, Line
+from warm_support import Mode, contents, each_mode, make_scratch, need, parked
+
+KEEP = (64 << 20, 0)
+TIMEOUT_S = 30.0
+
+
+class Outcome(NamedTuple):
+    """All that a run shows."""
+
+    code: int | None
+    signal: int | None
+    stdout: bytes
+    stderr: bytes
+    left: dict[str, tuple[str, int, bytes]]
+
+
+def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> tuple[Outcome, str]:
+    """The line in a scratch directory of its own, which is always the same path."""
+    make_scratch(root, line.files, line.repository)
+    options: dict[str, Any] = {"input": line.stdin} if line.stdin is not None else {}
+    ends: tuple[int, ...] = ()
+    if line.closed:
+        ends = os.pipe()
+        os.close(ends[0])
+        options["stdout"] = ends[1]
+    try:
+        result = start(
+            list(line.argv),
+            cwd=root,
+            env=ENVIRONMENT | {"HOME": str(root)} | line.env,
+            timeout=TIMEOUT_S,
+            keep=KEEP,
+            **options,
+        )
+    finally:
+        for end in ends[1:]:
+            os.close(end)
+    assert result.stop == "exited", result
+    stdout = result.stdout
+    if line.unordered:
+        stdout = b"".join(sorted(stdout.splitlines(keepends=True)))
+    outcome = Outcome(result.code, result.signal, stdout, result.stderr, contents(root))
+    shutil.rmtree(root)
+    return outcome, result.started
+
+
+def test_the_table() -> None:
+    ids = [line.id for line in LINES]
+    assert len(ids) == len(set(ids))
+    assert len(ids) >= 60
+    wanted = (
+        "rg grep sed awk cat head tail find stat ls git sh bash dash perl sort uniq wc cut tr "
+        "xargs diff patch make tar gzip jq curl ssh gcc"
+    )
+    assert set(wanted.split()) == {line.argv[0] for line in LINES}
+
+
+@each_mode
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.id)
+def test_line(line: Line, mode: Mode, tmp_path: Path) -> None:
+    need(line.argv[0], *line.needs, *(["git"] if line.repository else []))
+    root = tmp_path / "scratch"
+    cold, _ = run(line, root, sf.run)
+    with parked(line.argv[0], mode, env=ENVIRONMENT | {"HOME": str(root)}) as warm:
+        warmly, started = run(line, root, warm.run)
+    assert warmly == cold
+    assert started == (f"cold: {line.cold}" if line.cold else mode)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs that cannot be parked run all the same, and it is said why they did not start warm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from conftest import children
+from warm_lines import ENVIRONMENT
+from warm_programs import (
+    ARGUMENTS,
+    CONSTRUCTORS,
+    PLAIN,
+    PROGRAMS,
+    VARIABLE,
+    Program,
+    compiled,
+    with_constructor,
+    with_library,
+)
+from warm_support import FILL_S, Mode, each_mode, parked
+
+
+def outcome(result: sf.Result) -> tuple[int | None, int | None, bytes, bytes]:
+    return result.code, result.signal, result.stdout, result.stderr
+
+
+@each_mode
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
+def test_program(program: Program, mode: Mode, tmp_path: Path) -> None:
+    path = str(program.make(tmp_path / "program"))
+    cold = sf.run([path, "x"], env=ENVIRONMENT)
+    assert cold.code == 5
+    before = children()
+    with sf.Warm(mode=mode) as warm:
+        warm.add(path, env=ENVIRONMENT)
+        warm.fill(timeout=5)
+        for _ in range(3):
+            result = warm.run([path, "x"], env=ENVIRONMENT)
+            assert outcome(result) == outcome(cold)
+            assert result.started.startswith("cold: ")
+            assert program.cold in result.started
+        assert children() == before
+        counted = warm.stats().cold
+    assert sum(counted.values()) == 3
+
+
+@each_mode
+def test_a_program_of_ones_own(mode: Mode, tmp_path: Path) -> None:
+    """The counterpart: a program from the same compiler is parked."""
+    path = str(compiled(tmp_path / "program", PLAIN))
+    with parked(path, mode, env=ENVIRONMENT) as warm:
+        result = warm.run([path, "x"], env=ENVIRONMENT)
+    assert outcome(result) == (5, None, b"ran\n", b"")
+    assert result.started == mode
+
+
+@each_mode
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_constructor(name: str, mode: Mode, tmp_path: Path) -> None:
+    path = str(with_constructor(tmp_path / "program", CONSTRUCTORS[name], "-pthread"))
+    argv, env = [path, "one", "two"], ENVIRONMENT | {"KEPT": "kept"}
+    cold = sf.run(argv, env=env)
+    assert cold.code == 5
+    with parked(path, mode, env=ENVIRONMENT) as warm:
+        result = warm.run(argv, env=env)
+    assert outcome(result) == outcome(cold)
+    assert result.started == mode
+
+
+@each_mode
+def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
+    path = str(with_library(tmp_path / "program", VARIABLE))
+    with parked(path, mode, env=ENVIRONMENT | {"KEPT": "a"}) as warm:
+        for kept, started in (("a", mode), ("b", "cold: variable")):
+            result = warm.run([path], env=ENVIRONMENT | {"KEPT": kept})
+            assert outcome(result) == (5, None, f"{kept}\n".encode(), b"")
+            assert result.started == started
+            warm.fill(timeout=FILL_S)
+
+
+@each_mode
+def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
+    """They were given to it as the program was parked, and nobody can tell: see docs/warm.md."""
+    path = str(with_library(tmp_path / "program", ARGUMENTS))
+    with sf.Warm(mode=mode) as warm:
+        warm.add(path, env=ENVIRONMENT)
+        warm.fill(timeout=FILL_S)
+        result = warm.run([path, "one", "two"], env=ENVIRONMENT)
+    assert outcome(result) == (5, None, f"1 {path}\n".encode(), b"")
+    assert result.started == mode
+
+
+@each_mode
+def test_a_program_that_was_not_added(mode: Mode) -> None:
+    with parked("true", mode) as warm:
+        result = warm.run(["false"])
+    assert result.code == 1
+    assert result.started.startswith("cold: ")
+
+
+@each_mode
+def test_a_program_that_is_not_there(mode: Mode, tmp_path: Path) -> None:
+    with parked("true", mode) as warm, pytest.raises(FileNotFoundError):
+        warm.run([str(tmp_path / "nothing")])

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What may befall parked processes and their owner: no call fails, hangs or is answered wrongly."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from conftest import children
+from warm_support import Mode, each_mode, need
+
+ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
+
+
+def run(warm: sf.Warm, word: str = "word") -> str:
+    """One call that is answered right; how it was started."""
+    result = warm.run([*ECHO[:-1], word], timeout=20)
+    assert (result.code, result.stdout, result.stderr) == (7, f"{word}\n".encode(), b"")
+    return result.started
+
+
+@contextmanager
+def shells(mode: Mode, depth: int = 2) -> Iterator[tuple[sf.Warm, set[int]]]:
+    """A Warm with shells, and the processes that are parked."""
+    before = children()
+    with sf.Warm(mode=mode) as warm:
+        warm.add("sh", depth=depth)
+        assert warm.fill(timeout=30)
+        yield warm, children() - before
+
+
+def is_warm_again(warm: sf.Warm, mode: Mode) -> bool:
+    """Whether a start is warm, once what was lost has been parked anew."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        warm.fill(timeout=5)
+        if run(warm) == mode:
+            return True
+    return False
+
+
+@each_mode
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_killed(mode: Mode, number: signal.Signals) -> None:
+    with shells(mode) as (warm, pids):
+        for pid in pids:
+            os.kill(pid, number)
+        for _ in range(5):
+            started = run(warm)
+            assert started == mode or started.startswith("cold: ")
+        assert is_warm_again(warm, mode)
+
+
+def is_parked(pid: int, program: str) -> bool:
+    """Whether it is that program, but has not been told what to do."""
+    try:
+        exe = os.readlink(f"/proc/{pid}/exe")
+        return exe == program and b"word" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+@each_mode
+def test_killed_under_load(mode: Mode) -> None:
+    """Between clone and reply, too: whenever it hits."""
+    program = os.path.realpath("/bin/sh")
+    with shells(mode, depth=4) as (warm, _), ThreadPoolExecutor(4) as pool:
+        done = threading.Event()
+        hit = 0
+
+        def killer() -> None:
+            nonlocal hit
+            while not done.wait(0.003):
+                for pid in children():
+                    if is_parked(pid, program):
+                        os.kill(pid, signal.SIGKILL)
+                        hit += 1
+
+        def call(number: int) -> sf.Result:
+            return warm.run([*ECHO[:-1], f"word{number}"], timeout=20)
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            results = list(pool.map(call, range(300)))
+        finally:
+            done.set()
+            thread.join()
+    assert hit
+    for number, result in enumerate(results):
+        # One that has just become the program was killed as such.
+        if result.signal != signal.SIGKILL:
+            assert (result.code, result.stdout) == (7, f"word{number}\n".encode())
+
+
+@each_mode
+def test_stopped(mode: Mode) -> None:
+    """It is not waited for: the call is made cold, and what was stopped is ended."""
+    with shells(mode) as (warm, pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        assert run(warm).startswith("cold: ")
+        assert is_warm_again(warm, mode)
+
+
+def test_stopped_with_its_socket_full() -> None:
+    """More requests than a socket takes, none of which is answered."""
+    with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        word = "x" * 100_000
+        started = Counter(pool.map(lambda _: run(warm, word), range(64)))
+    assert sum(started.values()) == 64
+
+
+@each_mode
+def test_large_requests(mode: Mode) -> None:
+    """Arguments and environment as large as exec takes them."""
+    with shells(mode) as (warm, _):
+        script = "echo ${#1} ${#X} $#"
+        argv = ["sh", "-c", script, "-", "y" * 100_000, *["z"] * 5_000]
+        env = {"PATH": "/usr/bin:/bin", "X": "x" * 100_000}
+        result = warm.run(argv, env=env)
+    assert (result.code, result.text) == (0, "100000 100000 5001\n"), result
+    assert result.started in (mode, *(s for s in [result.started] if s.startswith("cold: ")))
+
+
+@each_mode
+def test_out_of_memory(mode: Mode) -> None:
+    """What is parked counts, and is not more than was allowed."""
+    with sf.Warm(mode=mode, memory=1) as warm:
+        warm.add("sh", depth=4)
+        warm.fill(timeout=1)
+        assert warm.stats().parked <= 1
+        assert run(warm)
+
+
+@each_mode
+@pytest.mark.parametrize("program", ["sh", sys.executable, "node"])
+def test_the_owner_is_killed(mode: Mode, program: str) -> None:
+    need(program)
+    here = Path(__file__).parent
+    paths = [str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    owner = subprocess.Popen(
+        [sys.executable, str(here / "warm_owner.py"), mode, program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    pidfds: list[int] = []
+    try:
+        assert owner.stdout is not None
+        filled, *pids = map(int, owner.stdout.readline().split())
+        assert filled
+        assert pids
+        pidfds += [os.pidfd_open(pid) for pid in pids]
+        owner.kill()
+        for pidfd in pidfds:
+            # A second is what is promised; a machine that is full is given some more.
+            assert select.select([pidfd], [], [], 5)[0], "a parked process outlived its owner"
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
+        owner.kill()
+        owner.communicate()
+
+
+@each_mode
+def test_the_owner_forks(mode: Mode) -> None:
+    """What is parked belongs to the one that parked it: its copy starts cold, and does not hang."""
+    with shells(mode) as (warm, _):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = 0 if run(warm).startswith("cold: ") else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert is_warm_again(warm, mode)
+
+
+def _in_another_process(connection: Any) -> None:
+    assert _shared is not None
+    connection.send([run(_shared) for _ in range(3)])
+    _shared.close()
+
+
+_shared: sf.Warm | None = None
+
+
+@each_mode
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # 3.12 and newer: a fork with threads
+def test_multiprocessing(mode: Mode) -> None:
+    global _shared
+    with shells(mode) as (warm, pids):
+        _shared = warm
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_in_another_process, args=(theirs,))
+        process.start()
+        theirs.close()
+        assert ours.poll(30)
+        assert all(started.startswith("cold: ") for started in ours.recv())
+        process.join(30)
+        ours.close()
+        assert process.exitcode == 0
+        process.close()
+        _shared = None
+        # Its close() was about nothing.
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert is_warm_again(warm, mode)
+
+
+@each_mode
+def test_sixteen_threads(mode: Mode) -> None:
+    with shells(mode, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
+        started = Counter(pool.map(lambda n: run(warm, f"word {n}"), range(640)))
+        assert getattr(warm.stats(), mode) == started[mode]
+    assert started[mode] > 0
+    assert all(how == mode or how.startswith("cold: ") for how in started)
+    if mode == "fork":
+        assert started[mode] == 640
+
+
+@each_mode
+def test_closed(mode: Mode) -> None:
+    """Nothing is left."""
+    before = children()
+    warm = sf.Warm(mode=mode)
+    warm.add("sh", depth=3)
+    assert warm.fill(timeout=30)
+    assert run(warm) == mode
+    warm.close()
+    warm.close()
+    deadline = time.monotonic() + 10
+    while children() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert children() == before
+    with pytest.raises(ValueError, match="closed"):
+        run(warm)
+
+
+@each_mode
+def test_a_run_outlives_its_warm(mode: Mode, tmp_path: Path) -> None:
+    """close() is for what is parked, not for what has become a program."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with shells(mode) as (warm, _):
+        child = warm.spawn(["sh", "-c", 'read x < "$1"; exit $x', "-", fifo])
+        assert child.started == mode
+    fifo.write_text("9\n")
+    assert child.wait() == 9
+
+
+@each_mode
+def test_idle(mode: Mode) -> None:
+    """What nobody asks for is given up, and comes back when somebody does."""
+    before = children()
+    with sf.Warm(mode=mode, idle=0.2) as warm:
+        warm.add("sh", depth=2)
+        deadline = time.monotonic() + 20
+        while children() != before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert children() == before
+        assert run(warm)
+        assert is_warm_again(warm, mode)

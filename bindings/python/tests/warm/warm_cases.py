@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What an owner, or one of its threads, may do to itself between parking and running.
+
+Each case changes the process (or thread) it is called in, so it is called in one of its own:
+    python warm_cases.py MODE CASE
+parks a program, changes, runs it warm and cold, and prints what came out as JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import spawnfd as sf
+from warm_lines import ENVIRONMENT
+
+# What a program can learn of what the cases change.
+PROBE = (
+    "sh",
+    "-c",
+    """umask; pwd; ulimit -a; cd /proc/self
+cat limits oom_score_adj coredump_filter personality cgroup timerslack_ns; cd "$OLDPWD"
+cut -d' ' -f 19 /proc/self/stat
+grep -E '^(Sig[BIC]|Shd|Cap|NoNew|Seccomp:|Uid|Gid|Groups|Cpus_allowed:)' /proc/self/status
+for kind in uts mnt net ipc pid user cgroup time; do readlink /proc/self/ns/$kind; done
+id; env; ionice; mkdir made && rmdir made""",
+)
+CURL = ("curl", "--version")
+
+libc = ctypes.CDLL(None, use_errno=True)
+# From <sys/prctl.h>, <linux/landlock.h>, <linux/capability.h>, <sched.h>; numbers of x86_64.
+PR_SET_TIMERSLACK, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_SECUREBITS = (
+    *(29, 24, 38, 22, 28),
+)
+SYS_PERSONALITY, SYS_CAPSET, SYS_SETRESUID, SYS_SETGROUPS, SYS_UNSHARE = 135, 126, 117, 116, 272
+SYS_KEYCTL, SYS_IOPRIO_SET, SYS_MKDIR, SYS_MKDIRAT = 250, 251, 83, 258
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_RESTRICT_SELF = 444, 446
+ADDR_NO_RANDOMIZE, KEYCTL_JOIN_SESSION_KEYRING, CAP_NET_RAW = 0x0040000, 1, 13
+CLONE_NEWUTS, CLONE_NEWTIME, CLONE_NEWNET = 0x04000000, 0x00000080, 0x40000000
+
+
+def call(number: int, *args: Any) -> int:
+    """A bare system call: it is the thread's, where libc's wrapper changes all threads."""
+    found: int = libc.syscall(number, *args)
+    if found < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return found
+
+
+def prctl(*args: int) -> None:
+    if libc.prctl(*map(ctypes.c_ulong, args), *[ctypes.c_ulong(0)] * (5 - len(args))) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def forbid_mkdir() -> None:
+    """A seccomp filter of this thread's own, that answers EPERM."""
+
+    def op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
+        return struct.pack("HBBI", code, jump_true, jump_false, value)
+
+    program = ctypes.create_string_buffer(
+        op(0x20, 0, 0, 0)  # load the number
+        + op(0x15, 1, 0, SYS_MKDIR)
+        + op(0x15, 0, 1, SYS_MKDIRAT)
+        + op(0x06, 0, 0, 0x00050000 | 1)  # SECCOMP_RET_ERRNO, EPERM
+        + op(0x06, 0, 0, 0x7FFF0000)  # SECCOMP_RET_ALLOW
+    )
+    filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 5, ctypes.addressof(program)))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(filter))
+
+
+def landlock() -> None:
+    """Files may not be made any more."""
+    handled = 1 << 7 | 1 << 8  # make directories, make files
+    attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
+    ruleset = call(SYS_LANDLOCK_CREATE_RULESET, attributes, 8, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    call(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def drop_capabilities() -> None:
+    """None are left in this thread."""
+    header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
+    call(SYS_CAPSET, header, ctypes.create_string_buffer(24))
+
+
+def limit(kind: int, soft: int) -> Callable[[], None]:
+    """Sets a soft limit."""
+    return lambda: resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+
+
+def write(path: str, text: str) -> Callable[[], None]:
+    """Writes a file of /proc."""
+
+    def change() -> None:
+        with open(path, "w") as file:
+            file.write(text)
+
+    return change
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change, and what becomes of the next start.
+
+    Attributes:
+        cold: What the reason to go cold has to contain; None: it stays warm, and the program sees
+            the change.
+        thread: The change is one thread's: another one still starts warm.
+        root: Only root may do it.
+    """
+
+    id: str
+    change: Callable[[], Any] = lambda: None
+    cold: str | None = None
+    argv: tuple[str, ...] = PROBE
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    thread: bool = False
+    root: bool = False
+
+
+CASES = (
+    # What a parked process takes over.
+    Case("nothing"),
+    Case("umask", lambda: os.umask(0o027)),
+    Case("directory", lambda: os.chdir("/usr")),
+    Case("variable", env={"ADDED": "1"}),
+    Case("descriptors", limit(resource.RLIMIT_NOFILE, 77)),
+    Case("core", limit(resource.RLIMIT_CORE, 0)),
+    Case("cpu", limit(resource.RLIMIT_CPU, 55)),
+    Case("mask", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])),
+    Case("ignored", lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)),
+    Case("default-pipe", lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL)),
+    Case("oom-raised", write("/proc/self/oom_score_adj", "500")),
+    Case("actions", options={"actions": [sf.actions.Umask(0o33), sf.actions.Chdir("/etc")]}),
+    # What it cannot take over, or must not.
+    Case("nice-raised", lambda: os.nice(3), "scheduling"),
+    Case("affinity", lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}), "affinity"),
+    Case(
+        "batch", lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)), "scheduling"
+    ),
+    Case("coredump-filter", write("/proc/self/coredump_filter", "1"), "core dump filter"),
+    Case("timer-slack", lambda: prctl(PR_SET_TIMERSLACK, 123456), "switches"),
+    Case("io-priority", lambda: call(SYS_IOPRIO_SET, 1, 0, 2 << 13 | 6), "I/O priority"),
+    Case("session", os.setsid, "session"),
+    Case("stack", limit(resource.RLIMIT_STACK, 4 << 20), "memory limits"),
+    Case("address-space", limit(resource.RLIMIT_AS, 1 << 40), "memory limits"),
+    Case("data", limit(resource.RLIMIT_DATA, 1 << 39), "memory limits"),
+    Case("personality", lambda: call(SYS_PERSONALITY, ADDR_NO_RANDOMIZE), "personality"),
+    Case("keyring", lambda: call(SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING, None), "keyring"),
+    Case("library-path", cold="variable", env={"LD_LIBRARY_PATH": "/nowhere"}),
+    Case("tunables", cold="variable", env={"GLIBC_TUNABLES": "glibc.malloc.check=1"}),
+    Case("preload", cold="variable", env={"LD_PRELOAD": "libc.so.6"}),
+    Case("read-by-library", cold="variable", argv=CURL, env={"GNUTLS_DEBUG_LEVEL": "0"}),
+    Case("switched-off", lambda: os.environ.update(SPAWNFD_WARM="0"), "off"),
+    # Authority that belongs to the calling thread.
+    Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "", thread=True),
+    Case("seccomp", forbid_mkdir, "", thread=True),
+    Case("landlock", landlock, "", thread=True),
+    Case("capabilities", drop_capabilities, "", thread=True, root=True),
+    Case("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "", thread=True, root=True),
+    Case("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "", thread=True, root=True),
+    Case("user", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "", thread=True, root=True),
+    Case("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "", thread=True, root=True),
+    Case("host-name", lambda: call(SYS_UNSHARE, CLONE_NEWUTS), "", thread=True, root=True),
+    Case("network", lambda: call(SYS_UNSHARE, CLONE_NEWNET), "", thread=True, root=True),
+    Case("clock", lambda: call(SYS_UNSHARE, CLONE_NEWTIME), "", thread=True, root=True),
+)
+BY_ID = {case.id: case for case in CASES}
+
+
+def main(mode: str, name: str) -> None:
+    """Prints how the program was started before, after and elsewhere, and both outcomes."""
+    case = BY_ID[name]
+    found: dict[str, Any] = {}
+    with sf.Warm(mode=mode) as warm:  # type: ignore[arg-type]
+        warm.add(case.argv[0], env=ENVIRONMENT, depth=2)
+        found["filled"] = warm.fill(timeout=30)
+
+        def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
+            env = ENVIRONMENT | options.pop("env", {})
+            return start(list(case.argv), env=env, timeout=30, **options)
+
+        def change_and_run() -> None:
+            try:
+                case.change()
+            except OSError as error:
+                found["cannot"] = str(error)
+                return
+            results = {
+                how: run(start, env=case.env, **case.options)
+                for how, start in (("warm", warm.run), ("cold", sf.run))
+            }
+            found["after"] = results["warm"].started
+            for how, result in results.items():
+                outcome = result.code, result.signal, result.text, os.fsdecode(result.stderr)
+                found[how] = outcome
+
+        found["before"] = run(warm.run).started
+        warm.fill(timeout=30)
+        if case.thread:
+            thread = threading.Thread(target=change_and_run)
+            thread.start()
+            thread.join()
+            found["elsewhere"] = run(warm.run).started
+        else:
+            change_and_run()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

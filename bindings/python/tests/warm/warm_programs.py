@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs that cannot be parked, and how they are made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from warm_support import need
+
+PLAIN = '#include <stdio.h>\nint main(void) { puts("ran"); return 5; }\n'
+# What a library does before main(), and what the program then prints of it.
+DESCRIPTOR = """
+#include <fcntl.h>
+#include <stdio.h>
+static int fd;
+EARLY void early(void) { fd = open("/dev/null", O_RDONLY); }
+int late(void) { printf("%d\\n", fcntl(fd, F_GETFD)); return 5; }
+"""
+THREAD = """
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static int ready;
+static void *run(void *unused) {
+    __atomic_store_n(&ready, 1, __ATOMIC_SEQ_CST);
+    pause();
+    return unused;
+}
+EARLY void early(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, run, 0);
+    while (!__atomic_load_n(&ready, __ATOMIC_SEQ_CST)) usleep(100);
+}
+int late(void) { puts("ran"); return 5; }
+"""
+CHILD = """
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static pid_t child;
+EARLY void early(void) {
+    if ((child = fork()) == 0) { usleep(300000); _exit(5); }
+}
+int late(void) {
+    int status = 0;
+    printf("%d\\n", waitpid(child, &status, 0) == child);
+    return WEXITSTATUS(status);
+}
+"""
+EXITS = """
+#include <unistd.h>
+EARLY void early(void) { _exit(write(1, "word\\n", 5)); }
+int late(void) { return 6; }
+"""
+VARIABLE = """
+#include <stdio.h>
+#include <stdlib.h>
+static const char *kept;
+EARLY void early(void) { kept = getenv("KEPT"); }
+int late(void) { printf("%s\\n", kept ? kept : "none"); return 5; }
+"""
+ARGUMENTS = """
+#include <stdio.h>
+static int count;
+static char **words;
+EARLY void early(int argc, char **argv) { count = argc; words = argv; }
+int late(void) { printf("%d %s\\n", count, words[count - 1]); return 5; }
+"""
+EARLY = ("-DEARLY=__attribute__((constructor)) static",)
+MAIN = "int late(void); int main(void) { return late(); }\n"
+# An interpreter that is not glibc's: none at all.
+NO_LIBC = """
+static long call(long n, long a, long b, long c) {
+    __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return n;
+}
+void _start(void) { call(1, 1, (long)"ran\\n", 4); call(60, 5, 0, 0); }
+"""
+
+
+def compiled(path: Path, source: str, *flags: str) -> Path:
+    """Compiles C."""
+    need("gcc")
+    command = ["gcc", "-O1", "-x", "c", "-", "-o", str(path), *flags]
+    subprocess.run(command, input=source.encode(), check=True)
+    return path
+
+
+def with_library(path: Path, source: str, *flags: str) -> Path:
+    """A program whose library does it: that comes before the program's own constructors."""
+    library = path.with_name(f"lib{path.name}.so")
+    compiled(library, source, *EARLY, "-shared", "-fPIC", *flags)
+    return compiled(path, MAIN, f"-L{path.parent}", f"-l{path.name}", "-Wl,-rpath,$ORIGIN")
+
+
+def with_constructor(path: Path, source: str, *flags: str) -> Path:
+    """A program that does it itself."""
+    return compiled(path, source + MAIN, *EARLY, *flags)
+
+
+def _privileged(path: Path, bit: int) -> Path:
+    compiled(path, PLAIN).chmod(0o755 | bit)
+    return path
+
+
+def _capable(path: Path) -> Path:
+    compiled(path, PLAIN)
+    setcap = shutil.which("setcap", path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin")
+    if os.geteuid() != 0 or setcap is None:
+        need("setcap as root")
+    subprocess.run([str(setcap), "cap_net_raw+ep", str(path)], check=True)
+    return path
+
+
+def _script(path: Path) -> Path:
+    path.write_text("#!/bin/sh\necho $0 $#\nexit 5\n")
+    path.chmod(0o755)
+    return path
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program is made at a path, and why it is always started cold."""
+
+    id: str
+    make: Callable[[Path], Path]
+    cold: str
+
+
+PROGRAMS = (
+    Program("static", lambda path: compiled(path, PLAIN, "-static"), "static"),
+    Program("static-pie", lambda path: compiled(path, PLAIN, "-static-pie"), "static"),
+    Program("no-libc", lambda path: compiled(path, NO_LIBC, "-nostdlib", "-static"), "static"),
+    Program("setuid", lambda path: _privileged(path, stat.S_ISUID), "setuid"),
+    Program("setgid", lambda path: _privileged(path, stat.S_ISGID), "setuid"),
+    Program("capabilities", _capable, "file capabilities"),
+    Program("descriptor", lambda path: with_library(path, DESCRIPTOR), "descriptors"),
+    Program("thread", lambda path: with_library(path, THREAD, "-pthread"), "threads"),
+    Program("child", lambda path: with_library(path, CHILD), "children"),
+    Program("exits", lambda path: with_library(path, EXITS), "not parked"),
+    Program("script", _script, "script"),
+)
+
+# What a program's own constructors do, they do in the process that has become it.
+CONSTRUCTORS = {
+    "descriptor": DESCRIPTOR,
+    "thread": THREAD,
+    "child": CHILD,
+    "exits": EXITS,
+    "variable": VARIABLE,
+    "arguments": ARGUMENTS,
+}

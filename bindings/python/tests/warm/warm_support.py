@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the tests of warm starts share: a Warm that is filled, scratch directories, processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import spawnfd as sf
+from warm_lines import ENVIRONMENT, FILES
+
+Mode = Literal["reserve", "fork"]
+MODES: tuple[Mode, ...] = ("reserve", "fork")
+each_mode = pytest.mark.parametrize("mode", MODES)
+# Files have had this time since 2025, so that what prints it prints the same.
+MODIFIED = 1_750_000_000
+FILL_S = 30.0
+
+
+@contextmanager
+def parked(program: str, mode: Mode, **options: Any) -> Iterator[sf.Warm]:
+    """A Warm with one program, parked."""
+    with sf.Warm(mode=mode) as warm:
+        warm.add(program, depth=1, **options)
+        assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
+        yield warm
+
+
+def need(*programs: str) -> None:
+    """Skips where a program is not installed."""
+    missing = [name for name in programs if shutil.which(name, path=ENVIRONMENT["PATH"]) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def make_scratch(root: Path, files: Mapping[str, str], repository: bool) -> None:
+    """Makes the directory; the same arguments make the same, but for inodes."""
+    root.mkdir()
+    write_files(root, FILES)
+    if repository:
+        _make_repository(root)
+    write_files(root, files)
+    for path in (root, *root.rglob("*")):
+        if ".git" not in path.parts:
+            os.utime(path, (MODIFIED, MODIFIED))
+
+
+def write_files(root: Path, files: Mapping[str, str]) -> None:
+    """Writes them; those that begin with #! can be executed."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
+
+
+def _make_repository(root: Path) -> None:
+    env = {**ENVIRONMENT, "HOME": str(root)}
+    for argv in (
+        ["init", "--quiet", "--template=", "--initial-branch=main"],
+        ["add", "notes.txt", "src", "table.csv"],
+        ["commit", "--quiet", "--message=start"],
+    ):
+        subprocess.run(["git", *argv], cwd=root, env=env, check=True)
+    (root / "notes.txt").write_text("one\ntwo done\nthree TODO\n", encoding="utf-8")
+    (root / "new.txt").write_text("untracked\n", encoding="utf-8")
+
+
+def contents(root: Path) -> dict[str, tuple[str, int, bytes]]:
+    """All that lies below a directory: type, mode, and bytes or target.
+
+    But for git's index, which holds inodes and times.
+    """
+    found: dict[str, tuple[str, int, bytes]] = {}
+    for path in sorted(root.rglob("*")):
+        mode = path.lstat().st_mode & 0o7777
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = "link", mode, os.fsencode(os.readlink(path))
+        elif path.is_dir():
+            found[name] = "directory", mode, b""
+        elif name != ".git/index":
+            found[name] = "file", mode, path.read_bytes()
+    return found
