@@ -440,6 +440,7 @@ static bool become(struct request *request, struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
+	char **before = environ;
 	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
 	uint64_t mask;
 	int error, pidfd = -1;
@@ -448,8 +449,10 @@ static bool become(struct request *request, struct program *program)
 		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head->argv_length, env_length);
-	if (!is_to_go(head->serial))
+	if (!is_to_go(head->serial)) {
+		environ = before;
 		return false;
+	}
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
 	close(park.owner);
 	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &answer.index) : EINVAL;

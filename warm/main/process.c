@@ -113,30 +113,29 @@ int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 	long pid;
 	int error;
 
+	if (hooks && hooks->before)
+		hooks->before();
 	for (size_t i = registered; i-- > 0;)
 		if (handlers[i].prepare)
 			handlers[i].prepare();
-	if (hooks && hooks->before)
-		hooks->before();
 #if defined(__x86_64__)
 	pid = syscall(SYS_clone, flags | SIGCHLD, NULL, child, thread_id, NULL);
 #else
 	pid = syscall(SYS_clone, flags | SIGCHLD, NULL, child, NULL, thread_id);
 #endif
 	error = errno;
-	if (pid == 0) {
+	if (pid == 0)
 		/* Not inherited: set_robust_list(2). */
 		syscall(SYS_set_robust_list, robust_list, robust_length);
-		if (hooks && hooks->after_child)
-			hooks->after_child();
-	} else if (hooks && hooks->after_parent) {
-		hooks->after_parent();
-	}
 	for (size_t i = 0; i < registered; i++) {
 		void (*handler)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;
 
 		if (handler)
 			handler();
 	}
+	if (hooks && pid == 0 && hooks->after_child)
+		hooks->after_child();
+	if (hooks && pid != 0 && hooks->after_parent)
+		hooks->after_parent();
 	return pid == 0 ? 0 : pid > 0 ? -1 : error;
 }

@@ -2,6 +2,7 @@
 //! The native half of Warm.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ impl Warm {
         args: &Bound<'_, PyAny>,
         env: Option<&Bound<'_, PyAny>>,
         preimport: &Bound<'_, PyAny>,
+        sandbox: &Bound<'_, PyAny>,
+        cwd: Option<&Bound<'_, PyAny>>,
         mode: Option<&str>,
     ) -> PyResult<()> {
         let py = program.py();
@@ -74,6 +77,8 @@ impl Warm {
             env: env.map(|env| environment(Some(env))).transpose()?,
             kind: None,
             preload: os_strings(preimport, "preimport")?,
+            sandbox: os_strings(sandbox, "sandbox")?,
+            current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
         };
         py.detach(|| self.core.add(&program, park)).map_err(|error| errors::exception(py, &error, None))
     }

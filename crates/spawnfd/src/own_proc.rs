@@ -76,15 +76,14 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
             *all = All { generation: Some(generation), ..All::default() };
         }
         let place = &mut all.files[which as usize];
-        if place.as_ref().is_none_or(|known| known.get().is_none()) {
-            *place = None;
-            match open(which) {
-                Ok(known) => *place = Some(known),
-                Err(error) => return Some(Err(error)),
-            }
+        if let Some(file) = place.as_ref().and_then(Known::get) {
+            return Some(look.take()?(file));
         }
-        let file = place.as_ref()?.get()?;
-        Some(look.take()?(file))
+        *place = None;
+        match open(which) {
+            Ok(known) => Some(look.take()?(place.insert(known).get()?)),
+            Err(error) => Some(Err(error)),
+        }
     });
     match kept {
         Ok(Some(outcome)) => outcome,

@@ -225,6 +225,8 @@ class Warm:
         args: Sequence[Arg],
         env: Environment | None,
         preimport: Sequence[str],
+        sandbox: Sequence[Arg],
+        cwd: Arg | None,
         mode: str | None,
     ) -> None: ...
     def fill(self, timeout: float | None) -> bool: ...

@@ -96,6 +96,8 @@ class Warm(NotPickled):
         args: Sequence[Arg] = (),
         env: Environment | None = None,
         preimport: Sequence[str] = (),
+        sandbox: Sequence[Arg] = (),
+        cwd: Arg | None = None,
         mode: Literal["reserve", "fork"] | None = None,
     ) -> None:
         """Keeps a program warm. It is parked in the background; fill() waits for that.
@@ -109,13 +111,18 @@ class Warm(NotPickled):
             env: The environment it is parked with, this process's by default. A start with another
                 one is warm if what was looked at before parking is the same in both.
             preimport: Modules an interpreter imports before it parks.
+            sandbox: A program and its arguments through which this one is started, such as
+                ["bwrap", "--ro-bind", "/", "/", ...]. The parked process sits inside that sandbox,
+                and becomes what argv asks for that begins with these and this program, word for
+                word, with the same environment and `cwd`.
+            cwd: With a sandbox: the directory it is started in, as given to run().
             mode: As for Warm, for this program.
 
         Raises:
             SpawnError: There is no such program.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
-        self._core.add(program, depth, args, env, preimport, mode)
+        self._core.add(program, depth, args, env, preimport, sandbox, cwd, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all that can be parked is; False if that takes longer than `timeout` s."""

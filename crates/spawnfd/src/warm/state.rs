@@ -137,8 +137,8 @@ impl Held {
         }
         let ignored = parked.ignored();
         let wanted = now.ignored() & !plan.default_signals;
-        // CPython looks at them as it starts; Node resets them all.
-        if (self.recipe.kind == Kind::Python || self.is_sandboxed()) && ignored != wanted {
+        // The program in front has looked at them, or not.
+        if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");
         }
         Ok(Context {

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -25,9 +26,36 @@ fn of_directory() -> WatchFlags {
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Known,
-    /// Entries by watch; for a directory that is watched for its libraries alone, `true`.
-    watched: HashMap<i32, (HashSet<u64>, bool)>,
+    watched: HashMap<i32, Watched>,
     buffer: Vec<std::mem::MaybeUninit<u8>>,
+}
+
+/// One file or directory.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Whom it concerns.
+    entries: HashSet<u64>,
+    names: Names,
+}
+
+/// Which names in a directory matter.
+#[derive(Debug, Default)]
+struct Names {
+    all: bool,
+    libraries: bool,
+    these: HashSet<Vec<u8>>,
+}
+
+impl Names {
+    fn matter(&self, name: &[u8]) -> bool {
+        // What CPython writes beside its modules by itself.
+        (self.all && name != b"__pycache__") || (self.libraries && is_library(name)) || self.these.contains(name)
+    }
+}
+
+/// The nearest directory of a path that is there, and what is missing in it.
+fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
+    path.ancestors().find_map(|at| Some((at.parent().filter(|above| above.is_dir())?, at.file_name()?)))
 }
 
 impl Watch {
@@ -39,40 +67,41 @@ impl Watch {
         Ok(Watch { inotify, watched: HashMap::new(), buffer: vec![std::mem::MaybeUninit::uninit(); 4096] })
     }
 
-    /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie.
+    /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie. Of what is not there: that it comes.
     ///
     /// # Errors
-    /// As inotify_add_watch(2). What is not there (any more) is passed over: then it cannot be what is used.
+    /// As inotify_add_watch(2).
     pub(super) fn add(&mut self, entry: u64, files: &[Vec<u8>]) -> rustix::io::Result<()> {
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
         let cache = b"/etc/ld.so.cache".to_vec();
         for file in files.iter().chain([&cache]) {
             let path = Path::new(OsStr::from_bytes(file));
-            let is_directory = path.is_dir();
-            let flags = if is_directory { of_directory() } else { of_file() };
-            self.note(add_watch(inotify, path, flags), entry, false)?;
-            if !is_directory
-                && is_library(file)
-                && let Some(directory) = path.parent()
-            {
-                self.note(add_watch(inotify, directory, of_directory()), entry, true)?;
+            if path.is_dir() {
+                self.watch(inotify, path, of_directory(), entry)?.all = true;
+            } else if path.exists() {
+                self.watch(inotify, path, of_file(), entry)?;
+                if let (true, Some(directory)) = (is_library(file), path.parent()) {
+                    self.watch(inotify, directory, of_directory(), entry)?.libraries = true;
+                }
+            } else if let Some((directory, name)) = nearest(path) {
+                self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, watch: rustix::io::Result<i32>, entry: u64, libraries: bool) -> rustix::io::Result<()> {
-        match watch {
-            Ok(watch) => {
-                let (entries, only_libraries) = self.watched.entry(watch).or_insert((HashSet::new(), libraries));
-                entries.insert(entry);
-                *only_libraries &= libraries;
-                Ok(())
-            }
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(()),
-            Err(error) => Err(error),
-        }
+    fn watch(
+        &mut self,
+        inotify: &OwnedFd,
+        path: &Path,
+        flags: WatchFlags,
+        entry: u64,
+    ) -> rustix::io::Result<&mut Names> {
+        let watch = add_watch(inotify, path, flags)?;
+        let watched = self.watched.entry(watch).or_default();
+        watched.entries.insert(entry);
+        Ok(&mut watched.names)
     }
 
     /// Entries of which something has changed since they were added. They are not watched any more.
@@ -85,12 +114,12 @@ impl Watch {
         let mut reader = Reader::new(inotify, &mut self.buffer);
         while let Ok(event) = reader.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                changed.extend(self.watched.values().flat_map(|(entries, _)| entries));
+                changed.extend(self.watched.values().flat_map(|watched| &watched.entries));
                 continue;
             }
-            let Some((entries, only_libraries)) = self.watched.get(&event.wd()) else { continue };
-            let itself = event.file_name().is_none();
-            if itself || !only_libraries || event.file_name().is_some_and(|name| is_library(name.to_bytes())) {
+            let Some(Watched { entries, names }) = self.watched.get(&event.wd()) else { continue };
+            // Without a name it is the file itself, or the directory.
+            if event.file_name().is_none_or(|name| names.matter(name.to_bytes())) {
                 changed.extend(entries);
             }
         }
@@ -103,7 +132,7 @@ impl Watch {
     /// Watches for these entries no more.
     pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
         let inotify = self.inotify.get();
-        self.watched.retain(|&watch, (entries, _)| {
+        self.watched.retain(|&watch, Watched { entries, .. }| {
             entries.retain(|entry| !gone.contains(entry));
             if entries.is_empty() {
                 // EINVAL: the file is gone, and its watch with it.
