@@ -15,7 +15,7 @@ import pytest
 import spawnfd as sf
 import trio
 from conftest import LOOPS, Go
-from spawnfd import _loop, _trio
+from spawnfd import _loop, _spawnfd, _trio
 from test_job import DEAF, until
 
 
@@ -178,7 +178,16 @@ def test_loops_in_threads() -> None:
     assert not failures
 
 
-def test_one_wake_for_a_batch() -> None:
+def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, begin = 0, _spawnfd.begin
+
+    def counted_begin(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return begin(*arguments)
+
+    monkeypatch.setattr(_spawnfd, "begin", counted_begin)
+
     def counting(port: Any) -> Any:
         count = [0]
         drain = port._drain
@@ -194,11 +203,11 @@ def test_one_wake_for_a_batch() -> None:
     async def main() -> None:
         jobs = [await sf.start(["true"]) for _ in range(20)]
         waiting = [asyncio.create_task(job.result()) for job in jobs]
-        runs = [asyncio.create_task(sf.run_async(["sleep", "0.3"])) for _ in range(20)]
-        # A few are started in each turn of the loop.
-        for _ in range(20):
-            await asyncio.sleep(0)
-        port = _loop.here()
+        runs = [asyncio.create_task(sf.run_async(["sleep", "0.5"])) for _ in range(20)]
+        port: Any = _loop.here()
+        # They are not all started at once.
+        while begun < len(runs):
+            await asyncio.sleep(0.001)
         count = counting(port)
         # The loop is busy while all of them end.
         time.sleep(1.0)

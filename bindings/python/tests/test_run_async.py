@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import pytest
 import spawnfd as sf
+import trio
 from spawnfd import _loop, _spawnfd
 
 
@@ -135,6 +137,78 @@ def test_a_loop_turns_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(main())
     assert sum(starts.values()) == 60
     assert max(starts.values()) <= 2 * _loop.STARTS_A_TURN
+
+
+def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One starts where another ends, as long as none of them is old."""
+    most, begin = 0, _spawnfd.begin
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal most
+        most = max(most, len(cast(Any, _loop.here()).pending))
+        return begin(*arguments)
+
+    async def main() -> None:
+        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
+
+    monkeypatch.setattr(_spawnfd, "begin", counted)
+    monkeypatch.setattr(_loop, "YOUNG", 60.0)
+    monkeypatch.setattr(_loop, "YOUNG_AT_ONCE", 5)
+    asyncio.run(main())
+    assert 2 <= most <= 5
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run])
+def test_programs_that_wait_for_each_other(run: Any, tmp_path: Path) -> None:
+    """However many there are, the last one is started while all others run."""
+    many = 8 * _loop.YOUNG_AT_ONCE
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # What is written stays there.
+    held = os.open(fifo, os.O_RDWR)
+    ended = 0
+
+    async def one(last: bool) -> None:
+        nonlocal ended
+        line = f"yes go | head -n {many - 1} > fifo" if last else "read line < fifo"
+        result = await sf.run_async(sf.sh(line), cwd=tmp_path, timeout=30)
+        assert result.ok
+        ended += 1
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for i in range(many):
+                group.start_soon(one, i == many - 1)
+
+    if run is asyncio.run:
+        asyncio.run(main())
+    else:
+        trio.run(main)
+    os.close(held)
+    assert ended == many
+
+
+def test_short_programs_beside_long_ones() -> None:
+    """Those that have run for long take nobody's place."""
+
+    async def main() -> None:
+        many = 2 * _loop.YOUNG_AT_ONCE
+        long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
+        port: Any = _loop.here()
+        while len(port.pending) < many:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert (await sf.run_async(["true"])).ok
+            await asyncio.sleep(0.01)
+        # Nobody has to wait any more.
+        assert port.gate.enter(port)
+        for task in long:
+            task.cancel()
+        await asyncio.gather(*long, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 def test_cancelled_before_its_turn() -> None:

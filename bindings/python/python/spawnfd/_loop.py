@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import weakref
@@ -26,41 +27,89 @@ PATIENCE = 5.0
 # loop sees nothing else.
 STARTS_A_TURN = 4
 
+# How many young programs run at once before the next one has to wait: more would only be in each
+# other's way, and in the loop's.
+YOUNG_AT_ONCE = 3 * len(os.sched_getaffinity(0))
+
+# The age, in seconds, from which on a program is none of them. So nobody waits for one that waits
+# for him.
+YOUNG = 0.005
+
 
 class Gate:
-    """Spreads the starts of programs over the turns of a loop."""
+    """Spreads the starts of programs over the turns of a loop, and over time where many run."""
 
-    __slots__ = ("_waiting", "started")
+    __slots__ = ("_coming", "_due", "_grown", "_timed", "started", "waiting", "young")
 
     def __init__(self) -> None:
         # In this turn. It starts anew with whatever shows that there has been another.
         self.started = 0
-        self._waiting: deque[Any] = deque()
+        # The keys of young programs, among others that are not any more, or have ended.
+        self.young: list[int] = []
+        # The last key that is no young program's.
+        self._grown = 0
+        # Places of those who wait.
+        self.waiting: deque[Any] = deque()
+        # Those of them that are let in, and not yet under way.
+        self._coming: set[Any] = set()
+        # Whether open() will be called soon, and when some have grown.
+        self._due = self._timed = False
 
-    def enter(self) -> bool:
+    def enter(self, port: Port) -> bool:
         """Whether a program may be started now; otherwise wait() says when."""
-        if self.started >= STARTS_A_TURN or self._waiting:
+        if self.started >= STARTS_A_TURN or self.waiting or self._crowded(port):
             return False
         self.started += 1
         return True
 
-    async def wait(self, port: Port) -> None:
-        """Returns in a turn that has room for a start, first come, first served."""
-        if not self._waiting:
-            port.soon(lambda: self._open(port))
-        turn = port.future()
-        self._waiting.append(turn)
-        await port.wait(turn)
+    def _crowded(self, port: Port) -> bool:
+        """Whether as many young programs run as may: a few, or as many as there are others."""
+        if len(self.young) + len(self._coming) < YOUNG_AT_ONCE:
+            return False
+        self.young = [key for key in self.young if key > self._grown and key in port.pending]
+        young = len(self.young) + len(self._coming)
+        return young >= max(YOUNG_AT_ONCE, len(port.pending) - len(self.young))
 
-    def _open(self, port: Port) -> None:
-        self.started = 0
-        while self._waiting and self.started < STARTS_A_TURN:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    async def wait(self, port: Port) -> None:
+        """Returns when there is room for a start, first come, first served."""
+        place = port.future()
+        self.waiting.append(place)
+        if len(self.waiting) == 1:
+            self._see_to(port, crowded=False)
+        try:
+            await port.wait(place)
+        finally:
+            self._coming.discard(place)
+
+    def open(self, port: Port) -> None:
+        """Lets in who waits, as far as there is room."""
+        crowded = False
+        while self.waiting and self.started < STARTS_A_TURN:
+            if crowded := self._crowded(port):
+                break
+            place = self.waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                self._coming.add(place)
                 self.started += 1
-        if self._waiting:
-            port.soon(lambda: self._open(port))
+        if self.waiting:
+            self._see_to(port, crowded)
+
+    def _see_to(self, port: Port, crowded: bool) -> None:
+        if crowded and not self._timed:
+            self._timed, newest = True, port.last_key
+            port.later(YOUNG, lambda: self._grow(port, newest))
+        elif not crowded and not self._due:
+            self._due = True
+            port.soon(lambda: self._turn(port))
+
+    def _turn(self, port: Port) -> None:
+        self._due, self.started = False, 0
+        self.open(port)
+
+    def _grow(self, port: Port, newest: int) -> None:
+        self._timed, self._grown = False, newest
+        self.open(port)
 
 
 def limiter_of(options: Any) -> _spawnfd.Limiter | None:
@@ -74,6 +123,8 @@ class Port(Protocol):
 
     queue: _spawnfd.Queue
     gate: Gate
+    pending: dict[int, Any]
+    last_key: int
 
     def future(self) -> Any:
         """What one task can wait for, and another tell."""
@@ -97,6 +148,10 @@ class Port(Protocol):
 
     def soon(self, call: Callable[[], object]) -> None:
         """Calls something when the running task has given way."""
+        ...
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Calls something after so long."""
         ...
 
     async def give_way(self) -> None:
@@ -139,7 +194,10 @@ class _AsyncioPort:
     def _drain(self) -> None:
         self.gate.started = 0
         self.queue.drain(self.pending)
-        self._settle()
+        if self.gate.waiting:
+            self.gate.open(self)
+        if not self.pending:
+            self._settle()
 
     def _settle(self) -> None:
         """Lets go of the descriptor soon, unless somebody waits by then."""
@@ -191,6 +249,9 @@ class _AsyncioPort:
     def soon(self, call: Callable[[], object]) -> None:
         self.loop.call_soon(call)
 
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        self.loop.call_later(seconds, call)
+
     async def give_way(self) -> None:
         await asyncio.sleep(0)
 
@@ -223,7 +284,7 @@ _here = _Here()
 async def entered() -> Port:
     """The port of this loop, in a turn in which a program may be started."""
     port = here()
-    if port.gate.enter():
+    if port.gate.enter(port):
         return port
     await port.gate.wait(port)
     # That one may have been given up meanwhile.
@@ -266,15 +327,19 @@ async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
 
 async def complete(program: Program, args: Args, options: RunOptions) -> Result:
     """Starts a program in this thread and awaits its end; cancelled, it ends the program first."""
-    port, turn = await admitted(options)
+    # Most go straight on: this is as short as it can be for them.
+    port, turn = here(), None
+    if "limiter" in options or not port.gate.enter(port):
+        port, turn = await admitted(options)
     key, future = port.expect()
     try:
         running = _spawnfd.begin(port.queue, key, program, args, options, turn)
+        port.gate.young.append(key)
     except BaseException:
         port.forget(key)
         raise
     try:
-        result: Result = await port.wait(future)
+        result: Result = await future
     except GeneratorExit:
         # The coroutine is closed, and cannot await any more.
         running.cancel()

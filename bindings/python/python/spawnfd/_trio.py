@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -34,8 +34,8 @@ class _Future:
         self._error = error
         self._event.set()
 
-    async def outcome(self) -> Any:
-        await self._event.wait()
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from self._event.wait().__await__()
         if self._error is not None:
             raise self._error
         return self._result
@@ -58,6 +58,8 @@ class _TrioPort:
             await trio.lowlevel.wait_readable(self.queue.fileno())
             self.gate.started = 0
             self.queue.drain(self.pending)
+            if self.gate.waiting:
+                self.gate.open(self)
 
     def expect(self) -> tuple[int, _Future]:
         self.last_key += 1
@@ -67,7 +69,7 @@ class _TrioPort:
 
     async def wait(self, future: _Future, timeout: float | None = None) -> Any:
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            return await future.outcome()
+            return await future
         return None
 
     async def finish(self, key: int, timeout: float) -> None:
@@ -76,7 +78,7 @@ class _TrioPort:
             with trio.move_on_after(timeout) as scope:
                 scope.shield = True
                 with suppress(OSError):
-                    await future.outcome()
+                    await future
             self.forget(key)
 
     def forget(self, key: int) -> None:
@@ -84,6 +86,13 @@ class _TrioPort:
 
     def soon(self, call: Callable[[], object]) -> None:
         self.token.run_sync_soon(call)
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        async def sleep() -> None:
+            await trio.sleep(seconds)
+            call()
+
+        trio.lowlevel.spawn_system_task(sleep)
 
     async def give_way(self) -> None:
         await trio.lowlevel.checkpoint()
