@@ -29,11 +29,11 @@ STARTS_A_TURN = 4
 
 # How many young programs run at once before the next one has to wait: more would only be in each
 # other's way, and in the loop's.
-YOUNG_AT_ONCE = 3 * len(os.sched_getaffinity(0))
+YOUNG_AT_ONCE = 4 * len(os.sched_getaffinity(0))
 
 # The age, in seconds, from which on a program is none of them. So nobody waits for one that waits
 # for him.
-YOUNG = 0.005
+YOUNG = 0.01
 
 
 class Gate:
