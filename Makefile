@@ -45,6 +45,7 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
 	$(PY) -m pytest -q -rs bench/agent bench/job bench/warm
+	$(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
