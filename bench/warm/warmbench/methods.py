@@ -72,7 +72,7 @@ class Runner:
             for call in calls.values():
                 # One that is forked serves one call at a time.
                 depth = call.depth if self._method.mode == "reserve" else 1
-                warm.park(self._warm, spawnfd, call.argv[0], depth, self._env, call.prefix)
+                warm.park(self._warm, spawnfd, call.argv, depth, self._env, call.prefix)
             self.settle()
 
     # ---- one call ----
