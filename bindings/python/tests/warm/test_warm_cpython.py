@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def differences(text: str) -> dict[tuple[str, str, str], str]:
 
 
 @contextmanager
-def home() -> Iterator[tuple[str, dict[str, str]]]:
+def home() -> Generator[tuple[str, dict[str, str]]]:
     """A directory, and an environment in which it is HOME."""
     # Not pytest's own, whose names grow with the test's: sockets are made below it.
     with tempfile.TemporaryDirectory() as scratch:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +34,7 @@ def run(warm: sf.Warm, word: str = "word") -> str:
 
 
 @contextmanager
-def shells(mode: Mode, depth: int = 2) -> Iterator[tuple[sf.Warm, set[int]]]:
+def shells(mode: Mode, depth: int = 2) -> Generator[tuple[sf.Warm, set[int]]]:
     """A Warm with shells, and the processes that are parked."""
     before = children()
     with sf.Warm(mode=mode) as warm:
@@ -122,8 +122,7 @@ def test_stopped_with_its_socket_full() -> None:
     with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        word = "x" * 100_000
-        started = Counter(pool.map(lambda _: run(warm, word), range(64)))
+        started = Counter(pool.map(run, [warm] * 64, ["x" * 100_000] * 64))
     assert sum(started.values()) == 64
 
 
@@ -228,7 +227,8 @@ def test_multiprocessing(mode: Mode) -> None:
 @each_mode
 def test_sixteen_threads(mode: Mode) -> None:
     with shells(mode, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
-        started = Counter(pool.map(lambda n: run(warm, f"word {n}"), range(640)))
+        words = [f"word {number}" for number in range(640)]
+        started = Counter(pool.map(run, [warm] * len(words), words))
         assert getattr(warm.stats(), mode) == started[mode]
     assert started[mode] > 0
     assert all(how == mode or how.startswith("cold: ") for how in started)
