@@ -14,14 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
 from conftest import children
-from warm_support import Mode, each_mode, need
+from warm_support import MODES, Mode, each_mode, need
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
@@ -87,8 +87,9 @@ def test_killed_under_load(mode: Mode) -> None:
             while not done.wait(0.003):
                 for pid in children():
                     if is_parked(pid, program):
-                        os.kill(pid, signal.SIGKILL)
-                        hit += 1
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                            hit += 1
 
         def call(number: int) -> sf.Result:
             return warm.run([*ECHO[:-1], f"word{number}"], timeout=20)
@@ -148,8 +149,14 @@ def test_out_of_memory(mode: Mode) -> None:
         assert run(warm)
 
 
-@each_mode
-@pytest.mark.parametrize("program", ["sh", sys.executable, "node"])
+# Node.js is not forked.
+@pytest.mark.parametrize(
+    ("mode", "program"),
+    [
+        *((mode, program) for mode in MODES for program in ("sh", sys.executable)),
+        ("reserve", "node"),
+    ],
+)
 def test_the_owner_is_killed(mode: Mode, program: str) -> None:
     need(program)
     here = Path(__file__).parent
