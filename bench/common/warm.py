@@ -23,14 +23,14 @@ def make(spawnfd: Any, mode: str) -> Any:
 
 def park(
     warm: Any,
-    spawnfd: Any,
     argv: Sequence[str],
     depth: int,
     env: Mapping[str, str],
     prefix: Sequence[str] = (),
+    cwd: str = "/",
 ) -> None:
     """Has a call's program parked, inside its sandbox if it has one."""
-    options = {"sandbox": spawnfd.Sandbox(list(prefix))} if prefix else {}
+    options = {"sandbox": list(prefix), "cwd": cwd} if prefix else {}
     # Node chooses its way by it before there is anything to wait for.
     args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
     warm.add(argv[0], depth=depth, env=env, args=args, **options)
