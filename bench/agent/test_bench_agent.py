@@ -356,7 +356,7 @@ async def run_async(argv, *, cwd, env, timeout, started="clone"):
 class Warm:
     def __init__(self, mode, **bounds):
         self.mode, self.added = mode, set()
-    def add(self, program, *, depth, env):
+    def add(self, program, *, depth, env, args):
         self.added.add(program)
     def fill(self, timeout):
         return True

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A Warm for a benchmark's worker: bounds that no benchmark reaches, filled before it is used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from .errors import BenchError
@@ -10,6 +11,7 @@ MEMORY_BYTES = 4 << 30
 PROCESSES = 512
 IDLE_S = 3600.0
 FILL_S = 60.0
+CODE = ("-e", "-p")
 
 
 def make(spawnfd: Any, mode: str) -> Any:
@@ -21,15 +23,22 @@ def make(spawnfd: Any, mode: str) -> Any:
 
 def park(
     warm: Any,
-    spawnfd: Any,
-    program: str,
+    argv: Sequence[str],
     depth: int,
     env: Mapping[str, str],
-    prefix: tuple[str, ...] = (),
+    prefix: Sequence[str] = (),
+    cwd: str = "/",
 ) -> None:
-    """Has a program parked, inside its sandbox if it has one."""
-    options = {"sandbox": spawnfd.Sandbox(list(prefix))} if prefix else {}
-    warm.add(program, depth=depth, env=env, **options)
+    """Has a call's program parked, inside its sandbox if it has one."""
+    options = {"sandbox": list(prefix), "cwd": cwd} if prefix else {}
+    # Node chooses its way by it before there is anything to wait for.
+    args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
+    warm.add(argv[0], depth=depth, env=env, args=args, **options)
+
+
+def is_node(program: str) -> bool:
+    """By its name, as spawnfd finds it out."""
+    return PurePath(program).name in ("node", "nodejs")
 
 
 def settle(warm: Any) -> None:

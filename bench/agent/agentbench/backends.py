@@ -38,8 +38,8 @@ class Backend:
         """Runs the program to its end."""
         raise NotImplementedError
 
-    def prepare(self, programs: Iterable[str]) -> None:
-        """Learns which programs will be called."""
+    def prepare(self, calls: Iterable[tuple[str, ...]]) -> None:
+        """Learns what will be called."""
 
     def settle(self) -> None:
         """Called on the clock, at the end of each slice: what it used up is replaced."""
@@ -125,13 +125,12 @@ class SpawnfdWarm(Spawnfd):
 
     def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
         super().__init__(env, in_flight)
-        self._spawnfd = import_spawnfd()
-        self._warm = warm.make(self._spawnfd, self.mode)
+        self._warm = warm.make(import_spawnfd(), self.mode)
         self._run_async = self._warm.run_async
 
-    def prepare(self, programs: Iterable[str]) -> None:
-        for program in programs:
-            warm.park(self._warm, self._spawnfd, program, self.depth, self.env)
+    def prepare(self, calls: Iterable[tuple[str, ...]]) -> None:
+        for argv in {argv[0]: argv for argv in calls}.values():
+            warm.park(self._warm, argv, self.depth, self.env)
         self.settle()
 
     def settle(self) -> None:

@@ -38,7 +38,7 @@ def read_job(path: Path) -> tuple[dict[str, Any], dict[str, Reference]]:
 async def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Follows the driver's lines to "finish" or the end of stdin."""
     backend = BACKENDS[job["backend"]](job["env"], job["in_flight"])
-    backend.prepare({reference.argv[0]: None for reference in references.values()})
+    backend.prepare(reference.argv for reference in references.values())
     harness = make_harness(job["harness"], backend, job["cwd"], job["in_flight"])
     await harness.open()
     names: list[str] = []

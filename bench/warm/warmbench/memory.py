@@ -25,7 +25,7 @@ def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> li
     before = set(probes.children())
     own: Any = warm.make(spawnfd, mode)
     try:
-        warm.park(own, spawnfd, call.argv[0], processes, env)
+        warm.park(own, call.argv, processes, env)
         warm.settle(own)
         found: list[dict[str, int]] = []
         for pid in set(probes.children()) - before:

@@ -66,13 +66,12 @@ class Runner:
         self._prepared = spawnfd.Env.empty()
         for name, value in self._env.items():
             self._prepared = self._prepared.set(name, value)
-        self._starts: dict[str, Any] = {}
         if self._method.mode:
             self._warm = warm.make(spawnfd, self._method.mode)
             for call in calls.values():
                 # One that is forked serves one call at a time.
                 depth = call.depth if self._method.mode == "reserve" else 1
-                warm.park(self._warm, spawnfd, call.argv[0], depth, self._env, call.prefix)
+                warm.park(self._warm, call.argv, depth, self._env, call.prefix, self._cwd)
             self.settle()
 
     # ---- one call ----
@@ -87,24 +86,18 @@ class Runner:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def _how(self, call: Call) -> tuple[list[str], dict[str, Any]]:
-        options: dict[str, Any] = {"cwd": self._cwd, "env": self._prepared}
-        if call.prefix and self._warm is not None:
-            options["sandbox"] = self._spawnfd.Sandbox(list(call.prefix))
-            return list(call.argv), options
-        return [*call.prefix, *call.argv], options
-
     def _answer(self, result: Any) -> Answer:
         self.started[result.started] += 1
         return result.code, result.stdout, result.stderr
 
     def _run(self, call: Call) -> Answer:
-        argv, options = self._how(call)
-        return self._answer((self._warm or self._spawnfd).run(argv, **options))
+        run = (self._warm or self._spawnfd).run
+        return self._answer(run([*call.prefix, *call.argv], cwd=self._cwd, env=self._prepared))
 
     async def _run_async(self, call: Call) -> Answer:
-        argv, options = self._how(call)
-        return self._answer(await (self._warm or self._spawnfd).run_async(argv, **options))
+        run = (self._warm or self._spawnfd).run_async
+        argv = [*call.prefix, *call.argv]
+        return self._answer(await run(argv, cwd=self._cwd, env=self._prepared))
 
     async def _exec(self, call: Call) -> Answer:
         return await asyncio_calls.call([*call.prefix, *call.argv], self._cwd, self._env)

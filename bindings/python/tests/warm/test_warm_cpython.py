@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import spawnfd as sf
-from warm_support import FILL_S, MODES, Mode, parked
+from warm_support import MODES, Mode, parked
 
 LIST = Path(__file__).with_name("cpython_differences.txt")
 MAIN_VERSION = "3.12"
@@ -34,8 +34,8 @@ MODULES = [
     *["test_inspect", "test_json", "test_linecache", "test_locale", "test_mmap", "test_monitoring"],
     *["test_pdb", "test_posix", "test_pty", "test_repl", "test_resource", "test_sys_settrace"],
     *["test_sysconfig", "test_thread", "test_threading_local", "test_time", "test_trace"],
-    *["test_traceback", "test_tracemalloc", "test_unicode", "test_utf8_mode", "test_venv"],
-    *["test_warnings", "test_weakref", "test_zipapp", "test_zipimport"],
+    *["test_traceback", "test_tracemalloc", "test_unicode", "test_utf8_mode"],
+    *["test_warnings", "test_zipapp", "test_zipimport"],
 ]
 CASES = [(MAIN_VERSION, name) for name in MODULES] + [
     (version, name) for version in ("3.11", "3.13") for name in CORE
@@ -67,29 +67,35 @@ def differences(text: str) -> dict[tuple[str, str, str], str]:
     }
 
 
-def outcomes(
-    start: Callable[..., sf.Result], python: str, module: str
-) -> tuple[dict[str, str], Any]:
-    """What became of each test: passed, failed, error or skipped."""
+@contextmanager
+def home() -> Generator[tuple[str, dict[str, str]]]:
+    """A directory, and an environment in which it is HOME."""
     # Not pytest's own, whose names grow with the test's: sockets are made below it.
     with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch, "report.xml")
-        command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
-        env = ENVIRONMENT | {"HOME": scratch}
-        result = start(command, cwd=scratch, env=env, timeout=170)
-        assert result.stop == "exited", (result, result.text)
-        assert report.exists(), (result, result.text, result.stderr)
-        found: dict[str, str] = {}
-        for case in ElementTree.parse(report).iter("testcase"):
-            kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-            found[case.attrib["name"]] = "+".join(sorted(kinds)) or "passed"
+        yield scratch, ENVIRONMENT | {"HOME": scratch}
+
+
+def outcomes(
+    start: Callable[..., sf.Result], python: str, module: str, scratch: str, env: dict[str, str]
+) -> tuple[dict[str, str], sf.Result]:
+    """What became of each test: passed, failed, error or skipped."""
+    report = Path(scratch, "report.xml")
+    command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
+    result = start(command, cwd=scratch, env=env, timeout=170)
+    assert result.stop == "exited", (result, result.text)
+    assert report.exists(), (result, result.text, result.stderr)
+    found: dict[str, str] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        found[case.attrib["name"]] = "+".join(sorted(kinds)) or "passed"
     return found, result
 
 
 @functools.cache
 def cold(python: str, module: str) -> dict[str, str]:
     """The same module started cold, once for all modes."""
-    return outcomes(sf.run, python, module)[0]
+    with home() as (scratch, env):
+        return outcomes(sf.run, python, module, scratch, env)[0]
 
 
 def test_the_table() -> None:
@@ -112,9 +118,8 @@ def test_module(version: str, module: str, mode: Mode) -> None:
     if python is None:
         pytest.skip(f"no CPython {version} with its test package here")
     expected = cold(python, module)
-    with parked(python, mode, env=ENVIRONMENT) as warm:
-        found, result = outcomes(warm.run, python, module)
-        assert warm.fill(timeout=FILL_S)
+    with home() as (scratch, env), parked(python, mode, env=env) as warm:
+        found, result = outcomes(warm.run, python, module, scratch, env)
     assert result.started == mode
     assert len(expected) > 0
     listed = differences(LIST.read_text())

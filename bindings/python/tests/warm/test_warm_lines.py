@@ -41,7 +41,7 @@ def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> tuple[Outcom
         result = start(
             list(line.argv),
             cwd=root,
-            env=ENVIRONMENT | {"HOME": str(root)} | line.env,
+            env={**ENVIRONMENT, "HOME": str(root), **line.env},
             timeout=TIMEOUT_S,
             keep=KEEP,
             **options,

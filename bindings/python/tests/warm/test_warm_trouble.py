@@ -12,16 +12,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
 from conftest import children
-from warm_support import Mode, each_mode, need
+from warm_support import MODES, Mode, each_mode, need
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
@@ -34,7 +34,7 @@ def run(warm: sf.Warm, word: str = "word") -> str:
 
 
 @contextmanager
-def shells(mode: Mode, depth: int = 2) -> Iterator[tuple[sf.Warm, set[int]]]:
+def shells(mode: Mode, depth: int = 2) -> Generator[tuple[sf.Warm, set[int]]]:
     """A Warm with shells, and the processes that are parked."""
     before = children()
     with sf.Warm(mode=mode) as warm:
@@ -87,8 +87,9 @@ def test_killed_under_load(mode: Mode) -> None:
             while not done.wait(0.003):
                 for pid in children():
                     if is_parked(pid, program):
-                        os.kill(pid, signal.SIGKILL)
-                        hit += 1
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                            hit += 1
 
         def call(number: int) -> sf.Result:
             return warm.run([*ECHO[:-1], f"word{number}"], timeout=20)
@@ -122,8 +123,7 @@ def test_stopped_with_its_socket_full() -> None:
     with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        word = "x" * 100_000
-        started = Counter(pool.map(lambda _: run(warm, word), range(64)))
+        started = Counter(pool.map(run, [warm] * 64, ["x" * 100_000] * 64))
     assert sum(started.values()) == 64
 
 
@@ -149,8 +149,14 @@ def test_out_of_memory(mode: Mode) -> None:
         assert run(warm)
 
 
-@each_mode
-@pytest.mark.parametrize("program", ["sh", sys.executable, "node"])
+# Node.js is not forked.
+@pytest.mark.parametrize(
+    ("mode", "program"),
+    [
+        *((mode, program) for mode in MODES for program in ("sh", sys.executable)),
+        ("reserve", "node"),
+    ],
+)
 def test_the_owner_is_killed(mode: Mode, program: str) -> None:
     need(program)
     here = Path(__file__).parent
@@ -228,7 +234,8 @@ def test_multiprocessing(mode: Mode) -> None:
 @each_mode
 def test_sixteen_threads(mode: Mode) -> None:
     with shells(mode, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
-        started = Counter(pool.map(lambda n: run(warm, f"word {n}"), range(640)))
+        words = [f"word {number}" for number in range(640)]
+        started = Counter(pool.map(run, [warm] * len(words), words))
         assert getattr(warm.stats(), mode) == started[mode]
     assert started[mode] > 0
     assert all(how == mode or how.startswith("cold: ") for how in started)

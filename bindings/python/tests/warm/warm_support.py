@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ FILL_S = 30.0
 
 
 @contextmanager
-def parked(program: str, mode: Mode, **options: Any) -> Iterator[sf.Warm]:
+def parked(program: str, mode: Mode, **options: Any) -> Generator[sf.Warm]:
     """A Warm with one program, parked."""
     with sf.Warm(mode=mode) as warm:
         warm.add(program, depth=1, **options)

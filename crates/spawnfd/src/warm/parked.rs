@@ -327,7 +327,7 @@ impl Parked {
         let mut checks = 0;
         loop {
             let (length, pidfd) = match receive(socket, &mut message) {
-                Ok((0, _)) => return Answer::Gone("died"),
+                Ok((0, _)) => return self.died(mode),
                 Ok(received) => received,
                 Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => {
@@ -337,12 +337,11 @@ impl Parked {
                     }
                     // Of a forked child that is killed on its way nobody else tells.
                     if mode == Mode::Fork && self.forked_has_ended() && !self.poll(Duration::ZERO) {
-                        self.reap_forked();
-                        return Answer::Gone("died");
+                        return self.died(mode);
                     }
                     continue;
                 }
-                Err(_) => return Answer::Gone("died"),
+                Err(_) => return self.died(mode),
             };
             return match wire::decode(&message[..length]) {
                 Some(Reply::Became { serial, pid }) if serial == self.serial => self.became(mode, pid, pidfd),
@@ -361,6 +360,14 @@ impl Parked {
                 _ => continue,
             };
         }
+    }
+
+    /// Neither the parked process nor, in mode fork, its child is there to answer.
+    fn died(&self, mode: Mode) -> Answer {
+        if mode == Mode::Fork {
+            self.reap_forked();
+        }
+        Answer::Gone("died")
     }
 
     fn became(&mut self, mode: Mode, pid: i32, pidfd: Option<OwnedFd>) -> Answer {
