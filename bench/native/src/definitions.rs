@@ -246,6 +246,7 @@ mod tests {
     #[test]
     fn the_built_in_definitions_are_consistent() {
         let d = Definitions::load(None).unwrap();
+        let own = Programs::install().unwrap();
         let methods: Vec<_> = d.methods.iter().map(|m| m.name.as_str()).collect();
         for ratio in &d.ratios {
             for key in [&ratio.over, &ratio.under] {
@@ -253,7 +254,7 @@ mod tests {
                     assert_eq!(key.program, "library", "{}", ratio.id);
                 } else {
                     d.parent(&key.parent).unwrap();
-                    d.program(&key.program).unwrap();
+                    d.program(&key.program, &own).unwrap();
                     assert!(methods.contains(&key.method.as_str()), "{}", ratio.id);
                 }
             }

@@ -57,6 +57,7 @@ impl Warm {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "keywords of the Python half")]
     fn add(
         &self,
         program: &Bound<'_, PyAny>,

@@ -24,8 +24,8 @@ from spawnfd._run import run, run_async
 from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._warm import Warm, WarmStats
 from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
+from spawnfd._warm import Warm, WarmStats
 
 __all__ = [
     "CacheStats",

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
-from spawnfd._types import Arg, Args, Fd, Leftover, Program, RunOptions, SpawnOptions, Spilled
+from spawnfd._types import (
+    Arg,
+    Args,
+    Environment,
+    Fd,
+    Leftover,
+    Program,
+    RunOptions,
+    SpawnOptions,
+    Spilled,
+)
 
 __all__ = [
     "Child",

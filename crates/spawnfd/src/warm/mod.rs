@@ -363,7 +363,7 @@ impl Offer<'_> {
         match answer {
             Answer::Program(child) => {
                 self.finish(|state, held| state.used(held));
-                Ok(Ok(child))
+                Ok(Ok(*child))
             }
             Answer::Failed { index, errno } => {
                 self.finish(|state, held| match held.mode() {

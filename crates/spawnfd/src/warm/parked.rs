@@ -77,10 +77,19 @@ pub(super) struct Parked {
     pub(super) forked: u64,
 }
 
+/// Why a program is not parked.
+#[derive(Debug)]
+pub(super) enum NotParked {
+    /// Something was missing for now.
+    Now(String),
+    /// It cannot be, as it is.
+    Ever(String),
+}
+
 /// What has come of a request.
 pub(super) enum Answer {
     /// The program runs.
-    Program(Child),
+    Program(Box<Child>),
     /// An action has failed, as it would have in a child of the caller's.
     Failed { index: u16, errno: Errno },
     /// Nothing has been started, and this process is of no use any more.
@@ -99,12 +108,12 @@ impl Parked {
         object: &OwnedFd,
         maker: ThreadId,
         ended: &AtomicBool,
-    ) -> Result<Parked, String> {
+    ) -> Result<Parked, NotParked> {
         let failed = |call: &str| {
             let call = call.to_owned();
-            move |error: rustix::io::Errno| format!("{call}: {error}")
+            move |error: rustix::io::Errno| NotParked::Now(format!("{call}: {error}"))
         };
-        let standing = Standing::of_heir_of(maker).ok_or("/proc")?;
+        let standing = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(failed("socketpair()"))?;
         let theirs = above_standard(theirs);
@@ -116,7 +125,7 @@ impl Parked {
             .map_err(failed("memfd_create()"))?;
         ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
-        let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| format!("mmap(): {error:?}"))?;
+        let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
@@ -161,19 +170,19 @@ impl Parked {
             command.scheduler(abi::SCHED_BATCH, 0);
         }
         let begun = SystemTime::now();
-        let child = command.spawn().map_err(|error| error.to_string())?;
+        let child = command.spawn().map_err(|error| NotParked::Now(error.to_string()))?;
         drop(theirs);
         // A number that is younger than the pidfd's: a descriptor table that has it has that, too.
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3).map_err(failed("fcntl()"))?;
-        let socket = Known::new(socket).map_err(|errno| format!("fstat(): {errno:?}"))?;
+        let socket = Known::new(socket).map_err(|errno| NotParked::Now(format!("fstat(): {errno:?}")))?;
         let mut parked = Parked {
-            generation: fork_generation().map_err(|error| format!("mmap(): {error:?}"))?,
+            generation: fork_generation().map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?,
             child: Some(child),
             socket,
             page,
             serial: 0,
             standing: Arc::new(standing),
-            env: recipe.env.encode().map_err(|error| error.to_string())?,
+            env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
             private: 0,
             variables: Vec::new(),
             files: Vec::new(),
@@ -185,17 +194,17 @@ impl Parked {
         Ok(parked)
     }
 
-    fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), String> {
+    fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), NotParked> {
         let deadline = Instant::now() + START;
         let mut message = vec![0; wire::MAX_MESSAGE];
         while !self.poll(CHECK) {
             if ended.load(Ordering::Relaxed) || Instant::now() > deadline {
-                return Err("slow".to_owned());
+                return Err(NotParked::Ever("slow".to_owned()));
             }
         }
         let length = match self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message)) {
             Some(Ok((length @ 1.., _))) => length,
-            _ => return Err("not parked".to_owned()),
+            _ => return Err(NotParked::Ever("not parked".to_owned())),
         };
         match wire::decode(&message[..length]) {
             Some(Reply::Parked { private, variables, files }) => {
@@ -203,8 +212,8 @@ impl Parked {
                 (self.private, self.variables, self.files) = (private, owned(variables), owned(files));
                 Ok(())
             }
-            Some(Reply::Cannot { why }) => Err(String::from_utf8_lossy(why).into_owned()),
-            _ => Err("not parked".to_owned()),
+            Some(Reply::Cannot { why }) => Err(NotParked::Ever(String::from_utf8_lossy(why).into_owned())),
+            _ => Err(NotParked::Ever("not parked".to_owned())),
         }
     }
 
@@ -374,11 +383,11 @@ impl Parked {
         match (mode, pidfd) {
             (Mode::Fork, Some(pidfd)) => {
                 self.forked += 1;
-                Answer::Program(Child::new(pid, pidfd, Default::default(), mode.started(), None))
+                Answer::Program(Box::new(Child::new(pid, pidfd, Default::default(), mode.started(), None)))
             }
             (Mode::Fork, None) => Answer::Gone("pidfd"),
             (Mode::Reserve, _) => match self.child.take() {
-                Some(child) => Answer::Program(child.restarted(mode.started())),
+                Some(child) => Answer::Program(Box::new(child.restarted(mode.started()))),
                 None => Answer::Gone("died"),
             },
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{Errno, abi, call};
 
-use super::parked::{Parked, Recipe};
+use super::parked::{NotParked, Parked, Recipe};
 use super::sandbox::{Inside, Prefix};
 use super::standing::Standing;
 use super::watch::Watch;
@@ -25,6 +25,10 @@ use crate::template::Template;
 const LATER: Duration = Duration::from_millis(50);
 /// How often a program is parked anew because a file of its has changed meanwhile.
 const PATIENCE: u32 = 50;
+
+/// When to try again what failed for want of something, and how often.
+const AGAIN: Duration = Duration::from_millis(200);
+const ATTEMPTS: u32 = 5;
 
 /// One program.
 #[derive(Debug)]
@@ -271,6 +275,7 @@ impl State {
                 }
                 entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
+                entry.disturbed = 0;
                 entry.due = now;
                 self.gone.extend(entry.parked.drain(..));
             }
@@ -413,7 +418,7 @@ impl State {
     }
 
     /// What the keeper has parked, or why it could not.
-    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, String>) -> Option<Parked> {
+    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
         let Some(common) = &mut self.shared else { return outcome.ok() };
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
         entry.making = false;
@@ -439,21 +444,29 @@ impl State {
                 None
             }
             Ok(parked) => Some(parked),
+            // It was another version's, which a start has put away meanwhile.
+            Err(_) if entry.version != version => None,
             Err(why) => {
                 // A file that was replaced is recorded anew; all else stays as it is until something changes.
-                match entry.recipe.template.revalidate() {
-                    Err(_) => {
-                        let path = entry.recipe.template.path().map(std::path::Path::to_owned);
-                        match path.map(Template::open) {
-                            Some(Ok(template)) => {
-                                entry.recipe.template = template;
-                                entry.cannot = can_park(&entry.recipe).err();
-                            }
-                            // Until a start finds it again.
-                            _ => entry.cannot = Some("not found"),
+                if entry.recipe.template.revalidate().is_err() {
+                    let path = entry.recipe.template.path().map(std::path::Path::to_owned);
+                    match path.map(Template::open) {
+                        Some(Ok(template)) => {
+                            entry.recipe.template = template;
+                            entry.cannot = can_park(&entry.recipe).err();
                         }
+                        // Until a start finds it again.
+                        _ => entry.cannot = Some("not found"),
                     }
-                    Ok(()) => entry.cannot = Some(reason(&why)),
+                    return None;
+                }
+                match why {
+                    NotParked::Now(why) => {
+                        entry.disturbed += 1;
+                        entry.due = Instant::now() + AGAIN;
+                        entry.cannot = (entry.disturbed >= ATTEMPTS).then(|| reason(&why));
+                    }
+                    NotParked::Ever(why) => entry.cannot = Some(reason(&why)),
                 }
                 None
             }
