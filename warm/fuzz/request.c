@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Feeds the reader of requests (warm/main/request.c) messages that are nearly right, and checks that
- * what it accepts lies within the message. Built with sanitizers by tests/suite/warm_request.rs.
+ * Feeds the reader of requests (warm/main/request.c) messages that are nearly right, and checks
+ * that what it accepts lies within the message. Built with sanitizers by
+ * tests/suite/warm_request.rs.
  *
  *     request ROUNDS SEED
  */
@@ -23,7 +24,8 @@ static uint64_t draw(void)
 
 static uint32_t any_number(uint32_t near)
 {
-	static const uint32_t odd[] = {0, 1, 2, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffe, 0x10000, 253, 254};
+	static const uint32_t odd[] = {0,	   1,	       2,	0x7fffffff, 0x80000000,
+				       0xffffffff, 0xfffffffe, 0x10000, 253,	    254};
 
 	switch (draw() % 4) {
 	case 0:
@@ -40,7 +42,8 @@ static uint32_t any_number(uint32_t near)
 /* A message that is right; its length. */
 static size_t compose(char *message, uint32_t sources)
 {
-	struct spawnfd_request head = {.protocol = SPAWNFD_PROTOCOL, .serial = 1, .sources = sources, .above = 9};
+	struct spawnfd_request head = {
+		.protocol = SPAWNFD_PROTOCOL, .serial = 1, .sources = sources, .above = 9};
 	char *at = message + sizeof(head);
 
 	head.steps = (uint32_t)(draw() % 6);
@@ -89,7 +92,8 @@ static void inside(const char *at, const char *from, const char *to)
 
 int main(int argc, char **argv)
 {
-	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000, accepted = 0, mutated = 0;
+	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000, accepted = 0,
+		      mutated = 0;
 	static struct request request;
 	static struct spawnfd_page page;
 
@@ -136,7 +140,8 @@ int main(int argc, char **argv)
 			for (char **at = program.envp; *at; at++)
 				inside(*at, request.strings, end);
 			for (uint32_t i = 0; i < request.head->steps; i++)
-				inside(request.strings + request.steps[i].text, request.strings, end);
+				inside(request.strings + request.steps[i].text, request.strings,
+				       end);
 			(void)spawnfd_read_page(&request);
 		} else if (!changes && whole && room >= length + 8 + 16 * sizeof(char *)) {
 			/* One that is right is refused for want of room only. */

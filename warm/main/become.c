@@ -31,7 +31,8 @@ static void close_range_now(unsigned first, unsigned last)
 		close((int)fd);
 }
 
-/* Opens as `to`: the number is freed first, so that mostly the file comes to stand there by itself. */
+/* Opens as `to`: the number is freed first, so that mostly the file comes to stand there by itself.
+ */
 static int open_as(int to, int dir, const char *path, const struct open_how *how)
 {
 	int fd, error;
@@ -60,7 +61,8 @@ static int write_to(int dir, const char *path, const char *text)
 	return error;
 }
 
-/* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked. */
+/* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked.
+ */
 static int perform(const struct spawnfd_step *step, struct request *request)
 {
 	const char *text = request->strings + step->text;
@@ -82,7 +84,8 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 		if (step->x < (uint64_t)request->head->above) {
 			uint64_t last = (uint64_t)request->head->above - 1;
 
-			close_range_now((unsigned)step->x, (unsigned)(step->y < last ? step->y : last));
+			close_range_now((unsigned)step->x,
+					(unsigned)(step->y < last ? step->y : last));
 		}
 		return 0;
 	case SPAWNFD_OPEN: {
@@ -206,7 +209,8 @@ void spawnfd_settle_signals(const struct request *request)
 	for (int number = 1; number <= 64; number++) {
 		uint64_t bit = UINT64_C(1) << (number - 1);
 
-		/* What was sent to a parked process was not meant for the program: ignoring discards it. */
+		/* What was sent to a parked process was not meant for the program: ignoring
+		 * discards it. */
 		if (pending & bit) {
 			struct disposition before;
 

@@ -9,8 +9,8 @@
 bool spawnfd_remember_memory(void);
 
 /*
- * Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`, whose strings
- * stand one after the other.
+ * Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`, whose
+ * strings stand one after the other.
  */
 void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length);
 
@@ -18,8 +18,8 @@ void spawnfd_show_arguments(const struct program *program, size_t argv_length, s
 bool spawnfd_can_fork(void);
 
 /*
- * Forks a child of this process's parent. 0 in the child; -1 in this process; an errno where there is
- * no child. The kernel leaves its number in `child` before it runs.
+ * Forks a child of this process's parent. 0 in the child; -1 in this process; an errno where there
+ * is no child. The kernel leaves its number in `child` before it runs.
  */
 int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child);
 

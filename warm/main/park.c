@@ -40,11 +40,13 @@ static struct {
 	char kind, mode;
 	struct spawnfd_page *page;
 	int dumpable;
-	/* Descriptors that were open before anything of the program ran; those above are not known. */
+	/* Descriptors that were open before anything of the program ran; those above are not known.
+	 */
 	uint64_t inherited[16];
 } park;
 
-/* --- what was looked at before parking ---------------------------------------------------------- */
+/* --- what was looked at before parking ----------------------------------------------------------
+ */
 
 /* Strings one after the other, each with its NUL. */
 struct notes {
@@ -80,7 +82,8 @@ void spawnfd_forget_variable(const char *name)
 {
 	size_t length = strlen(name) + 1;
 
-	for (char *at = variables.text; at < variables.text + variables.length; at += strlen(at) + 1) {
+	for (char *at = variables.text; at < variables.text + variables.length;
+	     at += strlen(at) + 1) {
 		if (strcmp(at, name))
 			continue;
 		variables.length -= length;
@@ -94,7 +97,8 @@ void spawnfd_note_file(const char *path)
 	note(&files, path);
 }
 
-/* --- what the owner has left -------------------------------------------------------------------- */
+/* --- what the owner has left --------------------------------------------------------------------
+ */
 
 static char **find_variable(const char *name)
 {
@@ -125,7 +129,8 @@ static bool each_descriptor(void (*each)(int))
 		return false;
 	while ((length = syscall(SYS_getdents64, list, buffer, sizeof(buffer))) > 0) {
 		for (long at = 0; at < length;) {
-			/* struct linux_dirent64: inode and offset of 8 bytes each, length of 2, type of 1, name. */
+			/* struct linux_dirent64: inode and offset of 8 bytes each, length of 2,
+			 * type of 1, name. */
 			unsigned short size;
 			const char *name = buffer + at + 19;
 
@@ -145,7 +150,8 @@ static void was_there(int fd)
 		park.inherited[fd / 64] |= UINT64_C(1) << fd % 64;
 }
 
-/* Finds out, once, whether this program is to be parked; before anything of it runs, if that can be. */
+/* Finds out, once, whether this program is to be parked; before anything of it runs, if that can
+ * be. */
 static void look(void)
 {
 	char **at;
@@ -156,10 +162,12 @@ static void look(void)
 		return;
 	park.looked = true;
 	at = find_variable("SPAWNFD_PARK");
-	if (!at || sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.socket, &park.owner, &park.shim,
-			  &park.page_fd, &device, &inode, &park.kind, &park.mode) != 8)
+	if (!at ||
+	    sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.socket, &park.owner,
+		   &park.shim, &park.page_fd, &device, &inode, &park.kind, &park.mode) != 8)
 		return;
-	if (stat("/proc/self/exe", &executable) || executable.st_dev != device || executable.st_ino != inode)
+	if (stat("/proc/self/exe", &executable) || executable.st_dev != device ||
+	    executable.st_ino != inode)
 		return;
 	remove_variable("SPAWNFD_PARK");
 	remove_variable("LD_PRELOAD");
@@ -192,7 +200,8 @@ int spawnfd_shim_descriptor(void)
 	return park.active ? park.shim : -1;
 }
 
-/* --- interposed functions of libc --------------------------------------------------------------- */
+/* --- interposed functions of libc ---------------------------------------------------------------
+ */
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -229,17 +238,20 @@ static int parked_main(int argc, char **argv, char **envp)
 	return spawnfd_node_main(argc, argv, envp, the_main);
 }
 
-PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
-			     void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
+PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
+			     void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
+			     void *stack_end)
 {
-	__typeof__(&__libc_start_main) original = (__typeof__(original))dlsym(RTLD_NEXT, "__libc_start_main");
+	__typeof__(&__libc_start_main) original =
+		(__typeof__(original))dlsym(RTLD_NEXT, "__libc_start_main");
 
 	look();
 	the_main = main;
 	if (park.active && park.kind != 'm')
 		main = parked_main;
 	if (park.active && park.kind == 'm') {
-		/* Before the executable's own constructors, which are given the arguments: Rust's library keeps them. */
+		/* Before the executable's own constructors, which are given the arguments: Rust's
+		 * library keeps them. */
 		const struct program *program = spawnfd_park(NULL);
 
 		argc = program->argc;
@@ -248,7 +260,8 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
-/* --- talking to the owner ----------------------------------------------------------------------- */
+/* --- talking to the owner -----------------------------------------------------------------------
+ */
 
 static void reply(struct spawnfd_reply head, const char *text, size_t length, int pidfd)
 {
@@ -318,7 +331,8 @@ static uint64_t note_memory(void)
 		fclose(list);
 	list = fopen("/proc/self/smaps_rollup", "re");
 	while (list && getline(&line, &size, list) > 0)
-		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1)
+		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 ||
+		    sscanf(line, "Private_Dirty: %lu", &kib) == 1)
 			sum += kib;
 	if (list)
 		fclose(list);
@@ -339,11 +353,14 @@ static void tell_that_it_is_parked(void)
 	memcpy(text + length, files.text, files.length);
 	length += files.length + 1;
 	park.parked = true;
-	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED, .pid = getpid(), .private_bytes = private_bytes}, text,
-	      length, -1);
+	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED,
+				     .pid = getpid(),
+				     .private_bytes = private_bytes},
+	      text, length, -1);
 }
 
-/* --- waiting, and becoming the program ---------------------------------------------------------- */
+/* --- waiting, and becoming the program ----------------------------------------------------------
+ */
 
 /* Where a message is received, and what it says stays: the program's arguments and environment. */
 static const size_t room = SPAWNFD_MAX_MESSAGE * 2;
@@ -355,12 +372,15 @@ static size_t receive(char *message, int *sources, size_t *count)
 		char room[CMSG_SPACE(SPAWNFD_MAX_DESCRIPTORS * sizeof(int))];
 	} control;
 	struct iovec part = {message, SPAWNFD_MAX_MESSAGE};
-	struct msghdr received = {
-		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr received = {.msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = &control,
+				  .msg_controllen = sizeof(control)};
 	struct pollfd both[] = {{park.socket, POLLIN, 0}, {park.owner, POLLIN, 0}};
 	ssize_t length;
 
-	/* The owner's end may have come into other processes' hands: its death is told by the pidfd. */
+	/* The owner's end may have come into other processes' hands: its death is told by the
+	 * pidfd. */
 	while (poll(both, 2, -1) < 0 || !both[0].revents)
 		if (both[1].revents)
 			_exit(0);
@@ -388,8 +408,8 @@ static bool is_to_go(uint32_t serial)
 
 	while (atomic_load(claim) == offered)
 		/* The lower half, on a machine that has it first. */
-		if (syscall(SYS_futex, claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL, 0) && errno == ETIMEDOUT &&
-		    poll(&owner, 1, 0) > 0)
+		if (syscall(SYS_futex, claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL, 0) &&
+		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
 			_exit(0);
 	return atomic_compare_exchange_strong(claim, &go, (uint64_t)serial * 4 + SPAWNFD_TAKEN);
 }
@@ -415,8 +435,8 @@ static size_t keep_environment(struct program *program, size_t argv_length)
 	for (char **at = environ; *at; at++, count++)
 		length += strlen(*at) + 1;
 	places = (size_t)program->argc + count + 2;
-	pointers = mmap(NULL, places * sizeof(char *) + argv_length + length, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pointers = mmap(NULL, places * sizeof(char *) + argv_length + length,
+			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pointers == MAP_FAILED)
 		_exit(126);
 	strings = (char *)(pointers + places);
@@ -441,7 +461,8 @@ static bool become(struct request *request, struct program *program)
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
 	char **before = environ;
-	struct spawnfd_reply answer = {.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
+	struct spawnfd_reply answer = {
+		.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
 	uint64_t mask;
 	int error, pidfd = -1;
 
@@ -455,7 +476,8 @@ static bool become(struct request *request, struct program *program)
 	}
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
 	close(park.owner);
-	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &answer.index) : EINVAL;
+	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &answer.index)
+					   : EINVAL;
 	if (error) {
 		answer.error = error;
 		reply(answer, NULL, 0, -1);
@@ -502,7 +524,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	tell_that_it_is_parked();
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	for (;;) {
-		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		size_t count, length;
 		struct spawnfd_reply refused = {.word = SPAWNFD_REFUSED, .error = EINVAL};
 

@@ -46,7 +46,8 @@ void spawnfd_note_file(const char *path);
 _Noreturn void spawnfd_cannot_park(const char *why);
 
 /* main() of a program that parks after CPython's initialisation. */
-__attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
+__attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp,
+					      int (*original)(int, char **, char **));
 
 /* main() of Node.js, which parks at a look at a variable later on. */
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
@@ -58,9 +59,11 @@ void spawnfd_node_looks(const char *name);
 struct request;
 bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
-/* --- between the files of warm/main ------------------------------------------------------------- */
+/* --- between the files of warm/main -------------------------------------------------------------
+ */
 
-/* A request as received: the message, the descriptors it came with, and what the owner has found. */
+/* A request as received: the message, the descriptors it came with, and what the owner has found.
+ */
 struct request {
 	const struct spawnfd_request *head;
 	struct spawnfd_page *page;
@@ -74,8 +77,8 @@ struct request {
  * Checks a message of `length` bytes in `room` bytes of memory, and points at its parts. The two
  * arrays of `program` are laid behind it. False, if it is not what a request must be.
  */
-bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
-			  struct program *program);
+bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors,
+			  struct request *request, struct program *program);
 
 /* The same for the steps that the owner has left in the page. */
 bool spawnfd_read_page(const struct request *request);

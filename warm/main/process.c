@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Passing for another: what the kernel shows of a process's arguments, and a fork past libc's own. */
+/* Passing for another: what the kernel shows of a process's arguments, and a fork past libc's own.
+ */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -71,7 +72,8 @@ void spawnfd_show_arguments(const struct program *program, size_t argv_length, s
 	program_invocation_short_name = slash ? slash + 1 : program->argv[0];
 }
 
-/* --- a fork that libc does not know of ------------------------------------------------------------ */
+/* --- a fork that libc does not know of
+ * ------------------------------------------------------------ */
 
 /* What pthread_atfork(3) registers: libraries do it by this name. */
 struct handlers {
@@ -83,8 +85,8 @@ static struct handlers handlers[64];
 static size_t registered;
 static bool too_many;
 
-__attribute__((visibility("default"))) int __register_atfork(void (*prepare)(void), void (*parent)(void),
-							    void (*child)(void), void *dso)
+__attribute__((visibility("default"))) int
+__register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
 {
 	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
 		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
@@ -109,7 +111,8 @@ bool spawnfd_can_fork(void)
 int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 {
 	/* The kernel tells libc's idea of the thread's number, as it does for libc's own fork. */
-	const unsigned long flags = CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+	const unsigned long flags =
+		CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	long pid;
 	int error;
 

@@ -17,25 +17,25 @@
 
 /* What one step of a request does; `a` and `b` as noted, `text` an offset into the strings. */
 enum spawnfd_op {
-	SPAWNFD_PLACE,       /* a: source, b: number */
-	SPAWNFD_DUP2,        /* a: from, b: to; equal: not close-on-exec */
-	SPAWNFD_CLOSE,       /* a: number */
+	SPAWNFD_PLACE,	     /* a: source, b: number */
+	SPAWNFD_DUP2,	     /* a: from, b: to; equal: not close-on-exec */
+	SPAWNFD_CLOSE,	     /* a: number */
 	SPAWNFD_CLOSE_RANGE, /* x: first, y: last */
-	SPAWNFD_OPEN,        /* a: source of the directory or -1, b: number, text: path, x y z: open_how */
-	SPAWNFD_OPEN_NULL,   /* b: number */
-	SPAWNFD_CHDIR,       /* text: path */
-	SPAWNFD_FCHDIR,      /* a: source */
-	SPAWNFD_UMASK,       /* a: mask */
+	SPAWNFD_OPEN, /* a: source of the directory or -1, b: number, text: path, x y z: open_how */
+	SPAWNFD_OPEN_NULL, /* b: number */
+	SPAWNFD_CHDIR,	   /* text: path */
+	SPAWNFD_FCHDIR,	   /* a: source */
+	SPAWNFD_UMASK,	   /* a: mask */
 	SPAWNFD_SETSID,
 	SPAWNFD_SETPGID,   /* a: group */
 	SPAWNFD_TCSETPGRP, /* a: number */
-	SPAWNFD_CTTY,      /* a: number */
-	SPAWNFD_RLIMIT,    /* a: resource, x: soft, y: hard */
-	SPAWNFD_NICE,      /* a: nice value */
+	SPAWNFD_CTTY,	   /* a: number */
+	SPAWNFD_RLIMIT,	   /* a: resource, x: soft, y: hard */
+	SPAWNFD_NICE,	   /* a: nice value */
 	SPAWNFD_SCHEDULER, /* a: policy, b: priority */
 	SPAWNFD_NO_NEW_PRIVS,
 	SPAWNFD_OOM_SCORE_ADJ, /* a: value */
-	SPAWNFD_CGROUP,        /* a: source, the cgroup's directory */
+	SPAWNFD_CGROUP,	       /* a: source, the cgroup's directory */
 	SPAWNFD_LANDLOCK,      /* a: source, a ruleset */
 	SPAWNFD_OPS
 };
@@ -52,7 +52,8 @@ struct spawnfd_step {
 	uint64_t z;
 };
 
-/* Then the steps, `keep` numbers (int32_t), and the strings: argv, environ, paths; each with its NUL. */
+/* Then the steps, `keep` numbers (int32_t), and the strings: argv, environ, paths; each with its
+ * NUL. */
 struct spawnfd_request {
 	uint32_t protocol;
 	/* Which one it is; see struct spawnfd_page. */
@@ -79,7 +80,8 @@ enum spawnfd_word {
 	SPAWNFD_BECAME,
 	/* A step failed; it is gone. */
 	SPAWNFD_FAILED,
-	/* Nothing was done: the request is not understood, or withdrawn, or no child could be born. */
+	/* Nothing was done: the request is not understood, or withdrawn, or no child could be born.
+	 */
 	SPAWNFD_REFUSED,
 	/* Cannot be parked. Text: why. */
 	SPAWNFD_CANNOT
@@ -100,10 +102,10 @@ struct spawnfd_reply {
 #define SPAWNFD_MAX_FIRST 24
 
 /*
- * A page that both have. Its first word says where a request stands: the serial number times 4, plus
- * one of the states below. The owner sends a request before he has finished comparing himself with
- * the parked process, so that this one gets ready meanwhile; nothing that shows is done before he
- * has said go. What he has found goes with that word.
+ * A page that both have. Its first word says where a request stands: the serial number times 4,
+ * plus one of the states below. The owner sends a request before he has finished comparing himself
+ * with the parked process, so that this one gets ready meanwhile; nothing that shows is done before
+ * he has said go. What he has found goes with that word.
  */
 struct spawnfd_page {
 	uint64_t claim;

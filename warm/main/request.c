@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A message from the owner, checked. Nothing here touches the process; tests/fuzz feeds it anything. */
+/* A message from the owner, checked. Nothing here touches the process; warm/fuzz feeds it anything.
+ */
 #include "park.h"
 
 #include <stdalign.h>
@@ -52,8 +53,8 @@ bool spawnfd_read_page(const struct request *request)
 	return true;
 }
 
-bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors, struct request *request,
-			  struct program *program)
+bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors,
+			  struct request *request, struct program *program)
 {
 	const struct spawnfd_request *head = (const void *)message;
 	size_t at = sizeof(*head);
@@ -61,9 +62,11 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	if (length < at || length > SPAWNFD_MAX_MESSAGE || head->protocol != SPAWNFD_PROTOCOL)
 		return false;
 	/* Each is small against what size_t holds, so that no sum overflows. */
-	if (head->steps > length || head->keep > length || head->argc > length || head->envc > length)
+	if (head->steps > length || head->keep > length || head->argc > length ||
+	    head->envc > length)
 		return false;
-	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS || head->above < 3)
+	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS ||
+	    head->above < 3)
 		return false;
 	request->head = head;
 	request->steps = (const void *)(message + at);
@@ -73,7 +76,8 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	request->strings = message + at;
 	if (at > length || length - at != head->strings || !head->strings || message[length - 1])
 		return false;
-	if (head->argv_length > head->strings || head->env_length > head->strings - head->argv_length)
+	if (head->argv_length > head->strings ||
+	    head->env_length > head->strings - head->argv_length)
 		return false;
 	for (uint32_t i = 0; i < head->steps; i++)
 		if (!step_is_sound(&request->steps[i], head))
