@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-rust test-confined test-python test-guest soak lint format bench-launch bench-snapshot \
+.PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest soak lint format bench-launch bench-snapshot \
         bench-agent bench-job bench-warm clean
 
 help: ## List the tasks.
@@ -45,6 +45,9 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
 	$(PY) -m pytest -q -rs bench/agent bench/job bench/warm
+	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
+
+test-interpreters: setup ## Parked CPythons and Node.js, every version: those of this machine, and of npm.
 	$(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
