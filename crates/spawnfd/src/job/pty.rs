@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_resize_is_noticed() {
         within(|| {
-            let script = r#"trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 60 & wait $!; done"#;
+            let script = r#"trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 0.05; done"#;
             let (mut pty, mut child) = start(script, TerminalSize::default());
             let mut text = String::new();
             read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
