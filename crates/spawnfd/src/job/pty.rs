@@ -152,7 +152,8 @@ mod tests {
     fn start(script: &str, size: TerminalSize) -> (Pty, crate::child::Child) {
         let (pty, terminal) = Pty::open(size).expect("a terminal");
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
+        // Whoever runs the tests may ignore SIGHUP (nohup).
+        command.args(["-c", script]).default_signals(crate::SignalSet::ALL);
         terminal.attach(&mut command).expect("descriptors");
         // The command goes, and with it our copy of the program's end.
         (pty, command.spawn().expect("starts"))
