@@ -47,6 +47,8 @@ fn child_has_only_standard_descriptors(launcher: Launcher) {
     // And when the library has its own low, foreign ones come to lie on both sides.
     drop(foreign);
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
+    // Nobody else opens anything while numbers are taken.
+    launcher.rest();
     let _foreign: Vec<OwnedFd> =
         (3..40).chain([255, 256, 257, 700]).filter(free).map(|n| at_number(&null, n)).collect();
     for _ in 0..3 {
