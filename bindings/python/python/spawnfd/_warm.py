@@ -46,7 +46,7 @@ class Warm(NotPickled):
 
         with sf.Warm() as warm:
             warm.add("bash")
-            warm.add(".venv/bin/python", preimport=["pytest"])
+            warm.add("/usr/bin/python3", preimport=["json"])
             warm.run(["bash", "-c", "echo hello"]).started  # "reserve"
 
     A program is started from a parked process if there is one for it, and if that may do, and
