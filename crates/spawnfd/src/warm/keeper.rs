@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_gettime,
     timerfd_settime,
@@ -40,7 +41,8 @@ struct Bell(Arc<Known>);
 
 impl Bell {
     fn new() -> Result<Bell, Errno> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map_err(errno)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(errno)?;
         Ok(Bell(Arc::new(Known::new(timer)?)))
     }
 
@@ -62,12 +64,16 @@ impl Bell {
         }
     }
 
-    fn wait(&self) {
-        match self.0.get() {
-            Some(timer) => drop(rustix::io::read(timer, &mut [0u8; 8])),
+    /// Until it rings, or then. What has rung before is not lost: only this takes it away.
+    fn wait(&self, until: Option<Instant>) {
+        let Some(timer) = self.0.get() else {
             // An application has closed it: then it is looked now and then.
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
+            return std::thread::sleep(Duration::from_millis(20));
+        };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let _ = poll(&mut [PollFd::new(timer, PollFlags::IN)], left.as_ref());
+        let _ = rustix::io::read(timer, &mut [0u8; 8]);
     }
 }
 
@@ -144,11 +150,7 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
             }
             Work::Wait(until) => {
                 drop(shared);
-                // Set by a start meanwhile it would be lost: it is not set to later than that.
-                if let Some(until) = until {
-                    bell.set_before(until.saturating_duration_since(Instant::now()));
-                }
-                bell.wait();
+                bell.wait(until);
             }
         }
     }

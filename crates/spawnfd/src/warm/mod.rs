@@ -384,8 +384,10 @@ impl Offer<'_> {
         if let Some(held) = self.held.take() {
             let mut state = self.warm.state.lock();
             end(&mut state, held);
+            let wanted = state.wants_keeper();
+            drop(state);
             // Only where something is missing, and when what runs has had its turn.
-            if let Some(delay) = state.wants_keeper() {
+            if let Some(delay) = wanted {
                 let _ = self.warm.keeper.ring(delay);
             }
         }
