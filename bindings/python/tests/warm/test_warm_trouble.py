@@ -285,3 +285,19 @@ def test_idle(mode: Mode) -> None:
         assert children() == before
         assert run(warm)
         assert is_warm_again(warm, mode)
+
+
+@each_mode
+def test_no_limit_of_time(mode: Mode) -> None:
+    with sf.Warm(mode=mode, idle=None) as warm:
+        warm.add("/bin/true", depth=1)
+        assert warm.fill(timeout=None)
+        assert warm.run(["/bin/true"]).started == mode
+
+
+def test_an_end_right_after_a_wish() -> None:
+    # The keeper may be about to wait when it is told: it must not wait for minutes then.
+    for _ in range(100):
+        with sf.Warm() as warm:
+            warm.add("/bin/true", depth=1)
+            warm.run(["/bin/true"])

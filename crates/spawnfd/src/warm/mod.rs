@@ -220,7 +220,7 @@ impl Warm {
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
     /// done now: it is closed, or this process has closed 0, 1 or 2.
     pub fn fill(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             {
                 let mut state = self.state.lock();
@@ -233,7 +233,7 @@ impl Warm {
                 }
             }
             let _ = self.keeper.ring(Duration::ZERO);
-            if Instant::now() > deadline {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));

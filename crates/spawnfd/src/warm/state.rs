@@ -26,6 +26,9 @@ const LATER: Duration = Duration::from_millis(50);
 /// How often a program is parked anew because a file of its has changed meanwhile.
 const PATIENCE: u32 = 50;
 
+/// As good as no limit.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// When to try again what failed for want of something, and how often.
 const AGAIN: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 5;
@@ -194,6 +197,9 @@ struct Common {
 
 impl State {
     pub(super) fn new(options: WarmOptions) -> Result<State, (&'static str, Errno)> {
+        // What is added to a time of day has to stay one.
+        let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(FOREVER));
+        let options = WarmOptions { idle, age, delay, ..options };
         let object = image::object().map_err(|error| ("memfd_create()", errno(error)))?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
         let object = Arc::new(crate::numbers::above_standard(object));
