@@ -263,6 +263,8 @@ every_launcher! {
         let directory = scratch();
         let seen = directory.path().join("seen");
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
+            // Nothing that is just being parked gets one of them.
+            launcher.rest();
             let mut kept = Vec::new();
             // SAFETY: numbers of this process, put back below by dup2; nobody else uses them here.
             unsafe {

@@ -17,7 +17,7 @@ use spawnfd_sys::{Errno, call, fork_generation};
 use super::parked::Parked;
 use super::state::{State, Work};
 use crate::error::errno;
-use crate::numbers::Known;
+use crate::numbers::{Known, standard_is_open};
 use crate::per_process::PerProcess;
 
 /// The thread, once there is something to park.
@@ -93,6 +93,10 @@ impl Keeper {
     /// EAGAIN, EMFILE, ENFILE: there can be no thread.
     pub(super) fn ring(&self, after: Duration) -> Result<(), Errno> {
         if fork_generation().ok() != self.generation || self.ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // A later start tells it. (The thread itself may take what another opens there for the moment for the stream.)
+        if !standard_is_open() {
             return Ok(());
         }
         let mut running = self.running.lock();

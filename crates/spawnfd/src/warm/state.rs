@@ -37,7 +37,7 @@ const ATTEMPTS: u32 = 5;
 #[derive(Debug)]
 struct Entry {
     id: u64,
-    recipe: Recipe,
+    recipe: Arc<Recipe>,
     depth: usize,
     /// Those that wait, the oldest first.
     parked: VecDeque<Waiting>,
@@ -82,7 +82,7 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Held {
     entry: u64,
-    recipe: Recipe,
+    recipe: Arc<Recipe>,
     shared: Waiting,
 }
 
@@ -171,7 +171,7 @@ fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
 /// What the keeper is to do next.
 pub(super) enum Work {
     /// Park one for this entry.
-    Park { entry: u64, version: u64, recipe: Recipe, object: Arc<OwnedFd> },
+    Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
     /// Nothing before then.
     Wait(Option<Instant>),
 }
@@ -233,7 +233,7 @@ impl State {
         self.entries.push(Entry {
             id: self.next,
             cannot: can_park(&recipe).err(),
-            recipe,
+            recipe: Arc::new(recipe),
             depth: if park.depth == 0 { 2 } else { park.depth },
             parked: VecDeque::new(),
             taken: 0,
@@ -275,8 +275,9 @@ impl State {
             entry.used = now;
             entry.asleep = false;
             if template.identity() != entry.started().identity() {
-                match &mut entry.recipe.prefix {
-                    None => entry.recipe.template = template.clone(),
+                let recipe = Arc::make_mut(&mut entry.recipe);
+                match &mut recipe.prefix {
+                    None => recipe.template = template.clone(),
                     Some(prefix) => prefix.template = template.clone(),
                 }
                 entry.cannot = can_park(&entry.recipe).err();
@@ -458,7 +459,7 @@ impl State {
                     let path = entry.recipe.template.path().map(std::path::Path::to_owned);
                     match path.map(Template::open) {
                         Some(Ok(template)) => {
-                            entry.recipe.template = template;
+                            Arc::make_mut(&mut entry.recipe).template = template;
                             entry.cannot = can_park(&entry.recipe).err();
                         }
                         // Until a start finds it again.
