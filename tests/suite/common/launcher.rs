@@ -153,10 +153,12 @@ impl Launcher {
                 warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
                 added.push(path);
             }
-            // Nothing is parked while one of these is closed.
+            // Nothing is parked while one of these is closed; nor shall a thread take for the stream what another has there for a moment.
             // SAFETY: asks for flags.
-            let open = (0..3).all(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0);
-            assert!(warm.fill(Duration::from_secs(30)) || !open, "{:?}", warm.stats());
+            match (0..3).all(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0) {
+                true => assert!(warm.fill(Duration::from_secs(30)), "{:?}", warm.stats()),
+                false => warm.close(),
+            }
             command.warm(warm);
         });
     }
