@@ -4,7 +4,8 @@
 #
 #   tests/run-confined.sh [docker] [user] [both]     (default: docker user)
 #
-# docker  spawnfd-confine --docker            Docker's default seccomp profile and capabilities
+# docker  spawnfd-confine --docker            Docker's default seccomp profile and capabilities; as root also in a pid namespace whose
+#                                             session leader, like that of `docker exec`, is outside
 # user    spawnfd-confine --user 65534        needs root
 # both    spawnfd-confine --docker --user 65534
 #
@@ -37,13 +38,15 @@ for way in ${*:-docker user}; do
     both) options="--docker --user $user" ;;
     *) echo "unknown: $way" >&2 && exit 2 ;;
     esac
-    echo "== $way: spawnfd-confine $options"
+    namespace=
+    [ "$way" = user ] || [ "$(id -u)" != 0 ] || namespace="unshare --pid --fork --kill-child --mount-proc"
+    echo "== $way: $namespace spawnfd-confine $options"
     skips=$temporary/skips.$way
     : >"$skips" && chmod 666 "$skips"
     # no_panic builds, which is no confined user's business.
     # shellcheck disable=SC2086
     echo "$binaries" | grep -v /no_panic- |
-        TMPDIR=$temporary SPAWNFD_SKIPS=$skips HOME=$temporary tests/run-binaries.sh "$confine" $options -- || failed=1
+        TMPDIR=$temporary SPAWNFD_SKIPS=$skips HOME=$temporary $namespace tests/run-binaries.sh "$confine" $options -- || failed=1
     sed 's/::[a-z_0-9]* / /' "$skips" | sort -u | cut -c1-150 | sed 's/^/    /'
     [ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^/[$way] /" "$skips" >>"$SPAWNFD_SKIPS"
 done

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two things that take unsafe code: descriptors this process was started with, and questions to the kernel that
-//! no safe wrapper asks without an answer of its own.
+//! What takes unsafe code: descriptors this process was started with, and questions to the kernel that no safe wrapper asks
+//! without an answer of its own.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -23,6 +23,13 @@ pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
     }
     // SAFETY: it was open when the process began, and nothing in this process closes a number it has not opened.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// The process group of `pid`, 0 for the calling process; the group is 0 if it began outside this pid namespace, which
+/// `rustix::process::Pid` could not hold.
+pub fn process_group(pid: i32) -> Option<i32> {
+    // SAFETY: a number goes in, a number comes out.
+    Some(unsafe { libc::getpgid(pid) }).filter(|group| *group >= 0)
 }
 
 /// A question to the kernel that changes nothing, whatever the answer.

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, getpgid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::pipe;
 use spawnfd::Child;
 
 use crate::failure::{Failure, reason};
+use crate::os::process_group;
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -86,8 +86,7 @@ impl Signals {
 
 /// Whether what the terminal sends to this command's group goes to the program as well.
 fn shares_group(child: &Child) -> bool {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| getpgid(Some(pid)).is_ok_and(|group| Some(group) == getpgid(None).ok()))
+    i32::try_from(child.id()).is_ok_and(|pid| process_group(pid).is_some_and(|group| Some(group) == process_group(0)))
 }
 
 /// The signals this process ignores, as a bit set.

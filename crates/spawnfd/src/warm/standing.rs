@@ -5,8 +5,9 @@
 
 use std::thread::ThreadId;
 
-use rustix::process::{Resource, Rlimit, getpgid, getrlimit, getsid};
+use rustix::process::{Resource, Rlimit, getrlimit};
 use spawnfd_child::Op;
+use spawnfd_guard::sys;
 use spawnfd_sys::abi;
 
 use crate::authority::Authority;
@@ -37,7 +38,7 @@ const RESOURCES: [(Resource, u32); 16] = [
 pub(super) struct Standing {
     authority: Authority,
     inherited: Inherited,
-    /// Process group and session.
+    /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
     group: [Option<i32>; 2],
     limits: [Rlimit; RESOURCES.len()],
     /// Device, inode and mount of the root directory.
@@ -53,7 +54,7 @@ impl Standing {
         Some(Standing {
             authority: Authority::of_calling_thread().ok()?,
             inherited: Inherited::of_calling_thread(),
-            group: [getpgid(None), getsid(None)].map(|id| id.ok().map(|id| id.as_raw_nonzero().get())),
+            group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: RESOURCES.map(|(resource, _)| getrlimit(resource)),
             root: spawnfd_sys::call::statx(abi::AT_FDCWD, c"/")
                 .ok()
