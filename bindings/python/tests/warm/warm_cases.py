@@ -121,6 +121,7 @@ class Case:
             the change.
         thread: The change is one thread's: another one still starts warm.
         root: Only root may do it.
+        before: What the owner has done before it parks anything.
     """
 
     id: str
@@ -131,6 +132,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     thread: bool = False
     root: bool = False
+    before: Callable[[], Any] = lambda: None
 
 
 CASES = (
@@ -171,6 +173,12 @@ CASES = (
     Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "", thread=True),
     Case("seccomp", forbid_mkdir, "", thread=True),
     Case("landlock", landlock, "", thread=True),
+    # Nothing in /proc tells of it.
+    Case(
+        *("landlock-alone", landlock, "landlock"),
+        thread=True,
+        before=lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
+    ),
     Case("capabilities", drop_capabilities, "", thread=True, root=True),
     Case("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "", thread=True, root=True),
     Case("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "", thread=True, root=True),
@@ -187,6 +195,7 @@ def main(mode: str, name: str) -> None:
     """Prints how the program was started before, after and elsewhere, and both outcomes."""
     case = BY_ID[name]
     found: dict[str, Any] = {}
+    case.before()
     with sf.Warm(mode=mode) as warm:  # type: ignore[arg-type]
         warm.add(case.argv[0], env=ENVIRONMENT, depth=2)
         found["filled"] = warm.fill(timeout=30)

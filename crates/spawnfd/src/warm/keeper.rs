@@ -14,7 +14,8 @@ use rustix::time::{
 
 use spawnfd_sys::{Errno, call, fork_generation};
 
-use super::parked::Parked;
+use super::marker::Marker;
+use super::parked::{NotParked, Parked};
 use super::state::{State, Work};
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};
@@ -140,6 +141,7 @@ impl Drop for Keeper {
 }
 
 fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
+    let mut marker = Weak::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, gone) = shared.lock().next_work();
@@ -147,7 +149,9 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);
-                let outcome = Parked::start(&recipe, &object, maker, ended);
+                let outcome = Marker::of(&mut marker)
+                    .map_err(|errno| NotParked::Now(format!("clone(): {errno:?}")))
+                    .and_then(|marker| Ok((Parked::start(&recipe, &object, maker, ended)?, marker)));
                 let Some(shared) = state.upgrade() else { return };
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);

@@ -9,6 +9,7 @@
 mod image;
 mod keeper;
 mod kind;
+mod marker;
 mod parked;
 mod sandbox;
 mod standing;

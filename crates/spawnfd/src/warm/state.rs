@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{Errno, abi, call};
 
+use super::marker::Marker;
 use super::parked::{NotParked, Parked, Recipe};
 use super::sandbox::{Inside, Prefix};
 use super::standing::Standing;
@@ -76,6 +77,7 @@ pub(super) struct Waiting {
     old: bool,
     memory: u64,
     process: Arc<Mutex<Parked>>,
+    marker: Arc<Marker>,
 }
 
 /// One that a start has taken.
@@ -133,6 +135,7 @@ impl Held {
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
         let mut steps = parked.standing.steps_to(&now)?;
+        self.shared.marker.reach()?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if steps.len() > 1 => return Err("limits"),
@@ -425,12 +428,18 @@ impl State {
     }
 
     /// What the keeper has parked, or why it could not.
-    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
-        let Some(common) = &mut self.shared else { return outcome.ok() };
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
+    pub(super) fn parked(
+        &mut self,
+        id: u64,
+        version: u64,
+        outcome: Result<(Parked, Arc<Marker>), NotParked>,
+    ) -> Option<Parked> {
+        let unwanted = |outcome: Result<(Parked, _), _>| outcome.ok().map(|(parked, _)| parked);
+        let Some(common) = &mut self.shared else { return unwanted(outcome) };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return unwanted(outcome) };
         entry.making = false;
         match outcome {
-            Ok(parked) if entry.version == version => {
+            Ok((parked, marker)) if entry.version == version => {
                 if common.watch.add(id, &parked.files).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
@@ -447,10 +456,11 @@ impl State {
                 if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {
                     self.gone.extend(entry.parked.remove(old));
                 }
-                entry.parked.push_back(Waiting { version, old: false, memory, process: Arc::new(Mutex::new(parked)) });
+                let process = Arc::new(Mutex::new(parked));
+                entry.parked.push_back(Waiting { version, old: false, memory, process, marker });
                 None
             }
-            Ok(parked) => Some(parked),
+            Ok((parked, _)) => Some(parked),
             // It was another version's, which a start has put away meanwhile.
             Err(_) if entry.version != version => None,
             Err(why) => {
