@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `subprocess.Popen` has its child do and become, in the order and with the errors of CPython's `_posixsubprocess`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +9,11 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
-use spawnfd::{Child, Command, Env, Errno, ErrorKind, SignalSet, Stage};
+use spawnfd::{Child, Command, Env, Errno, ErrorKind, SignalSet, Stage, Started};
 
 use crate::arguments::{borrow, os_string, os_strings, wrong_type};
 use crate::plugs::{Plugs, is_open};
+use crate::warm::Warm;
 
 /// The arguments of `Popen._execute_child` by name, and what Python's half has made of some: `argv`, `candidates` (the
 /// paths to try in turn) and `environ` (`name=value` strings; None: this process's).
@@ -39,27 +41,36 @@ pub struct Call<'py> {
 /// What came of it.
 enum Outcome {
     /// The pid. The caller waits for it.
-    Started(u32),
+    Started(u32, Started),
     /// Errno, and whether it is about the "program", the "cwd" or "" something else.
     Failed(Errno, &'static str),
     /// Nothing was done that could be seen: this is to be left to CPython's own code, for this reason.
     Left(&'static str),
 }
 
-/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0, "")`, or `(0, errno, what it is
-/// about)`, or `(0, 0, why this is none for us)`.
+/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0, how it was started)`, or `(0, errno, what
+/// it is about)`, or `(0, 0, why this is none for us)`.
 ///
 /// # Errors
 /// TypeError, ValueError, OverflowError: an argument is not what it has to be; CPython's own code has the words for it. And
 /// what `audit` raises.
 #[pyfunction]
-pub fn popen(py: Python<'_>, call: Call<'_>, audit: &Bound<'_, PyAny>) -> PyResult<(u32, i32, &'static str)> {
+#[pyo3(signature = (call, audit, warm = None))]
+pub fn popen(
+    py: Python<'_>,
+    call: Call<'_>,
+    audit: &Bound<'_, PyAny>,
+    warm: Option<&Bound<'_, Warm>>,
+) -> PyResult<(u32, i32, Cow<'static, str>)> {
     let mut spawn = Spawn::new(&call)?;
+    if let Some(warm) = warm {
+        spawn.command.warm(warm.get().core());
+    }
     audit.call0()?;
     Ok(match py.detach(|| spawn.run()) {
-        Outcome::Started(pid) => (pid, 0, ""),
-        Outcome::Failed(errno, about) => (0, errno.raw(), about),
-        Outcome::Left(reason) => (0, 0, reason),
+        Outcome::Started(pid, how) => (pid, 0, how.name()),
+        Outcome::Failed(errno, about) => (0, errno.raw(), about.into()),
+        Outcome::Left(reason) => (0, 0, reason.into()),
     })
 }
 
@@ -156,9 +167,9 @@ impl Spawn {
         for program in std::mem::take(&mut self.programs) {
             let error = match self.start(&program) {
                 Ok(child) => {
-                    let pid = child.id();
+                    let (pid, how) = (child.id(), child.started());
                     drop(child.into_pidfd());
-                    return Outcome::Started(pid);
+                    return Outcome::Started(pid, how);
                 }
                 Err(error) => error,
             };

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::arguments::{descriptor, integer, os_string, wrong_type};
 use crate::errors;
 use crate::request::runnable;
+use crate::warm::Warm;
 
 /// One executable, pinned.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -60,6 +61,14 @@ impl Template {
         self.0.by_descriptor().map(Template).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
 
+    /// The same, started from a Warm.
+    fn warm(&self, py: Python<'_>, warm: &Bound<'_, Warm>) -> PyResult<Template> {
+        let warm = warm.get().core();
+        py.detach(|| self.0.warm(warm))
+            .map(Template)
+            .map_err(|error| errors::exception(py, &error, Some(self.0.name())))
+    }
+
     fn revalidate(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.revalidate()).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
@@ -94,8 +103,13 @@ impl TemplateCache {
 #[pymethods]
 impl TemplateCache {
     #[new]
-    fn new(capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
-        Ok(TemplateCache(spawnfd::TemplateCache::new(integer(capacity, &"capacity")?)))
+    #[pyo3(signature = (capacity, warm = None))]
+    fn new(capacity: &Bound<'_, PyAny>, warm: Option<&Bound<'_, Warm>>) -> PyResult<TemplateCache> {
+        let capacity = integer(capacity, &"capacity")?;
+        Ok(TemplateCache(match warm {
+            Some(warm) => spawnfd::TemplateCache::with_warm(capacity, warm.get().core()),
+            None => spawnfd::TemplateCache::new(capacity),
+        }))
     }
 
     /// The process-wide one.

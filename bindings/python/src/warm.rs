@@ -2,7 +2,8 @@
 //! The native half of Warm.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use spawnfd::{Mode, Park, WarmOptions};
 
 use crate::arguments::{environment, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::errors;
+use crate::template::Template;
 
 /// Programs kept warm, until it is closed.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -19,6 +21,13 @@ use crate::errors;
 pub struct Warm {
     core: spawnfd::Warm,
     closed: AtomicBool,
+}
+
+impl Warm {
+    /// Closed or not.
+    pub fn core(&self) -> &spawnfd::Warm {
+        &self.core
+    }
 }
 
 fn mode(name: &str) -> PyResult<Mode> {
@@ -37,6 +46,7 @@ impl Warm {
         mode: &str,
         memory: u64,
         processes: usize,
+        keep: usize,
         idle: &Bound<'_, PyAny>,
         delay: &Bound<'_, PyAny>,
     ) -> PyResult<Warm> {
@@ -47,6 +57,7 @@ impl Warm {
             mode: self::mode(mode)?,
             memory,
             processes,
+            keep,
             idle: time(idle, "idle")?,
             delay: time(delay, "delay")?,
             ..WarmOptions::default()
@@ -70,7 +81,6 @@ impl Warm {
         mode: Option<&str>,
     ) -> PyResult<()> {
         let py = program.py();
-        let program: OsString = os_string(program, &"program")?;
         let park = Park {
             depth,
             mode: mode.map(self::mode).transpose()?,
@@ -81,7 +91,17 @@ impl Warm {
             sandbox: os_strings(sandbox, "sandbox")?,
             current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
         };
-        py.detach(|| self.core.add(&program, park)).map_err(|error| errors::exception(py, &error, None))
+        let added = match program.cast::<Template>() {
+            Ok(template) => {
+                let template = template.get().core();
+                py.detach(|| self.core.add_template(template, park))
+            }
+            Err(_) => {
+                let program = from_here(os_string(program, &"program")?);
+                py.detach(|| self.core.add(&program, park))
+            }
+        };
+        added.map_err(|error| errors::exception(py, &error, None))
     }
 
     fn fill(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -113,6 +133,15 @@ impl Warm {
         self.closed.store(true, Ordering::Relaxed);
         py.detach(|| self.core.close());
     }
+}
+
+/// A path as it is from the working directory; a name stays one.
+fn from_here(program: OsString) -> OsString {
+    let path = Path::new(&program);
+    if !program.as_bytes().contains(&b'/') || path.is_absolute() {
+        return program;
+    }
+    std::env::current_dir().map_or_else(|_| program.clone(), |here| here.join(path).into())
 }
 
 /// The Warm an option names.

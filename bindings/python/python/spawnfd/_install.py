@@ -10,14 +10,20 @@ import os
 import subprocess
 import threading
 from asyncio import unix_events
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spawnfd import asyncio as ours
-from spawnfd._popen import ORIGINAL, execute
+from spawnfd._popen import ORIGINAL, execute, start_from
 from spawnfd._transport import Transport, has_watcher, make_transport
+from spawnfd._warm import Warm, as_warm
+
+if TYPE_CHECKING:
+    from spawnfd._warm import Mode
 
 _lock = threading.Lock()
 _installed = False
+# The Warm that was made here, to be closed here.
+_own_warm: Warm | None = None
 
 
 def _renew_lock() -> None:
@@ -75,7 +81,11 @@ _PLACES: list[tuple[Any, str, Any, Any]] = [
 ]
 
 
-def install() -> None:
+# How many programs a Warm that is made here keeps.
+_KEEP = 64
+
+
+def install(*, warm: Warm | Mode | None = None) -> None:
     """Has the interpreter's own subprocess and asyncio start programs by spawnfd from here on.
 
     For programs that are not to be changed: subprocess.Popen and all that is made of it (run,
@@ -87,14 +97,34 @@ def install() -> None:
     lead past it, its loop.subprocess_exec() and names imported before do not. Nothing changes for
     os.fork, os.posix_spawn and multiprocessing.
 
-    Calling it again does nothing. Any thread may; a spawn under way is not disturbed.
+    Args:
+        warm: A Warm: what it has is started from there, by spawnfd.subprocess, too. "reserve" or
+            "fork": one that is made for this, and keeps what is started; uninstall() closes it.
+            spawnfd.stats() counts these starts. None: as it was.
+
+    Calling it again does nothing, but for another `warm`. Any thread may; a spawn under way is not
+    disturbed. In a copy of this process (os.fork) programs start cold.
+
+    Raises:
+        TypeError, ValueError: `warm` is no such thing, or closed; nothing is changed.
     """
     global _installed
+    if warm is not None:
+        _change_warm(Warm(mode=warm, keep=_KEEP) if warm in ("reserve", "fork") else as_warm(warm), warm)
     with _lock:
         _installed = True
         for owner, name, original, ours in _PLACES:
             if owner.__dict__.get(name) is original:
                 setattr(owner, name, ours)
+
+
+def _change_warm(warm: Warm | None, given: object) -> None:
+    global _own_warm
+    with _lock:
+        start_from(warm and warm._core)
+        before, _own_warm = _own_warm, None if warm is given else warm
+    if before is not None:
+        before.close()
 
 
 def uninstall() -> None:
@@ -108,3 +138,4 @@ def uninstall() -> None:
         for owner, name, original, ours in _PLACES:
             if owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
+    _change_warm(None, None)

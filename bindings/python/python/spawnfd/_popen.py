@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -46,18 +46,29 @@ class Stats:
         made: Started by spawnfd.
         passed: Started by CPython's own code, by reason; see spawnfd.subprocess for what they mean.
         failed: Not started: an exception, the same from either.
+        warm: Of those started by spawnfd: from a parked process, as install(warm=...) has it.
+        cold: Of those started by spawnfd: not so although there was a Warm, by the reason.
     """
 
     made: int
     passed: Mapping[str, int]
     failed: int
+    warm: int = 0
+    cold: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def _of(cls, made: int, passed: dict[str, int], failed: int) -> Stats:
-        return cls(made, MappingProxyType(passed), failed)
+    def _of(
+        cls,
+        made: int,
+        passed: dict[str, int],
+        failed: int,
+        warm: int,
+        cold: dict[str, int],
+    ) -> Stats:
+        return cls(made, MappingProxyType(passed), failed, warm, MappingProxyType(cold))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Stats._of, (self.made, dict(self.passed), self.failed)
+        return Stats._of, (self.made, dict(self.passed), self.failed, self.warm, dict(self.cold))
 
 
 class _Counters:
@@ -65,15 +76,21 @@ class _Counters:
         self.renew_lock()
         self._made = 0
         self._failed = 0
+        self._warm = 0
         self._passed: Counter[str] = Counter()
+        self._cold: Counter[str] = Counter()
 
     def renew_lock(self) -> None:
         # A forked child may find it held by a thread that it does not have.
         self._lock = threading.Lock()
 
-    def made(self) -> None:
+    def made(self, how: str) -> None:
         with self._lock:
             self._made += 1
+            if how in ("reserve", "fork"):
+                self._warm += 1
+            elif how.startswith("cold: "):
+                self._cold[how.removeprefix("cold: ")] += 1
 
     def failed(self) -> None:
         with self._lock:
@@ -85,11 +102,22 @@ class _Counters:
 
     def read(self) -> Stats:
         with self._lock:
-            return Stats._of(self._made, dict(self._passed), self._failed)
+            return Stats._of(
+                self._made, dict(self._passed), self._failed, self._warm, dict(self._cold)
+            )
 
 
 counters = _Counters()
 os.register_at_fork(after_in_child=counters.renew_lock)
+
+# What programs are started from, since install().
+_warm: _spawnfd.Warm | None = None
+
+
+def start_from(warm: _spawnfd.Warm | None) -> None:
+    """Has programs started from these parked processes, or from none."""
+    global _warm
+    _warm = warm
 
 
 def stats() -> Stats:
@@ -109,6 +137,7 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
     call = dict(_NEWER)
     call.update(zip(_NAMES, values, strict=False))
     reason = _why_not(call, values)
+    how = ""
     if reason is None:
         try:
             _read(call)
@@ -117,14 +146,14 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
             reason = "arguments"
     try:
         if reason is None:
-            reason = _start(popen, call)
+            how, reason = _start(popen, call)
         if reason is not None:
             ORIGINAL(popen, *(call[name] for name in _NAMES) if _UNDERSTOOD else values)
     except BaseException:
         counters.failed()
         raise
     if reason is None:
-        counters.made()
+        counters.made(how)
     else:
         counters.passed(reason)
 
@@ -175,22 +204,22 @@ def _variable(name: Any, value: Any) -> bytes:
     return encoded + b"=" + os.fsencode(value)
 
 
-def _start(popen: Any, call: dict[str, Any]) -> str | None:
-    """Starts the program; the reason if it is none for the core."""
+def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
+    """Starts the program: how; the reason if it is none for the core."""
     program, cwd = call["program"], call["cwd"]
     audit = functools.partial(
         sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
     )
     try:
-        pid, errno, word = _spawnfd.popen(call, audit)
+        pid, errno, word = _spawnfd.popen(call, audit, _warm)
     except (TypeError, ValueError, OverflowError):
-        return "arguments"
+        return "", "arguments"
     if errno:
         about = () if not word and _CWD_IS_TOLD_APART else (program if word == "program" else cwd,)
         raise OSError(errno, os.strerror(errno), *about)
     if not pid:
-        return word
+        return "", word
     popen.pid = pid
     popen._child_created = True
     popen._close_pipe_fds(*(call[name] for name in _PIPES))
-    return None
+    return word, None

@@ -11,12 +11,22 @@ from spawnfd._job import SyncJob
 from spawnfd._loop import complete
 from spawnfd._start import Starting
 from spawnfd._types import NotPickled
+from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from spawnfd._spawnfd import Result
-    from spawnfd._types import Arg, Args, Fd, RunOptions, SpawnOptions, StartOptions
+    from spawnfd._types import (
+        Arg,
+        Args,
+        Fd,
+        ParkOptions,
+        RunOptions,
+        SpawnOptions,
+        StartOptions,
+    )
+    from spawnfd._warm import Mode
 
 
 class Template(NotPickled):
@@ -33,8 +43,9 @@ class Template(NotPickled):
     authority that could be handed over. Pass the path, and make one where it is used.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "_warm")
     _core: _spawnfd.Template
+    _warm: Warm | None
     _instead = (
         "it is not authority that can be handed over; pass its path, and make one where it is used"
     )
@@ -45,24 +56,41 @@ class Template(NotPickled):
     def __deepcopy__(self, memo: object) -> Template:  # type: ignore[override]
         return self
 
-    def __init__(self, program: Arg, *, path: str | bytes | None = None) -> None:
+    def __init__(
+        self,
+        program: Arg,
+        *,
+        path: str | bytes | None = None,
+        warm: Warm | Mode | ParkOptions | None = None,
+    ) -> None:
         """Records a program: an absolute path, or a name that is searched once.
 
         Args:
             program: "/usr/bin/rg", or "rg". A template made from a name is stale as soon as an
                 earlier directory of the search has that name, too.
             path: The directories to search, as in PATH; this process's PATH if None.
+            warm: A Warm to start it from, to which it is added unless it is already; "reserve" or
+                "fork": one of its own, which ends with it; the same with a dict of what Warm.add()
+                takes by keyword: {"depth": 4, "preimport": ["json"]}.
 
         Raises:
             SpawnError: There is no such program (then it is a FileNotFoundError), it may not be
                 executed (PermissionError), or is given by a relative path (ValueError).
         """
         self._core = _spawnfd.Template(program, path)
+        if isinstance(warm, dict):
+            self._warm = Warm()
+            self._warm.add(self, **warm)
+        else:
+            self._warm = None if warm is None else as_warm(warm)
+        if self._warm is not None:
+            self._core = self._core.warm(self._warm._core)
 
     @classmethod
-    def _of(cls, core: _spawnfd.Template) -> Template:
+    def _of(cls, core: _spawnfd.Template, warm: Warm | None = None) -> Template:
         template = object.__new__(cls)
         template._core = core
+        template._warm = warm
         return template
 
     @classmethod
@@ -78,7 +106,7 @@ class Template(NotPickled):
         """The same template, executed strictly by descriptor.
 
         This closes the window of one system call between check and exec. AT_EXECFN is then
-        /dev/fd/N, and before Linux 6.14 the task's name a number.
+        /dev/fd/N, and before Linux 6.14 the task's name a number. It is never started warm.
 
         Raises:
             SpawnError: EINVAL: a script, which its interpreter could not open.
@@ -103,6 +131,11 @@ class Template(NotPickled):
     def name(self) -> str:
         """The name it was made with, which is argv[0] by default."""
         return self._core.name
+
+    @property
+    def warm(self) -> Warm | None:
+        """What it is started from: fill() waits until it can be, stats() counts, close() ends it."""
+        return self._warm
 
     @property
     def interpreters(self) -> list[str]:
@@ -175,18 +208,29 @@ class TemplateCache(NotPickled):
     re-creation. spawnfd.run() and the like use the process-wide one, TemplateCache.shared().
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "_warm")
     _core: _spawnfd.TemplateCache
+    _warm: Warm | None
 
-    def __init__(self, capacity: int = 64) -> None:
-        """Makes an empty cache for so many templates, at least one."""
-        self._core = _spawnfd.TemplateCache(capacity)
+    def __init__(self, capacity: int = 64, *, warm: Warm | Mode | None = None) -> None:
+        """Makes an empty cache.
+
+        Args:
+            capacity: For how many templates, at least one.
+            warm: A Warm in which its programs are kept from their first start on, also when they
+                have been made anew: an upgrade costs one cold start. "reserve" or "fork": one of
+                its own, which ends with it. At most `capacity` programs are kept so, beside those
+                that were added to the Warm.
+        """
+        self._warm = None if warm is None else as_warm(warm)
+        self._core = _spawnfd.TemplateCache(capacity, self._warm and self._warm._core)
 
     @classmethod
     def shared(cls) -> TemplateCache:
         """The process-wide cache."""
         cache = object.__new__(cls)
         cache._core = _spawnfd.TemplateCache.shared()
+        cache._warm = None
         return cache
 
     def get(self, program: Arg, *, path: str | bytes | None = None) -> Template:
@@ -195,7 +239,12 @@ class TemplateCache(NotPickled):
         Raises:
             SpawnError: As Template. Failures are not cached.
         """
-        return Template._of(self._core.get(program, path))
+        return Template._of(self._core.get(program, path), self._warm)
+
+    @property
+    def warm(self) -> Warm | None:
+        """Where its programs are kept warm."""
+        return self._warm
 
     def clear(self) -> None:
         """Drops all templates, with their descriptors; programs under way are not affected."""

@@ -211,6 +211,16 @@ class RunOptions(_Supervision, total=False):
     stdin: RunStdin | None
 
 
+class ParkOptions(TypedDict, total=False):
+    """Keyword arguments of Warm.add() that a Template has, too."""
+
+    depth: int
+    args: Sequence[Arg]
+    env: Environment | None
+    preimport: Sequence[str]
+    mode: Literal["reserve", "fork"] | None
+
+
 class StartOptions(_Supervision, total=False):
     """The keyword arguments of start()."""
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from spawnfd import _spawnfd
 from spawnfd._child import Child, spawn
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from spawnfd._spawnfd import Result
+    from spawnfd._template import Template
     from spawnfd._types import Arg, Args, Environment, RunOptions, SpawnOptions, StartOptions
+
+Mode: TypeAlias = Literal["reserve", "fork"]
 
 
 class WarmStats(NamedTuple):
@@ -65,9 +68,10 @@ class Warm(NotPickled):
     def __init__(
         self,
         *,
-        mode: Literal["reserve", "fork"] = "reserve",
+        mode: Mode = "reserve",
         memory: int = 512 << 20,
         processes: int = 64,
+        keep: int = 0,
         idle: float | None = 300.0,
         delay: float = 0.002,
     ) -> None:
@@ -79,6 +83,8 @@ class Warm(NotPickled):
                 whatever was drawn or read before.
             memory: Bytes that parked processes may have for themselves; no more are started then.
             processes: How many there may be.
+            keep: How many programs that were not added are kept warm from their first start on; the
+                one last used longest ago gives way.
             idle: Seconds without use after which a program's are ended; None: never.
             delay: Seconds from a start to the parking of the next: what runs goes first.
 
@@ -86,11 +92,11 @@ class Warm(NotPickled):
             SpawnError: EMFILE, ENFILE, ENOMEM; ENOSPC: no more inotify instances.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
-        self._core = _spawnfd.Warm(mode, memory, processes, idle, delay)
+        self._core = _spawnfd.Warm(mode, memory, processes, keep, idle, delay)
 
     def add(
         self,
-        program: Arg,
+        program: Arg | Template,
         *,
         depth: int = 2,
         args: Sequence[Arg] = (),
@@ -98,14 +104,14 @@ class Warm(NotPickled):
         preimport: Sequence[str] = (),
         sandbox: Sequence[Arg] = (),
         cwd: Arg | None = None,
-        mode: Literal["reserve", "fork"] | None = None,
+        mode: Mode | None = None,
     ) -> None:
         """Keeps a program warm. It is parked in the background; fill() waits for that.
 
         One that cannot be parked is no error: stats() says why, and it is started cold.
 
         Args:
-            program: An absolute path, or a name searched in PATH.
+            program: A path (from here, if it is relative), a name searched in PATH, or a Template.
             depth: How many processes wait.
             args: Arguments that all starts have first: an interpreter's options.
             env: The environment it is parked with, this process's by default. A start with another
@@ -122,7 +128,8 @@ class Warm(NotPickled):
             SpawnError: There is no such program.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
-        self._core.add(program, depth, args, env, preimport, sandbox, cwd, mode)
+        core = getattr(program, "_core", program)
+        self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all that can be parked is; False if that takes longer than `timeout` s."""
@@ -170,3 +177,21 @@ class Warm(NotPickled):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().parked} parked"
         return f"<spawnfd.Warm: {state}>"
+
+
+def as_warm(value: object) -> Warm:
+    """The Warm that an argument means: itself, or one of its own for a mode.
+
+    Raises:
+        TypeError, ValueError: It means none; the message says so.
+    """
+    if isinstance(value, Warm):
+        if value.closed:
+            raise ValueError("warm: it is closed")
+        return value
+    if value in ("reserve", "fork"):
+        return Warm(mode=value)  # type: ignore[arg-type]
+    if isinstance(value, str):
+        raise ValueError(f'warm: "reserve" or "fork", not {value!r}')
+    found = type(value).__qualname__
+    raise TypeError(f'warm: expected spawnfd.Warm, "reserve", "fork" or None, not {found}')

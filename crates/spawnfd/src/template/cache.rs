@@ -9,6 +9,7 @@ use super::{Template, search_path};
 use crate::command::Command;
 use crate::error::{ErrorKind, Result};
 use crate::per_process::PerProcess;
+use crate::warm::Warm;
 
 /// How often a file may change while it is recorded.
 const TRIES: usize = 16;
@@ -37,6 +38,7 @@ enum Handle {
 /// There from the start: what one thread makes when it is first asked for, another's fork could leave half made.
 static GLOBAL: Shared = Shared {
     capacity: TemplateCache::DEFAULT_CAPACITY,
+    warm: None,
     state: PerProcess::new(State {
         entries: BTreeMap::new(),
         clock: 0,
@@ -47,6 +49,7 @@ static GLOBAL: Shared = Shared {
 #[derive(Debug)]
 struct Shared {
     capacity: usize,
+    warm: Option<Warm>,
     state: PerProcess<State>,
 }
 
@@ -112,7 +115,29 @@ impl TemplateCache {
 
     /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two.
     pub fn new(capacity: usize) -> TemplateCache {
-        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state: PerProcess::default() })))
+        TemplateCache::made(capacity, None)
+    }
+
+    /// The same, and its programs are kept warm: from its first start on a program is parked in `warm`, also when it has been made again,
+    /// so that an upgrade costs one cold start; at most `capacity` of them are, beside those that were added there.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Started, TemplateCache, Warm, WarmOptions};
+    /// let warm = Warm::new(WarmOptions::default())?;
+    /// let tools = TemplateCache::with_warm(64, &warm);
+    /// assert_eq!(tools.command("true").run()?.started, Started::Cold("not added"));
+    /// warm.fill(std::time::Duration::from_secs(10));
+    /// assert_eq!(tools.command("true").run()?.started, Started::Reserve);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn with_warm(capacity: usize, warm: &Warm) -> TemplateCache {
+        TemplateCache::made(capacity, Some(warm.keeping(capacity.max(1))))
+    }
+
+    fn made(capacity: usize, warm: Option<Warm>) -> TemplateCache {
+        let state = PerProcess::default();
+        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), warm, state })))
     }
 
     /// The process-wide cache, which [`Command::new`] uses.
@@ -123,7 +148,9 @@ impl TemplateCache {
 
     /// Begins a command whose template comes from this cache.
     pub fn command<'fd>(&self, program: impl AsRef<OsStr>) -> Command<'fd> {
-        Command::named(program.as_ref(), self.clone())
+        let mut command = Command::named(program.as_ref(), self.clone());
+        command.warm.clone_from(&self.shared().warm);
+        command
     }
 
     /// The template for a program: an absolute path, or a name searched in `path` (by default this process's PATH).
@@ -131,7 +158,8 @@ impl TemplateCache {
     /// # Errors
     /// As [`Template::open`] and [`Template::search`]. Failures are not cached.
     pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
-        self.find(&Named::new(program.as_ref(), path))
+        let found = self.find(&Named::new(program.as_ref(), path))?;
+        Ok(found.with_warm(self.shared().warm.as_ref()))
     }
 
     pub(crate) fn find(&self, named: &Named) -> Result<Template> {

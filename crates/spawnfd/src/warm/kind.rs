@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::state::ARGUMENTS;
+
 /// Where a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
@@ -34,9 +36,20 @@ impl Kind {
         }
     }
 
+    /// With which of these arguments to park, so that what has all of them fits; `None`: it never does.
+    pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
+        let leading = match self {
+            Kind::Main => 0,
+            Kind::Python => args.iter().take_while(|arg| is_plain_option(arg)).count(),
+            Kind::Node => usize::from(args.first().is_some_and(|flag| takes_code(flag))),
+        };
+        let options = args[..leading].to_vec();
+        self.fits(&options, args).ok().map(|()| options)
+    }
+
     /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
     pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
-        let rest = args.strip_prefix(parked).ok_or("arguments")?;
+        let rest = args.strip_prefix(parked).ok_or(ARGUMENTS)?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
         let is_stdin = rest.first().is_some_and(|arg| arg == "-");
         // What to run, and its own arguments.
@@ -53,13 +66,19 @@ impl Kind {
             }
             Kind::Node => is_stdin || !is_flag(0),
         };
-        if fits { Ok(()) } else { Err("arguments") }
+        if fits { Ok(()) } else { Err(ARGUMENTS) }
     }
 }
 
 /// Flags of Node's after which comes code.
 fn takes_code(flag: &OsStr) -> bool {
     matches!(flag.as_bytes(), b"-e" | b"--eval" | b"-p" | b"--print" | b"-pe")
+}
+
+/// One of CPython's that takes no value, or several.
+fn is_plain_option(arg: &OsStr) -> bool {
+    let letters = arg.as_bytes().strip_prefix(b"-").unwrap_or_default();
+    !letters.is_empty() && letters.iter().all(|letter| b"bBEIOPsSu".contains(letter))
 }
 
 fn is_python(name: &[u8]) -> bool {
@@ -98,6 +117,21 @@ mod tests {
         {
             assert!(!fits(Kind::Node, &["-e"], args), "{args:?}");
         }
+    }
+
+    #[test]
+    fn options_to_park_with() {
+        let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+        let options = |kind: Kind, args: &[&str]| kind.options(&own(args));
+        assert_eq!(options(Kind::Main, &["-c", "x"]), Some(own(&[])));
+        assert_eq!(options(Kind::Python, &["-c", "x"]), Some(own(&[])));
+        assert_eq!(options(Kind::Python, &["-I", "-uB", "-m", "x"]), Some(own(&["-I", "-uB"])));
+        assert_eq!(options(Kind::Python, &["-X", "dev", "-c", "x"]), None);
+        assert_eq!(options(Kind::Python, &["-Wdefault", "-c", "x"]), None);
+        assert_eq!(options(Kind::Python, &[]), None);
+        assert_eq!(options(Kind::Node, &["-e", "x"]), Some(own(&["-e"])));
+        assert_eq!(options(Kind::Node, &["s.js", "-e"]), Some(own(&[])));
+        assert_eq!(options(Kind::Node, &["--test"]), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::template::Template;
 use keeper::Keeper;
 use parked::Answer;
 use sandbox::{Inside, Prefix};
-use state::{Held, State};
+use state::{ARGUMENTS, Held, NOT_ADDED, State};
 use wire::Request;
 
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
@@ -70,6 +70,8 @@ use wire::Request;
 pub struct Warm {
     state: Arc<PerProcess<State>>,
     keeper: Arc<Keeper>,
+    /// How many programs are kept that were not added.
+    keep: usize,
 }
 
 /// How parked processes are used.
@@ -107,6 +109,8 @@ pub struct WarmOptions {
     pub memory: u64,
     /// How many there may be.
     pub processes: usize,
+    /// How many programs that were not added are kept warm from their first start on; the one last used longest ago gives way. 0: none.
+    pub keep: usize,
     /// After how long without use the processes of a program are ended. The next start is cold, and parks it again.
     pub idle: Duration,
     /// How long after a start the next process is parked: what runs goes first.
@@ -123,6 +127,7 @@ impl Default for WarmOptions {
             mode: Mode::default(),
             memory: 512 << 20,
             processes: 64,
+            keep: 0,
             idle: Duration::from_secs(300),
             delay: Duration::from_millis(2),
             forks: 1000,
@@ -181,9 +186,10 @@ impl Warm {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM. ENOSPC: no more inotify instances (fs.inotify.max_user_instances).
     pub fn new(options: WarmOptions) -> Result<Warm> {
+        let keep = options.keep;
         let state = State::new(options).map_err(|(call, errno)| Error::new(Stage::Warm, errno, call))?;
         let state = Arc::new(PerProcess::here(state, State::none));
-        Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state })
+        Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep })
     }
 
     /// Keeps a program warm: an absolute path, or a name searched in PATH. It is parked in the background; see [`fill`](Warm::fill).
@@ -216,6 +222,19 @@ impl Warm {
         let prefix = Warm::prefix(template, &park)?;
         self.state.lock().add(template, prefix, park);
         self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+    }
+
+    /// The same for a template that may have been added before.
+    ///
+    /// # Errors
+    /// EAGAIN: no thread can be started.
+    pub(crate) fn add_once(&self, template: &Template) -> Result<()> {
+        if self.state.lock().has(template) { Ok(()) } else { self.add_template(template, Park::default()) }
+    }
+
+    /// The same processes, for one who keeps so many programs.
+    pub(crate) fn keeping(&self, programs: usize) -> Warm {
+        Warm { keep: self.keep.max(programs), ..self.clone() }
     }
 
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
@@ -268,7 +287,14 @@ impl Warm {
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
-        let held = self.state.lock().take(template, command.arguments())?;
+        let mut state = self.state.lock();
+        let held = state.take(template, command.arguments()).inspect_err(|why| {
+            if matches!(*why, NOT_ADDED | ARGUMENTS) {
+                state.keep(template, command.arguments(), self.keep);
+            }
+        });
+        drop(state);
+        let held = held?;
         let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
             match call::descriptor_flags(number) {
@@ -281,8 +307,11 @@ impl Warm {
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
-        let delay = self.state.lock().count_cold(reason);
-        let _ = self.keeper.ring(delay);
+        let wanted = self.state.lock().count_cold(reason);
+        // No thread where there is nothing to park.
+        if let Some(delay) = wanted {
+            let _ = self.keeper.ring(delay);
+        }
     }
 }
 

@@ -27,6 +27,11 @@ const LATER: Duration = Duration::from_millis(50);
 /// How often a program is parked anew because a file of its has changed meanwhile.
 const PATIENCE: u32 = 50;
 
+/// A reason to be cold: nobody has added it.
+pub(super) const NOT_ADDED: &str = "not added";
+/// Another: what is parked has other options.
+pub(super) const ARGUMENTS: &str = "arguments";
+
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -54,6 +59,8 @@ struct Entry {
     due: Instant,
     used: Instant,
     asleep: bool,
+    /// Not added, but started.
+    kept: bool,
     /// Tells what was parked before a change from what is parked now.
     version: u64,
 }
@@ -225,7 +232,7 @@ impl State {
         let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
         let now = Instant::now();
         let recipe = Recipe {
-            template: template.clone(),
+            template: template.bare(),
             args: park.args,
             env: park.env.unwrap_or_else(Env::inherit),
             kind,
@@ -245,9 +252,35 @@ impl State {
             due: now,
             used: now,
             asleep: false,
+            kept: false,
             version: 0,
         });
         self.next += 1;
+    }
+
+    /// Whether a program is added, as it is.
+    pub(super) fn has(&self, template: &Template) -> bool {
+        self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.started().path() == template.path())
+    }
+
+    /// Adds a program that has just been started with these arguments; at most so many are, the one last used longest ago gives way.
+    pub(super) fn keep(&mut self, template: &Template, args: &[OsString], most: usize) {
+        let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
+        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
+        let is_it = |entry: &Entry| entry.started().path() == path && entry.recipe.args == options;
+        if self.shared.is_none() || most == 0 || self.entries.iter().any(is_it) {
+            return;
+        }
+        let kept = || self.entries.iter().enumerate().filter(|(_, entry)| entry.kept);
+        if kept().count() >= most
+            && let Some((oldest, _)) = kept().min_by_key(|(_, entry)| entry.used)
+        {
+            self.gone.extend(self.entries.remove(oldest).parked);
+        }
+        self.add(template, None, Park { args: options, ..Park::default() });
+        if let Some(entry) = self.entries.last_mut() {
+            entry.kept = true;
+        }
     }
 
     fn entry(&mut self, id: u64) -> Option<&mut Entry> {
@@ -262,7 +295,7 @@ impl State {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        let mut why = "not added";
+        let mut why = if path.is_some() { NOT_ADDED } else { "descriptor" };
         for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.started().path() == path) {
             let rest = match &entry.recipe.prefix {
                 None => args,
@@ -271,6 +304,11 @@ impl State {
                     None => continue,
                 },
             };
+            // It has been replaced, but what is parked has not.
+            if template.identity() != entry.started().identity() && template.check().is_err() {
+                why = "stale";
+                continue;
+            }
             if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
                 why = reason;
                 continue;
@@ -360,9 +398,9 @@ impl State {
     }
 
     /// Counts a start that was cold, and says when the keeper should look.
-    pub(super) fn count_cold(&mut self, reason: &'static str) -> Duration {
+    pub(super) fn count_cold(&mut self, reason: &'static str) -> Option<Duration> {
         *self.stats.cold.entry(reason).or_default() += 1;
-        self.options.delay
+        self.wants_keeper()
     }
 
     /// When the keeper should look, if it should.

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Warm starts by every front: Template, TemplateCache, install(), names and paths."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import os
+import pickle
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+from conftest import children
+from warm_support import FILL_S, Mode, each_mode, need
+
+ECHO = ["-c", "echo $0 $1", "a", "b"]
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    sf.uninstall()
+
+
+def until_gone(before: set[int]) -> bool:
+    """Whether there are no other children than before, soon."""
+    deadline = time.monotonic() + 10
+    while children() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return children() == before
+
+
+def filled(warm: sf.Warm | None) -> sf.Warm:
+    """The same, once all is parked."""
+    assert warm is not None
+    assert warm.fill(FILL_S), warm.stats()
+    return warm
+
+
+@each_mode
+def test_a_template_of_its_own(mode: Mode) -> None:
+    before = children()
+    template = sf.Template("/bin/sh", warm=mode)
+    filled(template.warm)
+    result = template.run(ECHO)
+    assert (result.started, result.stdout) == (mode, b"a b\n")
+    assert template.spawn(["-c", "exit 3"]).wait() == 3
+    assert asyncio.run(template.run_async(ECHO)).stdout == b"a b\n"
+    assert copy.copy(template).warm is template.warm
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(template)
+    del template, result
+    gc.collect()
+    assert until_gone(before)
+
+
+def test_a_template_of_its_own_with_options() -> None:
+    need("/usr/bin/python3")
+    template = sf.Template("/usr/bin/python3", warm={"depth": 1, "preimport": ["uuid"]})
+    filled(template.warm)
+    result = template.run(["-c", "import sys; print('uuid' in sys.modules)"])
+    assert (result.started, result.text) == ("reserve", "True\n")
+
+
+def test_a_template_of_a_warm() -> None:
+    with sf.Warm() as warm:
+        warm.add("/bin/sh", depth=1)
+        template = sf.Template("/bin/sh", warm=warm)
+        assert filled(warm).stats().parked == 1, "added once"
+        assert template.run(ECHO).started == "reserve"
+        other = sf.Template("/bin/true", warm=warm)
+        filled(warm)
+        assert other.run().started == "reserve"
+        assert template.warm is warm
+    # A template outlives what it was started from.
+    assert template.run(ECHO).started == "cold: closed"
+    with pytest.raises(ValueError, match="closed"):
+        sf.Template("/bin/sh", warm=warm)
+
+
+def test_what_a_command_says_counts() -> None:
+    with sf.Warm() as warm:
+        warm.add("/bin/sh")
+        template = sf.Template("/bin/sh", warm="fork")
+        filled(warm)
+        filled(template.warm)
+        assert template.run(ECHO, warm=warm).started == "reserve"
+        assert template.run(ECHO).started == "fork"
+
+
+def test_executed_by_descriptor_it_is_not_warm() -> None:
+    template = sf.Template("/bin/sh", warm="reserve")
+    assert template.by_descriptor().warm is None
+    assert template.by_descriptor().run(ECHO).started == "clone"
+    with sf.Warm() as warm:
+        assert template.by_descriptor().run(ECHO, warm=warm).started == "cold: descriptor"
+
+
+def test_a_template_that_is_stale(tmp_path: Path) -> None:
+    """It stays an error, and does not take from the new one what is parked."""
+    tool = tmp_path / "tool"
+    shutil.copy("/bin/sh", tool)
+    with sf.Warm() as warm:
+        old = sf.Template(tool, warm=warm)
+        filled(warm)
+        assert old.run(ECHO).started == "reserve"
+        shutil.copy("/bin/sh", tmp_path / "new")
+        os.replace(tmp_path / "new", tool)
+        new = sf.Template(tool, warm=warm)
+        assert new.run(ECHO).stdout == b"a b\n"
+        filled(warm)
+        for _ in range(3):
+            with pytest.raises(sf.StaleTemplate):
+                old.run(ECHO)
+        assert new.run(ECHO).started == "reserve"
+
+
+@each_mode
+def test_a_cache(mode: Mode, tmp_path: Path) -> None:
+    """An upgrade costs one cold start."""
+    tool = tmp_path / "tool"
+    shutil.copy("/bin/sh", tool)
+    cache = sf.TemplateCache(warm=mode)
+    assert cache.run([tool, *ECHO]).started == "cold: not added"
+    filled(cache.warm)
+    assert cache.run([tool, *ECHO]).started == mode
+    shutil.copy("/bin/bash", tmp_path / "new")
+    os.replace(tmp_path / "new", tool)
+    version = [tool, "-c", "echo ${BASH_VERSION:+bash}"]
+    after = cache.run(version)
+    assert (after.started[:6], after.stdout) == ("cold: ", b"bash\n")
+    filled(cache.warm)
+    again = cache.run(version)
+    assert (again.started, again.stdout) == (mode, b"bash\n")
+    filled(cache.warm)
+    assert cache.get(tool).run(ECHO).started == mode
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(cache)
+
+
+def test_a_cache_keeps_no_more_than_it_holds() -> None:
+    programs = ["/bin/true", "/bin/sh", "/bin/cat"]
+    with sf.Warm() as warm:
+        warm.add("/bin/ls", depth=1)
+        cache = sf.TemplateCache(2, warm=warm)
+        for program in programs:
+            cache.run([program, "-c", ":"] if program == "/bin/sh" else [program])
+        filled(warm)
+        assert warm.stats().parked == 1 + 2 * 2
+        started = {program: cache.run([program]).started for program in ["/bin/ls", "/bin/cat"]}
+        assert set(started.values()) == {"reserve"}
+        assert cache.run(["/bin/true"]).started == "cold: not added"
+
+
+def test_what_is_kept_by_its_first_start() -> None:
+    """With the options it was started with."""
+    need("/usr/bin/python3")
+    with sf.Warm(keep=4) as warm:
+        for argv in (["-I", "-c", "print(1)"], ["-c", "print(1)"]):
+            argv.insert(0, "/usr/bin/python3")
+            assert warm.run(argv).started.startswith("cold: ")
+            filled(warm)
+            assert warm.run(argv).started == "reserve"
+            filled(warm)
+        # Of these nobody knows which are options.
+        argv = ["/usr/bin/python3", "-X", "utf8", "-c", "print(1)"]
+        assert [warm.run(argv).started for _ in range(2)] == ["cold: arguments"] * 2
+
+
+def test_what_is_not_added_has_no_thread() -> None:
+    def names() -> list[str]:
+        tasks = Path("/proc/self/task")
+        return [(task / "comm").read_text().strip() for task in tasks.iterdir()]
+
+    with sf.Warm() as warm:
+        assert warm.run(["/bin/true"]).started == "cold: not added"
+        assert "spawnfd-warm" not in names()
+
+
+def counted() -> tuple[int, int, dict[str, int]]:
+    stats = sf.stats()
+    return stats.made, stats.warm, dict(stats.cold)
+
+
+def both_ways(program: str = "sh") -> None:
+    """By subprocess and by asyncio."""
+    assert subprocess.check_output([program, *ECHO]) == b"a b\n"
+
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec(program, "-c", "cat; exit 3", stdin=-1, stdout=-1)
+        assert await process.communicate(b"data") == (b"data", None)
+        assert process.returncode == 3
+
+    asyncio.run(main())
+
+
+def test_installed_with_a_warm() -> None:
+    with sf.Warm() as warm:
+        warm.add("sh", depth=2)
+        filled(warm)
+        sf.install(warm=warm)
+        made, started, cold = counted()
+        both_ways()
+        assert counted() == (made + 2, started + 2, cold)
+        filled(warm)
+        # Calling it again is no wish to be cold.
+        sf.install()
+        both_ways()
+        assert counted() == (made + 4, started + 4, cold)
+        subprocess.run(["/bin/true"], check=True)
+        assert counted()[2] == {**cold, "not added": cold.get("not added", 0) + 1}
+        sf.uninstall()
+        assert not warm.closed
+        both_ways()
+        sf.install()
+        both_ways()
+        assert counted()[:2] == (made + 7, started + 4)
+    with pytest.raises(ValueError, match="closed"):
+        sf.install(warm=warm)
+
+
+@each_mode
+def test_installed_with_its_own(mode: Mode) -> None:
+    before = children()
+    sf.install(warm=mode)
+    _, started, _ = counted()
+    both_ways()
+    deadline = time.monotonic() + FILL_S
+    while counted()[1] == started and time.monotonic() < deadline:
+        both_ways()
+    assert counted()[1] > started
+    sf.uninstall()
+    sf.uninstall()
+    assert until_gone(before)
+    _, started, cold = counted()
+    sf.install()
+    both_ways()
+    assert counted()[1:] == (started, cold)
+
+
+def test_one_warm_after_another() -> None:
+    before = children()
+    sf.install(warm="reserve")
+    both_ways()
+    with sf.Warm() as warm:
+        sf.install(warm=warm)
+        assert until_gone(before), "its own was closed"
+        sf.install(warm="fork")
+        assert not warm.closed
+        # What others close is not missed.
+        sf.install(warm=warm)
+    both_ways()
+    wrong: Any
+    for wrong in ("forks", 3, warm):
+        with pytest.raises((TypeError, ValueError), match="warm"):
+            sf.install(warm=wrong)
+
+
+def test_installed_in_a_forks_copy() -> None:
+    with sf.Warm() as warm:
+        warm.add("sh")
+        filled(warm)
+        sf.install(warm=warm)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                _, started, cold = counted()
+                both_ways()
+                code = 0 if counted()[1] == started and counted()[2] != cold else 2
+                sf.uninstall()
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        _, started, _ = counted()
+        both_ways()
+        assert counted()[1] == started + 2
+
+
+def test_installed_and_not_by_threads_amid_spawns() -> None:
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def turn() -> None:
+        while not done.is_set():
+            sf.install(warm="reserve")
+            time.sleep(0.01)
+            sf.uninstall()
+
+    def spawn() -> None:
+        try:
+            for _ in range(30):
+                assert subprocess.check_output(["sh", *ECHO]) == b"a b\n"
+        except BaseException as error:
+            failures.append(error)
+
+    turning = threading.Thread(target=turn)
+    spawning = [threading.Thread(target=spawn) for _ in range(3)]
+    for thread in [turning, *spawning]:
+        thread.start()
+    for thread in spawning:
+        thread.join()
+    done.set()
+    turning.join()
+    assert failures == []
+
+
+def test_counters_are_pickled() -> None:
+    sf.install(warm="reserve")
+    subprocess.run(["/bin/true"], check=True)
+    stats = sf.stats()
+    assert pickle.loads(pickle.dumps(stats)) == stats
+
+
+def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts from where it was added, once and for all."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy("/bin/sh", tmp_path / "bin" / "tool")
+    monkeypatch.chdir(tmp_path)
+    with sf.Warm() as warm:
+        warm.add("bin/tool")
+        monkeypatch.chdir("/")
+        filled(warm)
+        assert warm.run([tmp_path / "bin" / "tool", *ECHO]).started == "reserve"
+        with pytest.raises(FileNotFoundError):
+            warm.add("./bin/tool")
