@@ -319,7 +319,10 @@ static uint64_t note_memory(void)
 	size_t size = 0;
 	FILE *list = fopen("/proc/self/maps", "re");
 
-	while (list && getline(&line, &size, list) > 0) {
+	/* Landlock: then a change of a library would not be noticed. */
+	if (!list)
+		spawnfd_cannot_park("/proc cannot be read");
+	while (getline(&line, &size, list) > 0) {
 		char *path = strchr(line, '/');
 
 		if (!path || !strncmp(path, "/memfd:", 7) || !strncmp(path, "/dev/", 5))
@@ -327,8 +330,7 @@ static uint64_t note_memory(void)
 		path[strcspn(path, "\n")] = 0;
 		spawnfd_note_file(path);
 	}
-	if (list)
-		fclose(list);
+	fclose(list);
 	list = fopen("/proc/self/smaps_rollup", "re");
 	while (list && getline(&line, &size, list) > 0)
 		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 ||
@@ -519,6 +521,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	if (!spawnfd_remember_memory() || (park.mode == 'f' && !spawnfd_can_fork()))
 		spawnfd_cannot_park("prctl");
 	set_mask(~UINT64_C(0));
+	if (!spawnfd_may_become())
+		spawnfd_cannot_park("seccomp filter");
 	close(park.shim);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	tell_that_it_is_parked();

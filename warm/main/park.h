@@ -92,6 +92,10 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
 /* Leaves the program the descriptors it is to have, and `but`. */
 void spawnfd_keep_only(const struct request *request, int but);
 
+/* Whether what is done without asking how it went can be done: a seccomp filter may refuse it. All
+ * signals are blocked. */
+bool spawnfd_may_become(void);
+
 /* Dispositions, and signals that came while it was parked; the mask is the caller's to set. */
 void spawnfd_settle_signals(const struct request *request);
 

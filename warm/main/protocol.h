@@ -37,6 +37,7 @@ enum spawnfd_op {
 	SPAWNFD_OOM_SCORE_ADJ, /* a: value */
 	SPAWNFD_CGROUP,	       /* a: source, the cgroup's directory */
 	SPAWNFD_LANDLOCK,      /* a: source, a ruleset */
+	SPAWNFD_REPLACE,       /* a: source, b: number; only where that is the same file */
 	SPAWNFD_OPS
 };
 

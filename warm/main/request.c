@@ -32,6 +32,7 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 	case SPAWNFD_FCHDIR:
 	case SPAWNFD_CGROUP:
 	case SPAWNFD_LANDLOCK:
+	case SPAWNFD_REPLACE:
 		if (step->a < 0 || (uint32_t)step->a >= head->sources)
 			return false;
 		break;

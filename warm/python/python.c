@@ -11,19 +11,15 @@
 #define _GNU_SOURCE
 #include "cpython.h"
 
-#include <limits.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 /* For a program that turns out to be none for this interpreter: nothing is touched yet. */
 static _Noreturn void start_anew(const struct program *program)
 {
-	char path[PATH_MAX] = {0};
-
-	if (!strchr(program->argv[0], '/') &&
-	    readlink("/proc/self/exe", path, sizeof(path) - 1) > 0)
-		execve(path, program->argv, program->envp);
-	execve(program->argv[0], program->argv, program->envp);
+	/* By the path it was parked by: argv[0] may be anything. */
+	execve((const char *)getauxval(AT_EXECFN), program->argv, program->envp);
 	_exit(127);
 }
 

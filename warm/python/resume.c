@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -158,12 +159,37 @@ static object *call_resume(struct initialised *it, object *argv, object *orig_ar
 					ignored);
 }
 
+/* Whether CPython would find the same executable by this name as by the path it was parked by. */
+static bool names_it(const struct program *program, const char *parked)
+{
+	const char *name = program->argv[0], *list = NULL;
+	char path[PATH_MAX];
+
+	if (!strcmp(name, parked))
+		return true;
+	for (char **at = program->envp; *at && !list; at++)
+		if (!strncmp(*at, "PATH=", 5))
+			list = *at + 5;
+	if (!list || !*name || strchr(name, '/') || parked[0] != '/')
+		return false;
+	for (; *list == '/'; list += list[0] == ':') {
+		int length = (int)strcspn(list, ":");
+		struct stat found;
+
+		snprintf(path, sizeof(path), "%.*s/%s", length, list, name);
+		if (!stat(path, &found) && S_ISREG(found.st_mode) && found.st_mode & 0111)
+			return !strcmp(path, parked);
+		list += length;
+	}
+	return false;
+}
+
 bool spawnfd_python_resume(struct initialised *it, const struct program *program)
 {
 	static struct sigaction asked[65];
 	object *argv, *orig_argv, *fresh, *ignored, *done;
 
-	if (program->argc < it->flags || strcmp(program->argv[0], it->name) ||
+	if (program->argc < it->flags || !names_it(program, it->name) ||
 	    !set_command_line(program, it->flags, &argv, &orig_argv))
 		return false;
 	for (size_t i = 0; i < it->change_count; i++)

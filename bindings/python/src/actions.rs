@@ -90,24 +90,30 @@ impl<'py> Fields<'_, 'py> {
     }
 
     fn filter(&self, field: &'static str) -> PyResult<Vec<FilterInstruction>> {
-        let value = self.get(field)?;
-        let name = self.name(field);
-        let expected = "bytes of struct sock_filter (8 each)";
-        let Ok(bytes) = value.cast::<PyBytes>() else { return Err(wrong_type(&name, expected, &value)) };
-        let (instructions, []) = bytes.as_bytes().as_chunks::<8>() else {
-            return Err(wrong_value(&name, format_args!("{} bytes; expected {expected}", bytes.as_bytes().len())));
-        };
-        if !(1..=4096).contains(&instructions.len()) {
-            return Err(wrong_value(&name, format_args!("{} instructions; 1 to 4096 can be", instructions.len())));
-        }
-        let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
-            code: u16::from_ne_bytes([c0, c1]),
-            jt,
-            jf,
-            k: u32::from_ne_bytes([k0, k1, k2, k3]),
-        };
-        Ok(instructions.iter().map(instruction).collect())
+        filter_of(&self.get(field)?, &self.name(field))
     }
+}
+
+/// A seccomp filter.
+///
+/// # Errors
+/// TypeError, ValueError: it is none.
+pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<FilterInstruction>> {
+    let expected = "bytes of struct sock_filter (8 each)";
+    let Ok(bytes) = value.cast::<PyBytes>() else { return Err(wrong_type(&name, expected, value)) };
+    let (instructions, []) = bytes.as_bytes().as_chunks::<8>() else {
+        return Err(wrong_value(&name, format_args!("{} bytes; expected {expected}", bytes.as_bytes().len())));
+    };
+    if !(1..=4096).contains(&instructions.len()) {
+        return Err(wrong_value(&name, format_args!("{} instructions; 1 to 4096 can be", instructions.len())));
+    }
+    let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
+        code: u16::from_ne_bytes([c0, c1]),
+        jt,
+        jf,
+        k: u32::from_ne_bytes([k0, k1, k2, k3]),
+    };
+    Ok(instructions.iter().map(instruction).collect())
 }
 
 /// Adds the caller's list to a command, and notes which of the command's actions is which of the caller's.

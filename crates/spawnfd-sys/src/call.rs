@@ -97,6 +97,33 @@ pub fn set_descriptor_flags(fd: RawFd, flags: u32) -> Result<usize, Errno> {
     enter!(__NR_fcntl, fd, abi::F_SETFD, flags)
 }
 
+/// A descriptor's access mode and status flags.
+pub fn status_flags(fd: RawFd) -> Result<i32, Errno> {
+    enter!(__NR_fcntl, fd, abi::F_GETFL).map(|flags| flags as i32)
+}
+
+/// Where reading or writing goes on.
+#[doc(alias = "lseek")]
+pub fn position(fd: RawFd) -> Result<u64, Errno> {
+    enter!(__NR_lseek, fd, 0usize, abi::SEEK_CUR).map(|position| position as u64)
+}
+
+/// Whether two descriptors refer to one open file description: F_DUPFD_QUERY, Linux 6.10; before that kcmp(2).
+///
+/// # Errors
+/// It cannot be told: an older kernel, and kcmp is blocked. EBADF.
+pub fn is_same_file(one: RawFd, other: RawFd) -> Result<bool, Errno> {
+    const F_DUPFD_QUERY: u32 = 1027;
+    const KCMP_FILE: u32 = 0;
+    match enter!(__NR_fcntl, one, F_DUPFD_QUERY, other) {
+        Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => {
+            let own = getpid()?;
+            enter!(__NR_kcmp, own, own, KCMP_FILE, one, other).map(|order| order == 0)
+        }
+        answer => answer.map(|same| same == 1),
+    }
+}
+
 /// Device and inode number of what a descriptor refers to.
 pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
     identify_and_count_links(fd).map(|(identity, _)| identity)

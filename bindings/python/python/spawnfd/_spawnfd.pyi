@@ -238,7 +238,11 @@ class Warm:
         preimport: Sequence[str],
         sandbox: Sequence[Arg],
         cwd: Arg | None,
+        fds: Mapping[int, Fd],
         mode: str | None,
+        no_new_privs: bool,
+        landlock: Fd | None,
+        seccomp: bytes | None,
     ) -> None: ...
     def fill(self, timeout: float | None) -> bool: ...
     def stats(self) -> dict[str, Any]: ...

@@ -219,6 +219,9 @@ class ParkOptions(TypedDict, total=False):
     env: Environment | None
     preimport: Sequence[str]
     mode: Literal["reserve", "fork"] | None
+    no_new_privs: bool
+    landlock: Fd | None
+    seccomp: bytes | None
 
 
 class StartOptions(_Supervision, total=False):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from spawnfd import _spawnfd
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from spawnfd._spawnfd import Result
     from spawnfd._template import Template
-    from spawnfd._types import Arg, Args, Environment, RunOptions, SpawnOptions, StartOptions
+    from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
 
 Mode: TypeAlias = Literal["reserve", "fork"]
 
@@ -104,7 +105,11 @@ class Warm(NotPickled):
         preimport: Sequence[str] = (),
         sandbox: Sequence[Arg] = (),
         cwd: Arg | None = None,
+        fds: Mapping[int, Fd] = MappingProxyType({}),
         mode: Mode | None = None,
+        no_new_privs: bool = False,
+        landlock: Fd | None = None,
+        seccomp: bytes | None = None,
     ) -> None:
         """Keeps a program warm. It is parked in the background; fill() waits for that.
 
@@ -122,14 +127,23 @@ class Warm(NotPickled):
                 and becomes what argv asks for that begins with these and this program, word for
                 word, with the same environment and `cwd`.
             cwd: With a sandbox: the directory it is started in, as given to run().
+            fds: With a sandbox: descriptors that its program is given, by the number it has them
+                as: {10: fd} for ["bwrap", "--seccomp", "10", ...]. They are kept open. Starts have
+                to give it the same files, unchanged, as these numbers (actions.Dup2); of one that
+                is read, each parked process reads from where it stands now.
             mode: As for Warm, for this program.
+            no_new_privs: It parks with no_new_privs, and serves starts with actions.NoNewPrivs.
+            landlock: It parks inside this Landlock ruleset, and serves starts with actions.Landlock
+                of the same descriptor (or a duplicate). Rules added to it later are not in force.
+            seccomp: It parks under this seccomp filter, and serves starts with actions.Seccomp of
+                the same bytes.
 
         Raises:
-            SpawnError: There is no such program.
+            SpawnError: There is no such program. EINVAL: `fds` without `sandbox`.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
         core = getattr(program, "_core", program)
-        self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode)
+        self._core.add(core, depth, args, env, preimport, sandbox, cwd, fds, mode, no_new_privs, landlock, seccomp)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all that can be parked is; False if that takes longer than `timeout` s."""

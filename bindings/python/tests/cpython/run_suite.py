@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs one of CPython's own test modules, as it is, with spawnfd installed or without.
 
-    python run_suite.py <directory of the package, or "-"> <module or test id> ...
+    python run_suite.py <directory of the package, or "-"> <"cold" or "warm"> <test id> ...
+
+"warm": what these tests start most is parked before.
 
 Prints one JSON object as its last line.
 """
@@ -49,7 +51,7 @@ class Result(unittest.TextTestResult):
         self.bad[test.id()] = "unexpected success"
 
 
-def main(package: str, *names: str) -> None:
+def main(package: str, temperature: str, *names: str) -> None:
     """Runs, and prints: ids, bad, skipped (counts), the counters."""
     stats: Any = None
     if package != "-":
@@ -57,7 +59,13 @@ def main(package: str, *names: str) -> None:
         sys.path.append(package)
         import spawnfd
 
-        spawnfd.install()
+        warm = None
+        if temperature == "warm":
+            warm = spawnfd.Warm(keep=8)
+            warm.add(sys.executable, depth=4)
+            warm.add("/bin/sh")
+            warm.fill(60)
+        spawnfd.install(warm=warm)
         stats = spawnfd.stats
     tests = unittest.defaultTestLoader.loadTestsFromNames(names)
     result: Any = unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
@@ -66,7 +74,14 @@ def main(package: str, *names: str) -> None:
         "ids": result.ids,
         "bad": result.bad,
         "skipped": len(result.skipped),
-        "counters": now and {"made": now.made, "passed": dict(now.passed), "failed": now.failed},
+        "counters": now
+        and {
+            "made": now.made,
+            "passed": dict(now.passed),
+            "failed": now.failed,
+            "warm": now.warm,
+            "cold": dict(now.cold),
+        },
     }
     print("\n" + json.dumps(outcome))
 

@@ -2,13 +2,15 @@
 """What an owner, or one of its threads, may do to itself between parking and running.
 
 Each case changes the process (or thread) it is called in, so it is called in one of its own:
-    python warm_cases.py MODE CASE
-parks a program, changes, runs it warm and cold, and prints what came out as JSON.
+    python warm_cases.py MODE CASE [CONFINED]
+parks a program, changes, runs it warm and cold, and prints what came out as JSON. CONFINED: in
+processes that are confined themselves.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -43,7 +45,9 @@ PR_SET_TIMERSLACK, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_
 )
 SYS_PERSONALITY, SYS_CAPSET, SYS_SETRESUID, SYS_SETGROUPS, SYS_UNSHARE = 135, 126, 117, 116, 272
 SYS_KEYCTL, SYS_IOPRIO_SET, SYS_MKDIR, SYS_MKDIRAT = 250, 251, 83, 258
-SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_RESTRICT_SELF = 444, 446
+SYS_MKNOD, SYS_MKNODAT = 133, 259
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+NUMBERS = {"close": 3, "rt_sigprocmask": 14, "recvmsg": 47, "prctl": 157, "openat": 257}
 ADDR_NO_RANDOMIZE, KEYCTL_JOIN_SESSION_KEYRING, CAP_NET_RAW = 0x0040000, 1, 13
 CLONE_NEWUTS, CLONE_NEWTIME, CLONE_NEWNET = 0x04000000, 0x00000080, 0x40000000
 
@@ -63,29 +67,61 @@ def prctl(*args: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
-def forbid_mkdir() -> None:
-    """A seccomp filter of this thread's own, that answers EPERM."""
+def refusal(*calls: int, answer: int = errno.EPERM) -> bytes:
+    """A seccomp filter that refuses these calls."""
 
     def op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
         return struct.pack("HBBI", code, jump_true, jump_false, value)
 
-    program = ctypes.create_string_buffer(
+    return (
         op(0x20, 0, 0, 0)  # load the number
-        + op(0x15, 1, 0, SYS_MKDIR)
-        + op(0x15, 0, 1, SYS_MKDIRAT)
-        + op(0x06, 0, 0, 0x00050000 | 1)  # SECCOMP_RET_ERRNO, EPERM
+        + b"".join(op(0x15, len(calls) - at, 0, call) for at, call in enumerate(calls))
         + op(0x06, 0, 0, 0x7FFF0000)  # SECCOMP_RET_ALLOW
+        + op(0x06, 0, 0, 0x00050000 | answer)  # SECCOMP_RET_ERRNO
     )
-    filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 5, ctypes.addressof(program)))
+
+
+def no_mkdir(answer: int = errno.EPERM) -> bytes:
+    """A filter: no directories are made."""
+    return refusal(SYS_MKDIR, SYS_MKDIRAT, answer=answer)
+
+
+def forbid_mkdir() -> None:
+    """A seccomp filter of this thread's own, that answers EPERM."""
+    text = no_mkdir()
+    program = ctypes.create_string_buffer(text)
+    count = len(text) // 8
+    filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", count, ctypes.addressof(program)))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_SECCOMP, 2, ctypes.addressof(filter))
 
 
+def ruleset_for(handled: int) -> int:
+    """A Landlock ruleset without rules."""
+    attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
+    return call(SYS_LANDLOCK_CREATE_RULESET, attributes, 8, 0)
+
+
+def ruleset_against_mkdir() -> int:
+    """A Landlock ruleset: no directories are made, nor files."""
+    return ruleset_for(1 << 7 | 1 << 8)
+
+
+def ruleset_for_reading(places: list[str]) -> int:
+    """A Landlock ruleset: files are executed and read below these places only."""
+    rights = 1 << 0 | 1 << 2 | 1 << 3
+    ruleset = ruleset_for(rights)
+    for place in filter(os.path.exists, places):
+        fd = os.open(place, os.O_PATH)
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd), 12)
+        call(SYS_LANDLOCK_ADD_RULE, ruleset, 1, rule, 0)
+        os.close(fd)
+    return ruleset
+
+
 def landlock() -> None:
     """Files may not be made any more."""
-    handled = 1 << 7 | 1 << 8  # make directories, make files
-    attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
-    ruleset = call(SYS_LANDLOCK_CREATE_RULESET, attributes, 8, 0)
+    ruleset = ruleset_against_mkdir()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     call(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
@@ -191,17 +227,25 @@ CASES = (
 BY_ID = {case.id: case for case in CASES}
 
 
-def main(mode: str, name: str) -> None:
+def main(mode: str, name: str, confined: str = "") -> None:
     """Prints how the program was started before, after and elsewhere, and both outcomes."""
     case = BY_ID[name]
     found: dict[str, Any] = {}
     case.before()
+    parking: dict[str, Any] = {}
+    actions: list[sf.actions.Action] = []
+    if confined:
+        # Of what it does not need, so that nothing else shows: to make symbolic links, fifos.
+        ruleset, filter = ruleset_for(1 << 12), refusal(SYS_MKNOD, SYS_MKNODAT, answer=errno.EDOM)
+        parking = {"no_new_privs": True, "landlock": ruleset, "seccomp": filter}
+        actions += sf.actions.NoNewPrivs(), sf.actions.Landlock(ruleset), sf.actions.Seccomp(filter)
     with sf.Warm(mode=mode) as warm:  # type: ignore[arg-type]
-        warm.add(case.argv[0], env=ENVIRONMENT, depth=2)
+        warm.add(case.argv[0], env=ENVIRONMENT, depth=2, **parking)
         found["filled"] = warm.fill(timeout=30)
 
         def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
             env = ENVIRONMENT | options.pop("env", {})
+            options["actions"] = [*actions, *options.pop("actions", [])]
             return start(list(case.argv), env=env, timeout=30, **options)
 
         def change_and_run() -> None:

@@ -328,11 +328,27 @@ impl<'fd> Command<'fd> {
 
     /// What it asks for that only exec does, or a process of its own from the beginning.
     pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        self.filter
-            .as_ref()
-            .map(|_| "seccomp filter")
-            .or((self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces"))
+        (self.namespaces != Namespaces::NONE || self.user_map.is_some())
+            .then_some("namespaces")
             .or(self.launcher.as_ref().map(|_| "launcher thread"))
+    }
+
+    /// The seccomp filter it asks for; empty: none.
+    pub(crate) fn filter(&self) -> &[FilterInstruction] {
+        self.filter.as_deref().unwrap_or_default()
+    }
+
+    /// The Landlock ruleset it asks for, the first one if there are several.
+    pub(crate) fn first_ruleset(&self) -> Option<i32> {
+        self.all_actions().find_map(|action| match action {
+            Action::Landlock { ruleset } => Some(ruleset.number()),
+            _ => None,
+        })
+    }
+
+    /// Whether it asks for no_new_privs.
+    pub(crate) fn gives_up_privileges(&self) -> bool {
+        self.all_actions().any(|action| matches!(action, Action::NoNewPrivs))
     }
 
     /// The last rlimit of that number that an action sets, soft and hard.

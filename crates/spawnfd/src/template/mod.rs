@@ -206,6 +206,12 @@ impl Template {
         self.with_warm(None)
     }
 
+    /// Whether that file is the executable, or one of its interpreters.
+    pub(crate) fn has_file(&self, identity: &Identity) -> bool {
+        let place = |identity: &Identity| (identity.device, identity.inode);
+        self.inner.files.iter().any(|file| place(&file.identity) == place(identity))
+    }
+
     /// Whether it records a file.
     pub(crate) fn is_pinned(&self) -> bool {
         !self.inner.files.is_empty()

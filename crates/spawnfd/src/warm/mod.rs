@@ -6,6 +6,8 @@
 //! parked process in a message (`wire.rs`), which `warm/main` carries out there as the child would. For any
 //! reason not to, the program is started cold, and the reason counted. See docs/warm.md.
 
+mod confinement;
+mod handed;
 mod image;
 mod keeper;
 mod kind;
@@ -19,13 +21,14 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
+use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{Errno, abi, call};
 
 pub use kind::Kind;
@@ -36,7 +39,9 @@ use crate::env::Env;
 use crate::error::{Error, Result, Stage};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
-use crate::template::Template;
+use crate::template::{Template, from_io};
+use confinement::{CONFINED, Confinement};
+use handed::Handed;
 use keeper::Keeper;
 use parked::Answer;
 use sandbox::{Inside, Prefix};
@@ -158,6 +163,16 @@ pub struct Park {
     pub sandbox: Vec<OsString>,
     /// With a sandbox: where it is started; the host's working directory if `None`.
     pub current_dir: Option<PathBuf>,
+    /// With a sandbox: descriptors of the host that its program is given, and their numbers there: `["bwrap", "--seccomp", "10", …]`. Each
+    /// process reads a file that is only read from where it stands now. Commands give it the same files, unchanged, as these numbers.
+    pub descriptors: Vec<(Arc<OwnedFd>, i32)>,
+    /// It parks with no_new_privs, and serves commands that [ask for it](Command::no_new_privs).
+    pub no_new_privs: bool,
+    /// It parks inside this Landlock ruleset, and serves commands whose first [`landlock`](Command::landlock) is the same one: a
+    /// duplicate of this descriptor. Rules that are added to the ruleset later are not in force in what is parked.
+    pub landlock: Option<Arc<OwnedFd>>,
+    /// It parks under this seccomp filter, and serves commands that ask for [the same](Command::seccomp); empty: those that ask for none.
+    pub seccomp: Vec<FilterInstruction>,
 }
 
 /// What a [`Warm`] has done, and has.
@@ -211,16 +226,22 @@ impl Warm {
         let mut args = args.to_vec();
         args.push(template.name().to_owned());
         let directory = park.current_dir.as_deref().and_then(sandbox::directory);
-        Ok(Some(Prefix::new(Template::search(front, path)?, args, directory)))
+        let handed = park.descriptors.iter().map(|(fd, number)| Handed::new(*number, fd));
+        let handed = handed.collect::<std::io::Result<_>>().map_err(|error| duplicated(&error))?;
+        Ok(Some(Prefix::new(Template::search(front, path)?, handed, args, directory)))
     }
 
     /// The same for a template. When its file changes it is recorded anew.
     ///
     /// # Errors
-    /// EAGAIN: no thread can be started.
+    /// EAGAIN: no thread can be started. EINVAL: descriptors without a sandbox, or as standard streams. EMFILE.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
+        if park.descriptors.iter().any(|(_, number)| *number < 3 || park.sandbox.is_empty()) {
+            return Err(Error::invalid("park: descriptors are for the program of a sandbox, from 3 on".to_owned()));
+        }
         let prefix = Warm::prefix(template, &park)?;
-        self.state.lock().add(template, prefix, park);
+        let confinement = Confinement::new(&park).map_err(|error| duplicated(&error))?;
+        self.state.lock().add(template, prefix, confinement, park);
         self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
@@ -288,7 +309,7 @@ impl Warm {
             return Err(reason);
         }
         let mut state = self.state.lock();
-        let held = state.take(template, command.arguments()).inspect_err(|why| {
+        let held = state.take(template, command).inspect_err(|why| {
             if matches!(*why, NOT_ADDED | ARGUMENTS) {
                 state.keep(template, command.arguments(), self.keep);
             }
@@ -364,14 +385,18 @@ impl Offer<'_> {
             sources.len() - 1
         };
         let birth = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(dir) } });
+        if held.is_confined() && birth.is_some() {
+            return Err(CONFINED);
+        }
         // A sandbox has a working directory of its own.
-        let here_at = inside.is_none().then(|| source(here.as_raw_fd()));
+        let here_at = (!held.is_sandboxed()).then(|| source(here.as_raw_fd()));
         wire::fits(&sources)?;
         let request = Request {
             birth,
             steps: inside.as_ref().map_or(&plan.steps, |inside| &inside.steps),
             skip: inside.as_ref().map_or(0, |inside| inside.skip),
-            own_environment: inside.is_some(),
+            handed_on: inside.as_ref().map_or(&[], |inside| &inside.handed_on),
+            own_environment: held.is_sandboxed(),
             sources,
         };
         let answer = match parked.offer(plan, &request) {
@@ -396,11 +421,13 @@ impl Offer<'_> {
                 Ok(Ok(*child))
             }
             Answer::Failed { index, errno } => {
+                // Outside it may not.
+                let confined = held.is_confined();
                 self.finish(|state, held| match held.mode() {
                     Mode::Reserve => state.spoilt(held),
                     Mode::Fork => state.put_back(held),
                 });
-                Ok(Err((index, errno)))
+                if confined { Err(CONFINED) } else { Ok(Err((index, errno))) }
             }
             Answer::Gone(reason) => {
                 self.finish(|state, held| state.spoilt(held));
@@ -428,6 +455,10 @@ impl Drop for Offer<'_> {
     fn drop(&mut self) {
         self.finish(|state, held| state.put_back(held));
     }
+}
+
+fn duplicated(error: &std::io::Error) -> Error {
+    Error::new(Stage::Warm, from_io(error), "fcntl(F_DUPFD_CLOEXEC)")
 }
 
 /// A reason as something that lives on. There are few.

@@ -2,7 +2,7 @@
 //! One parked process: its start, what it is asked, its end.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpi
 use spawnfd_child::Plan;
 use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
 
+use super::confinement::Confinement;
+use super::handed::{Handed, Referent};
 use super::sandbox::Prefix;
 use super::standing::Standing;
 use super::watch::is_library;
@@ -52,6 +54,14 @@ pub(super) struct Recipe {
     pub(super) preload: Vec<OsString>,
     /// It is started through another program.
     pub(super) prefix: Option<Prefix>,
+    pub(super) confinement: Confinement,
+}
+
+impl Recipe {
+    /// Whether what is parked leaves the processor to others. (A filter may refuse the way back.)
+    pub(super) fn stands_back(&self) -> bool {
+        self.mode == Mode::Reserve && !self.confinement.has_filter()
+    }
 }
 
 /// A process that waits to become a program.
@@ -66,6 +76,8 @@ pub(super) struct Parked {
     /// What it was born with.
     pub(super) standing: Arc<Standing>,
     env: Arc<ArgBlock>,
+    /// What the program in front was given.
+    pub(super) given: Vec<Referent>,
     /// Its own memory as it was parked, in bytes.
     pub(super) private: u64,
     variables: Vec<Vec<u8>>,
@@ -131,7 +143,10 @@ impl Parked {
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
+        let handed = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.handed);
+        let is_free = |first: &RawFd| !handed.iter().any(|handed| (*first..first + 4).contains(&handed.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
+        let first = (first..).find(is_free).unwrap_or(first);
         let [at, owner_at, object_at, page_at] = [first, first + 1, first + 2, first + 3];
         let env = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
             "SPAWNFD_PARK",
@@ -155,6 +170,12 @@ impl Parked {
                 }
             }
         }
+        let given = handed.iter().map(Handed::another).collect::<Option<Vec<_>>>();
+        let (descriptors, given): (Vec<_>, Vec<_>) =
+            given.ok_or_else(|| NotParked::Now("descriptors of the sandbox".to_owned()))?.into_iter().unzip();
+        for (handed, fd) in handed.iter().zip(&descriptors) {
+            command.descriptor(fd, handed.number);
+        }
         command
             .args(&recipe.args)
             .environment(&env)
@@ -165,7 +186,10 @@ impl Parked {
             .descriptor(&owner, owner_at)
             .descriptor(object, object_at)
             .descriptor(&memory, page_at);
-        if standing.is_ordinary() && recipe.mode == Mode::Reserve {
+        if recipe.confinement.lay_over(&mut command).is_none() {
+            return Err(NotParked::Now("Landlock ruleset".to_owned()));
+        }
+        if standing.is_ordinary() && recipe.stands_back() {
             // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
             command.scheduler(abi::SCHED_BATCH, 0);
         }
@@ -183,6 +207,7 @@ impl Parked {
             serial: 0,
             standing: Arc::new(standing),
             env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
+            given,
             private: 0,
             variables: Vec::new(),
             files: Vec::new(),

@@ -11,13 +11,19 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::{ArgBlock, abi, call};
 
+use super::handed::{Handed, Referent};
 use crate::numbers::above_standard;
 use crate::template::Template;
+
+/// The program in front was given something else.
+const GIVEN: &str = "descriptors of the sandbox";
 
 /// What stands before the program.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix {
     pub(super) template: Template,
+    /// What it is given.
+    pub(super) handed: Vec<Handed>,
     /// Its own arguments, and the program by the name that it is given.
     pub(super) args: Vec<OsString>,
     /// Where it is started; otherwise in the host's working directory, which was this one.
@@ -32,19 +38,32 @@ pub(super) struct Inside {
     pub(super) opened: Vec<OwnedFd>,
     /// So many of the plan's arguments are not the program's.
     pub(super) skip: usize,
+    /// Sources that the program has as these numbers, if the one in front has left it what it was given there.
+    pub(super) handed_on: Vec<(usize, RawFd)>,
 }
 
 impl Prefix {
-    pub(super) fn new(template: Template, args: Vec<OsString>, directory: Option<Arc<CStr>>) -> Prefix {
-        Prefix { template, args, directory, here: working_directory() }
+    pub(super) fn new(
+        template: Template,
+        handed: Vec<Handed>,
+        args: Vec<OsString>,
+        directory: Option<Arc<CStr>>,
+    ) -> Prefix {
+        Prefix { template, handed, args, directory, here: working_directory() }
     }
 
     /// # Errors
     /// What nobody but the program in front could do.
-    pub(super) fn inside(&self, plan: &Plan, parked: &ArgBlock) -> Result<Inside, &'static str> {
-        let mut inside = Inside { steps: Vec::new(), opened: Vec::new(), skip: self.args.len() };
+    pub(super) fn enter(
+        &self,
+        inside: &mut Inside,
+        plan: &Plan,
+        parked: &ArgBlock,
+        given: &[Referent],
+    ) -> Result<(), &'static str> {
+        inside.skip = self.args.len();
         let (mut session, mut directory) = (false, None);
-        for Step { index, op } in &plan.steps {
+        for Step { index, op } in std::mem::take(&mut inside.steps) {
             let op = match op {
                 // It is in a session of its own.
                 Op::Setsid => {
@@ -56,23 +75,31 @@ impl Prefix {
                     continue;
                 }
                 // The one that is there outside.
-                Op::OpenNull { to } => {
-                    let flags = if *to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
-                    let null =
-                        openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
-                    inside.opened.push(above_standard(null));
-                    Op::Place { source: plan.sources.len() + inside.opened.len() - 1, to: *to }
+                Op::OpenNull { to } => inside.null(plan, to)?,
+                Op::Place { source, to } if self.gives(to) => {
+                    inside.handed_on.push((source, to));
+                    continue;
                 }
-                Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op.clone(),
+                Op::Dup2 { from, to } if self.gives(from) || self.gives(to) => return Err(GIVEN),
+                Op::Close { fd } if self.gives(fd) => return Err(GIVEN),
+                Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op,
                 _ => return Err("sandbox"),
             };
-            inside.steps.push(Step { index: *index, op });
+            inside.steps.push(Step { index, op });
+        }
+        let same = |(handed, given): (&Handed, &Referent)| {
+            let mut now = inside.handed_on.iter().filter(|(_, number)| *number == handed.number);
+            matches!((now.next(), now.next()), (Some((source, _)), None)
+                if Referent::of(plan.sources[*source]).as_ref() == Some(given))
+        };
+        if !self.handed.iter().zip(given).all(same) {
+            return Err(GIVEN);
         }
         if !session {
             return Err("session");
         }
         let same_place = match (directory, &self.directory) {
-            (Some(asked), Some(has)) => asked == has && has.to_bytes().starts_with(b"/"),
+            (Some(asked), Some(has)) => asked == *has && has.to_bytes().starts_with(b"/"),
             (None, None) => self.here.is_some() && self.here == working_directory(),
             _ => false,
         };
@@ -83,7 +110,12 @@ impl Prefix {
         if !std::ptr::eq(parked, &raw const *plan.envp) && !parked.iter().eq(plan.envp.iter()) {
             return Err("environment");
         }
-        Ok(inside)
+        Ok(())
+    }
+
+    /// Whether that number is one it is given.
+    fn gives(&self, number: RawFd) -> bool {
+        self.handed.iter().any(|handed| handed.number == number)
     }
 
     /// The arguments of a command that are the program's; `None`: it is another command.
@@ -93,6 +125,22 @@ impl Prefix {
 }
 
 impl Inside {
+    /// Where nothing is different yet.
+    pub(super) fn of(plan: &Plan) -> Inside {
+        Inside { steps: plan.steps.clone(), opened: Vec::new(), skip: 0, handed_on: Vec::new() }
+    }
+
+    /// What makes `to` the /dev/null that is there outside.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(super) fn null(&mut self, plan: &Plan, to: RawFd) -> Result<Op<usize>, &'static str> {
+        let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
+        let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
+        self.opened.push(above_standard(null));
+        Ok(Op::Place { source: plan.sources.len() + self.opened.len() - 1, to })
+    }
+
     pub(super) fn sources(&self) -> impl Iterator<Item = RawFd> {
         self.opened.iter().map(AsRawFd::as_raw_fd)
     }

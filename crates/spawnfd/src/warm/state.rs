@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{Errno, abi, call};
 
+use super::confinement::Confinement;
 use super::marker::Marker;
 use super::parked::{NotParked, Parked, Recipe};
 use super::sandbox::{Inside, Prefix};
@@ -17,6 +19,7 @@ use super::standing::Standing;
 use super::watch::Watch;
 use super::wire::Context;
 use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, reason};
+use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
 use crate::numbers::standard_is_open;
@@ -41,7 +44,7 @@ const ATTEMPTS: u32 = 5;
 
 /// One program.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
     id: u64,
     recipe: Arc<Recipe>,
     depth: usize,
@@ -114,15 +117,34 @@ impl Held {
         if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
             return Err("open");
         }
+        // CPython looks for itself by argv[0]: a name will do where it is found by that, too.
+        let as_parked = |name: &[u8]| name == self.recipe.template.name().as_bytes() || !name.contains(&b'/');
+        let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
+        if self.recipe.kind == Kind::Python && !self.is_sandboxed() && !name.is_some_and(as_parked) {
+            return Err(ARGUMENTS);
+        }
         Ok(())
     }
 
-    /// What of the plan is to be done in a sandbox; `None`: it is in none.
+    /// What of the plan is to be done inside, where it is confined or in a sandbox; `None`: it is neither.
     ///
     /// # Errors
     /// What nobody but the program in front could do.
     pub(super) fn inside(&self, parked: &Parked, plan: &Plan) -> Result<Option<Inside>, &'static str> {
-        self.recipe.prefix.as_ref().map(|prefix| prefix.inside(plan, parked.environment())).transpose()
+        if !self.is_confined() && !self.is_sandboxed() {
+            return Ok(None);
+        }
+        let mut inside = Inside::of(plan);
+        self.recipe.confinement.enter(&mut inside, plan)?;
+        if let Some(prefix) = &self.recipe.prefix {
+            prefix.enter(&mut inside, plan, parked.environment(), &parked.given)?;
+        }
+        Ok(Some(inside))
+    }
+
+    /// Whether it is confined more than its owner.
+    pub(super) fn is_confined(&self) -> bool {
+        self.recipe.confinement.is_any()
     }
 
     /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
@@ -148,7 +170,7 @@ impl Held {
             None if steps.len() > 1 => return Err("limits"),
             None => {}
         }
-        if now.is_ordinary() && self.mode() == Mode::Reserve {
+        if now.is_ordinary() && self.recipe.stands_back() {
             // Parked processes stand back.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
@@ -170,8 +192,8 @@ impl Held {
 fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     if let Some(prefix) = &recipe.prefix {
         image::hands_on(&prefix.template)?;
-        // A fork would not be a child of the one in front.
-        if recipe.mode == Mode::Fork {
+        // A fork would not be a child of the one in front; and what parks is known by its file.
+        if recipe.mode == Mode::Fork || prefix.template.has_file(recipe.template.identity()) {
             return Err("sandbox");
         }
     }
@@ -228,7 +250,13 @@ impl State {
         }
     }
 
-    pub(super) fn add(&mut self, template: &Template, prefix: Option<Prefix>, park: Park) {
+    pub(super) fn add(
+        &mut self,
+        template: &Template,
+        prefix: Option<Prefix>,
+        confinement: Confinement,
+        park: Park,
+    ) -> &mut Entry {
         let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
         let now = Instant::now();
         let recipe = Recipe {
@@ -239,8 +267,11 @@ impl State {
             mode: park.mode.unwrap_or(self.options.mode),
             preload: park.preload,
             prefix,
+            confinement,
         };
-        self.entries.push(Entry {
+        // What is confined serves few commands, and these better than another.
+        let place = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
+        let entry = Entry {
             id: self.next,
             cannot: can_park(&recipe).err(),
             recipe: Arc::new(recipe),
@@ -254,8 +285,10 @@ impl State {
             asleep: false,
             kept: false,
             version: 0,
-        });
+        };
         self.next += 1;
+        self.entries.insert(place, entry);
+        &mut self.entries[place]
     }
 
     /// Whether a program is added, as it is.
@@ -267,7 +300,10 @@ impl State {
     pub(super) fn keep(&mut self, template: &Template, args: &[OsString], most: usize) {
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
         let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
-        let is_it = |entry: &Entry| entry.started().path() == path && entry.recipe.args == options;
+        let is_it = |entry: &Entry| {
+            let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
+            plain && entry.started().path() == path && entry.recipe.args == options
+        };
         if self.shared.is_none() || most == 0 || self.entries.iter().any(is_it) {
             return;
         }
@@ -277,18 +313,16 @@ impl State {
         {
             self.gone.extend(self.entries.remove(oldest).parked);
         }
-        self.add(template, None, Park { args: options, ..Park::default() });
-        if let Some(entry) = self.entries.last_mut() {
-            entry.kept = true;
-        }
+        self.add(template, None, Confinement::default(), Park { args: options, ..Park::default() }).kept = true;
     }
 
     fn entry(&mut self, id: u64) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Takes one that is parked for this template, and for arguments that begin so.
-    pub(super) fn take(&mut self, template: &Template, args: &[OsString]) -> Result<Held, &'static str> {
+    /// Takes one that is parked for this template, and for this command.
+    pub(super) fn take(&mut self, template: &Template, command: &Command<'_>) -> Result<Held, &'static str> {
+        let args = command.arguments();
         let Some(common) = &mut self.shared else { return Err("closed") };
         let changed = common.watch.changed()?;
         self.retire(&changed);
@@ -310,6 +344,10 @@ impl State {
                 continue;
             }
             if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
+                why = reason;
+                continue;
+            }
+            if let Err(reason) = entry.recipe.confinement.suits(command) {
                 why = reason;
                 continue;
             }

@@ -64,6 +64,9 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     Ok(())
 }
 
+/// The operation that no plan has.
+const REPLACE: u16 = 20;
+
 /// The index that steps of the context have.
 pub(super) const CONTEXT: u16 = u16::MAX;
 
@@ -85,6 +88,8 @@ pub(super) struct Request<'a> {
     pub(super) steps: &'a [Step],
     /// So many of the plan's arguments are another program's.
     pub(super) skip: usize,
+    /// Sources to put in the place of what the program has as that number, if that is the same.
+    pub(super) handed_on: &'a [(usize, RawFd)],
     /// The environment stays what it is.
     pub(super) own_environment: bool,
     pub(super) sources: Vec<RawFd>,
@@ -105,6 +110,9 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
     let envc = if request.own_environment { 0 } else { plan.envp.len() };
     let env_length = copy(plan.envp.iter().take(envc), &mut strings);
     let mut wired = Vec::with_capacity(1 + plan.steps.len());
+    for &(source, number) in request.handed_on {
+        wired.push((CONTEXT, Wired { op: REPLACE, a: source as i32, b: number, ..Wired::default() }));
+    }
     for Step { index, op } in request.birth.iter().chain(request.steps) {
         if let Some(step) = wire(op, &mut strings)? {
             wired.push((*index, step));

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Processes that are parked inside Landlock and under seccomp filters, and who is served by them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spawnfd as sf
+import warm_cases
+from spawnfd.actions import Action, Dup2, Landlock, NoNewPrivs, Open, Seccomp
+from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
+from warm_lines import ENVIRONMENT
+from warm_support import FILL_S, Mode, each_mode, need
+
+HERE = Path(__file__).parent
+MKDIR = ["/bin/sh", "-c", "mkdir made || exit 9"]
+# What a thread of the owner may have done to itself, by which it may do less than what is parked, or more.
+AUTHORITY = [case.id for case in CASES if case.thread]
+
+
+@pytest.fixture
+def ruleset() -> Iterator[int]:
+    """A Landlock ruleset: no directories are made."""
+    try:
+        fd = ruleset_against_mkdir()
+    except OSError as error:
+        pytest.skip(f"no Landlock: {error}")
+    yield fd
+    os.close(fd)
+
+
+def park(warm: sf.Warm, program: str, **options: Any) -> None:
+    warm.add(program, depth=1, **options)
+    assert warm.fill(FILL_S), warm.stats()
+    assert not warm.stats().cannot
+
+
+def start(warm: sf.Warm, cwd: Path, *actions: Action, argv: Any = MKDIR) -> sf.Result:
+    return warm.run(argv, cwd=cwd, actions=actions)
+
+
+@each_mode
+def test_inside_landlock(mode: Mode, ruleset: int, tmp_path: Path) -> None:
+    with sf.Warm(mode=mode) as warm:
+        park(warm, "/bin/sh", landlock=ruleset, no_new_privs=True)
+        confined = start(warm, tmp_path, NoNewPrivs(), Landlock(ruleset))
+        assert (confined.started, confined.code) == (mode, 9), confined
+        assert warm.fill(FILL_S)
+        # A duplicate is the same ruleset.
+        copy = os.dup(ruleset)
+        confined = start(warm, tmp_path, NoNewPrivs(), Landlock(copy))
+        os.close(copy)
+        assert (confined.started, confined.code) == (mode, 9)
+        assert warm.fill(FILL_S)
+        # Another, word for word the same, is not.
+        other = ruleset_against_mkdir()
+        confined = start(warm, tmp_path, NoNewPrivs(), Landlock(other))
+        os.close(other)
+        assert (confined.started, confined.code) == ("cold: Landlock ruleset", 9)
+        free = start(warm, tmp_path)
+        assert (free.started, free.code) == ("cold: Landlock ruleset", 0)
+
+
+@each_mode
+def test_under_a_filter(mode: Mode, tmp_path: Path) -> None:
+    filter = no_mkdir()
+    with sf.Warm(mode=mode) as warm:
+        park(warm, "/bin/sh", seccomp=filter, no_new_privs=True)
+        confined = start(warm, tmp_path, Seccomp(filter), NoNewPrivs())
+        assert (confined.started, confined.code) == (mode, 9), confined
+        assert warm.fill(FILL_S)
+        free = start(warm, tmp_path, NoNewPrivs())
+        assert (free.started, free.code) == ("cold: seccomp filter", 0)
+        other = start(warm, tmp_path, NoNewPrivs(), Seccomp(no_mkdir(errno.EDOM)))
+        assert (other.started, other.code) == ("cold: seccomp filter", 9)
+
+
+def test_no_new_privs_has_to_be_asked_for(tmp_path: Path) -> None:
+    with sf.Warm() as warm:
+        park(warm, "/bin/sh", no_new_privs=True)
+        assert start(warm, tmp_path).started == "cold: no_new_privs"
+        (tmp_path / "made").rmdir()
+        assert start(warm, tmp_path, NoNewPrivs()).started == "reserve"
+
+
+def test_several_of_one_program(ruleset: int, tmp_path: Path) -> None:
+    """Each start has the one that suits."""
+    filter = no_mkdir()
+    seen = "grep -E '^(NoNewPrivs|Seccomp_filters)' /proc/self/status"
+    with sf.Warm() as warm:
+        park(warm, "/bin/sh")
+        park(warm, "/bin/sh", landlock=ruleset, no_new_privs=True)
+        park(warm, "/bin/sh", seccomp=filter, no_new_privs=True)
+        park(warm, "/bin/sh", seccomp=filter, no_new_privs=True, landlock=ruleset)
+        lists: list[tuple[list[Action], int]] = [
+            ([], 0),
+            ([NoNewPrivs(), Landlock(ruleset)], 9),
+            ([NoNewPrivs(), Seccomp(filter)], 9),
+            ([NoNewPrivs(), Landlock(ruleset), Seccomp(filter)], 9),
+        ]
+        for actions, code in lists:
+            argv = ["/bin/sh", "-c", f"{seen}; {MKDIR[-1]}; rmdir made"]
+            result = start(warm, tmp_path, *actions, argv=argv)
+            cold = sf.run(argv, cwd=tmp_path, actions=actions)
+            assert (result.started, result.code, result.stdout) == ("reserve", code, cold.stdout)
+            assert warm.fill(FILL_S)
+
+
+@each_mode
+def test_it_sits_inside_from_the_beginning(mode: Mode, ruleset: int, tmp_path: Path) -> None:
+    """What a module does as it is imported ahead is done inside."""
+    need("/usr/bin/python3")
+    (tmp_path / "early.py").write_text(
+        f"import os\ntry:\n    os.mkdir({os.fspath(tmp_path / 'made')!r})\n    ok = 'made'\n"
+        "except OSError as error:\n    ok = error.strerror\n"
+    )
+    env = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    program = ["/usr/bin/python3", "-c", "import early; print(early.ok)"]
+    with sf.Warm(mode=mode) as warm:
+        options: dict[str, Any] = {"landlock": ruleset, "no_new_privs": True, "env": env}
+        park(warm, "/usr/bin/python3", preimport=["early"], **options)
+        result = warm.run(program, env=env, actions=[NoNewPrivs(), Landlock(ruleset)])
+        assert (result.started, result.text) == (mode, "Permission denied\n")
+
+
+@each_mode
+def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None:
+    """/dev/null and files are opened outside; a failure is that of a cold start."""
+    # Nothing but these may be read, and nothing be written.
+    readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc"]
+    ruleset = warm_cases.ruleset_for_reading(readable)
+    confined = [NoNewPrivs(), Landlock(ruleset)]
+    (tmp_path / "file").write_text("data\n")
+    try:
+        with sf.Warm(mode=mode) as warm:
+            park(warm, "/bin/cat", landlock=ruleset, no_new_privs=True)
+
+            def run(*actions: Action, **options: Any) -> sf.Result:
+                result = warm.run(["/bin/cat"], actions=actions, **options)
+                assert warm.fill(FILL_S)
+                return result
+
+            assert (run(*confined).started, run(*confined).stdout) == (mode, b"")
+            before = run(Open(tmp_path / "file", 0), *confined)
+            opens = "confinement" if mode == "reserve" else "open"
+            assert (before.started, before.stdout) == (f"cold: {opens}", b"data\n")
+            if mode == "reserve":
+                after = run(*confined, Open("/etc/hostname", 0))
+                assert (after.started, after.code) == (mode, 0)
+            with pytest.raises(FileNotFoundError) as caught:
+                run(*confined, cwd=tmp_path / "none")
+            assert caught.value.filename == str(tmp_path / "none")
+            assert warm.stats().cold["confinement"]
+            # Inside it could not be opened at all.
+            with pytest.raises(PermissionError):
+                run(*confined, Open(tmp_path / "file", 0))
+    finally:
+        os.close(ruleset)
+
+
+@each_mode
+@pytest.mark.parametrize("call", ["close", "rt_sigprocmask", "prctl", "recvmsg", "openat"])
+def test_filters_under_which_nothing_parks(call: str, mode: Mode, tmp_path: Path) -> None:
+    """They refuse what a parked process needs: the start is cold, and what it would be."""
+    filter = warm_cases.refusal(warm_cases.NUMBERS[call])
+    argv = ["/bin/true"]
+    with sf.Warm(mode=mode) as warm:
+        warm.add("/bin/true", seccomp=filter, no_new_privs=True)
+        warm.fill(FILL_S)
+        result = warm.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
+        cold = sf.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
+        assert result.started.startswith("cold: ")
+        assert (result.code, result.signal) == (cold.code, cold.signal)
+
+
+@each_mode
+@pytest.mark.parametrize("name", AUTHORITY)
+def test_nothing_escapes(name: str, mode: Mode, tmp_path: Path) -> None:
+    """A thread that is confined otherwise has from it what a fork of its own would have."""
+    case = BY_ID[name]
+    if case.root and os.geteuid() != 0:
+        pytest.skip("only root may do this")
+    ended = subprocess.run(
+        [sys.executable, str(HERE / "warm_cases.py"), mode, name, "confined"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    if "cannot" in found:
+        pytest.skip(f"not possible here: {found['cannot']}")
+    assert found["filled"]
+    assert found["before"] == mode
+    assert found["warm"] == found["cold"]
+    assert found["after"].startswith("cold: ")
+    assert case.cold is not None
+    assert case.cold in found["after"]
+    assert found["elsewhere"] == mode
+
+
+def test_a_ruleset_that_is_none() -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    with sf.Warm() as warm:
+        warm.add("/bin/true", landlock=null, no_new_privs=True)
+        assert warm.fill(FILL_S)
+        assert "landlock_restrict_self" in warm.stats().cannot["/bin/true"]
+        with pytest.raises(sf.SpawnError, match="landlock"):
+            warm.run(["/bin/true"], actions=[NoNewPrivs(), Landlock(null)])
+    os.close(null)
+
+
+def test_wrong_arguments() -> None:
+    wrong: Any
+    with sf.Warm() as warm:
+        for wrong in ("x", -1, 10**6):
+            with pytest.raises((TypeError, OSError, ValueError)):
+                warm.add("/bin/true", landlock=wrong)
+        for wrong in ("x", b"1234567", b""):
+            with pytest.raises((TypeError, ValueError), match="seccomp"):
+                warm.add("/bin/true", seccomp=wrong)
+        for wrong in ({1: 0}, {"3": 0}, [3], {3: "x"}, {3: 10**6}):
+            with pytest.raises((TypeError, ValueError, OSError)):
+                warm.add("/bin/true", sandbox=["env"], fds=wrong)
+        with pytest.raises(sf.SpawnError, match="sandbox"):
+            warm.add("/bin/true", fds={3: 0})
+
+
+# --- descriptors of a program in front ------------------------------------------------------------
+
+# It reads what it is given as 5, as bwrap does a filter, and hands 6 on.
+FRONT = ["bash", "-c", 'read word <&5; WORD="$word" exec "$@" 5<&-', "front"]
+INSIDE = ["/bin/sh", "-c", 'echo "$WORD"; cat <&6; ls /proc/self/fd | wc -l']
+
+
+def need_two_shells() -> None:
+    need("bash")
+    if os.path.samefile("/bin/sh", "/bin/bash"):
+        pytest.skip("sh is bash: it would be taken for the program in front")
+
+
+def memory(text: bytes) -> int:
+    fd = os.memfd_create("given")
+    os.write(fd, text)
+    os.lseek(fd, 0, os.SEEK_SET)
+    path = f"/proc/self/fd/{fd}"
+    again = os.open(path, os.O_RDONLY)
+    os.close(fd)
+    return again
+
+
+def test_a_program_in_front_of_itself() -> None:
+    """It would park instead of what it is to confine."""
+    front = ["/bin/sh", "-c", 'exec "$@"', "front"]
+    with sf.Warm() as warm:
+        warm.add("/bin/sh", sandbox=front)
+        assert warm.fill(FILL_S)
+        assert warm.stats().cannot == {"/bin/sh": "sandbox"}
+        assert warm.run([*front, "/bin/sh", "-c", ":"]).started == "cold: sandbox"
+
+
+def test_a_sandbox_with_descriptors() -> None:
+    need_two_shells()
+    first, second = memory(b"one\nrest\n"), memory(b"two\n")
+    actions = [Dup2(first, 5), Dup2(second, 6)]
+    rewind = lambda: [os.lseek(fd, 0, os.SEEK_SET) for fd in (first, second)]  # noqa: E731
+    try:
+        cold = sf.run([*FRONT, *INSIDE], actions=actions)
+        assert cold.text.startswith("one\ntwo\n")
+        rewind()
+        with sf.Warm() as warm:
+            warm.add("/bin/sh", sandbox=FRONT, fds={5: first, 6: second})
+            for _ in range(3):
+                assert warm.fill(FILL_S)
+                assert not warm.stats().cannot
+                result = warm.run([*FRONT, *INSIDE], actions=actions)
+                assert (result.started, result.stdout, result.stderr) == ("reserve", cold.stdout, b"")
+                # What is handed on is the caller's own.
+                assert os.lseek(second, 0, os.SEEK_CUR) == 4
+                rewind()
+            assert warm.fill(FILL_S)
+
+            def why(*actions: Action) -> str:
+                result = warm.run([*FRONT, *INSIDE], actions=actions)
+                rewind()
+                return result.started
+
+            differs = "cold: descriptors of the sandbox"
+            assert why(Dup2(first, 5)) == differs
+            assert why(Dup2(second, 5), Dup2(first, 6)) == differs
+            other = memory(b"one\nrest\n")
+            assert why(Dup2(other, 5), Dup2(second, 6)) == differs
+            os.close(other)
+            os.lseek(first, 2, os.SEEK_SET)
+            assert why(*actions) == differs
+            assert why(*actions) == "reserve"
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:
+    """What it has read is what was there then."""
+    need_two_shells()
+    path = tmp_path / "word"
+    path.write_text("old\n")
+    empty = os.open("/dev/null", os.O_RDONLY)
+    given = os.open(path, os.O_RDONLY)
+    actions = [Dup2(given, 5), Dup2(empty, 6)]
+    try:
+        with sf.Warm() as warm:
+            warm.add("/bin/sh", sandbox=FRONT, fds={5: given, 6: empty})
+            assert warm.fill(FILL_S)
+            os.utime(path, (1, 1))
+            path.write_text("new\n")
+            result = warm.run([*FRONT, *INSIDE], actions=actions)
+            assert result.started == "cold: descriptors of the sandbox"
+            assert result.text.startswith("new\n")
+    finally:
+        os.close(given)
+        os.close(empty)
+
+
+def test_bwrap_with_a_filter(tmp_path: Path) -> None:
+    need("bwrap")
+    path = tmp_path / "filter"
+    path.write_bytes(no_mkdir())
+    given = os.open(path, os.O_RDONLY)
+    front = ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--seccomp", "10"]
+    argv = [*front, "/bin/sh", "-c", "mkdir made || exit 9"]
+    try:
+        cold = sf.run(argv, cwd=tmp_path, actions=[Dup2(given, 10)])
+        if cold.code != 9:
+            pytest.skip(f"bwrap: {cold.stderr!r}")
+        os.lseek(given, 0, os.SEEK_SET)
+        with sf.Warm() as warm:
+            warm.add("/bin/sh", sandbox=front, cwd=tmp_path, fds={10: given})
+            for _ in range(2):
+                assert warm.fill(FILL_S)
+                result = warm.run(argv, cwd=tmp_path, actions=[Dup2(given, 10)])
+                assert (result.started, result.code) == ("reserve", 9), warm.stats()
+    finally:
+        os.close(given)
+
