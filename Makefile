@@ -47,8 +47,9 @@ test-python: python ## The Python package's tests, and the Python benchmarks'.
 	$(PY) -m pytest -q -rs bench/agent bench/job bench/warm
 	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
-test-interpreters: setup ## Parked CPythons and Node.js, every version: those of this machine, and of npm.
+test-interpreters: python ## Parked CPythons and Node.js, every version: those of this machine, and of npm.
 	$(PY) -m pytest -q -rs tests/warm-python tests/warm-node
+	cd bindings/python && SPAWNFD_ALL_VERSIONS=1 ../../$(PY) -m pytest -q -rs tests/test_cpython_suites.py -k warm
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """CPython's own tests of subprocess and asyncio's, unmodified, with spawnfd installed.
 
-Each interpreter runs the tests of its own `test` package. What fails has to stand in
-cpython/differences.txt, and what stands there has to fail.
+Each interpreter runs the tests of its own `test` package; cold, and again with what they start most
+parked ahead. What fails has to stand in cpython/differences.txt, and what stands there has to fail.
+Warm is one version here; SPAWNFD_ALL_VERSIONS=1 asks for all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ HERE = Path(__file__).parent / "cpython"
 PACKAGE = Path(sf.__file__).parent.parent
 SUITES = ["test.test_subprocess", "test.test_asyncio.test_subprocess"]
 VERSIONS = ["3.11", "3.12", "3.13"]
+WARM_VERSIONS = VERSIONS if os.environ.get("SPAWNFD_ALL_VERSIONS") else VERSIONS[:1]
 # Of the programs that could be started by spawnfd; it cannot do without a fork what these ask for.
 SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
@@ -60,9 +62,12 @@ def wrongly_listed(known: dict[str, str], outcome: dict[str, Any]) -> list[str]:
     ]
 
 
-def run(python: str, package: str, cwd: Path, *tests: str) -> dict[str, Any]:
+def run(
+    python: str, package: str, cwd: Path, *tests: str, temperature: str = "cold"
+) -> dict[str, Any]:
     """What cpython/run_suite.py finds."""
-    command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, *tests]
+    command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, temperature]
+    command += tests
     ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
     lines = ended.stdout.rstrip().rpartition("\n")
     assert lines[2].startswith("{"), f"{ended.returncode}: {ended.stdout}{ended.stderr}"
@@ -83,6 +88,31 @@ def test_the_list_is_checked() -> None:
         "test.suite.B.two: listed, but not there",
         "test.suite.A.one: listed, but passed",
     ]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("version", WARM_VERSIONS)
+def test_suite_warm(
+    version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = interpreter(version)
+    outcome = run(python, str(PACKAGE), tmp_path, suite, temperature="warm")
+    known = listed((HERE / "differences.txt").read_text(), version, suite)
+    bad = {test: text for test, text in outcome["bad"].items() if test not in known}
+    counters = outcome["counters"]
+    with capsys.disabled():
+        print(
+            f"\n{suite} of {version}, warm: {len(outcome['ids'])} run; {counters['warm']} of "
+            f"{counters['made']} programs from parked processes, cold: {counters['cold']}"
+        )
+    if bad:
+        # What fails cold, too, is not about warm starts.
+        cold = run(python, str(PACKAGE), tmp_path, *bad)["bad"]
+        ours = {test: text for test, text in bad.items() if test not in cold}
+        assert not ours, "\n".join(f"{test}:\n{text}" for test, text in ours.items())
+    # The rest finds nothing parked yet, or asks for what only a child has.
+    assert counters["warm"] >= counters["made"] // 5
 
 
 @pytest.mark.timeout(300)

@@ -110,7 +110,7 @@ def install(*, warm: Warm | Mode | None = None) -> None:
     """
     global _installed
     if warm is not None:
-        _change_warm(Warm(mode=warm, keep=_KEEP) if warm in ("reserve", "fork") else as_warm(warm), warm)
+        _change_warm(as_warm(warm, _KEEP), warm)
     with _lock:
         _installed = True
         for owner, name, original, ours in _PLACES:
@@ -121,7 +121,7 @@ def install(*, warm: Warm | Mode | None = None) -> None:
 def _change_warm(warm: Warm | None, given: object) -> None:
     global _own_warm
     with _lock:
-        start_from(warm and warm._core)
+        start_from(None if warm is None else warm._core)
         before, _own_warm = _own_warm, None if warm is given else warm
     if before is not None:
         before.close()

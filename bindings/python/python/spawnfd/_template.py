@@ -134,7 +134,7 @@ class Template(NotPickled):
 
     @property
     def warm(self) -> Warm | None:
-        """What it is started from: fill() waits until it can be, stats() counts, close() ends it."""
+        """What it is started from."""
         return self._warm
 
     @property
@@ -223,7 +223,9 @@ class TemplateCache(NotPickled):
                 that were added to the Warm.
         """
         self._warm = None if warm is None else as_warm(warm)
-        self._core = _spawnfd.TemplateCache(capacity, self._warm and self._warm._core)
+        self._core = _spawnfd.TemplateCache(
+            capacity, None if self._warm is None else self._warm._core
+        )
 
     @classmethod
     def shared(cls) -> TemplateCache:

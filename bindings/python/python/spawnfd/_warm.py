@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spawnfd import _spawnfd
 from spawnfd._child import Child, spawn
@@ -14,13 +14,15 @@ from spawnfd._start import Starting, start
 from spawnfd._types import NotPickled
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
     from typing_extensions import Unpack
 
     from spawnfd._spawnfd import Result
     from spawnfd._template import Template
     from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
 
-Mode: TypeAlias = Literal["reserve", "fork"]
+    Mode: TypeAlias = Literal["reserve", "fork"]
 
 
 class WarmStats(NamedTuple):
@@ -142,8 +144,10 @@ class Warm(NotPickled):
             SpawnError: There is no such program. EINVAL: `fds` without `sandbox`.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
-        core = getattr(program, "_core", program)
-        self._core.add(core, depth, args, env, preimport, sandbox, cwd, fds, mode, no_new_privs, landlock, seccomp)
+        core: Any = getattr(program, "_core", program)
+        sandboxed = sandbox, cwd, fds
+        confined = no_new_privs, landlock, seccomp
+        self._core.add(core, depth, args, env, preimport, *sandboxed, mode, *confined)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all that can be parked is; False if that takes longer than `timeout` s."""
@@ -193,19 +197,20 @@ class Warm(NotPickled):
         return f"<spawnfd.Warm: {state}>"
 
 
-def as_warm(value: object) -> Warm:
+def as_warm(value: Warm | Mode, keep: int = 0) -> Warm:
     """The Warm that an argument means: itself, or one of its own for a mode.
 
     Raises:
         TypeError, ValueError: It means none; the message says so.
     """
-    if isinstance(value, Warm):
-        if value.closed:
+    given: Any = value
+    if isinstance(given, Warm):
+        if given.closed:
             raise ValueError("warm: it is closed")
-        return value
-    if value in ("reserve", "fork"):
-        return Warm(mode=value)  # type: ignore[arg-type]
-    if isinstance(value, str):
-        raise ValueError(f'warm: "reserve" or "fork", not {value!r}')
-    found = type(value).__qualname__
+        return given
+    if given in ("reserve", "fork"):
+        return Warm(mode=given, keep=keep)
+    if isinstance(given, str):
+        raise ValueError(f'warm: "reserve" or "fork", not {given!r}')
+    found = type(given).__qualname__
     raise TypeError(f'warm: expected spawnfd.Warm, "reserve", "fork" or None, not {found}')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Processes that are parked inside Landlock and under seccomp filters, and who is served by them."""
+"""Processes parked inside Landlock and under seccomp filters, and who is served by them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warm_support import FILL_S, Mode, each_mode, need
 
 HERE = Path(__file__).parent
 MKDIR = ["/bin/sh", "-c", "mkdir made || exit 9"]
-# What a thread of the owner may have done to itself, by which it may do less than what is parked, or more.
+# What a thread of the owner may have done to itself, by which it may do less than what is parked.
 AUTHORITY = [case.id for case in CASES if case.thread]
 
 
@@ -282,7 +282,11 @@ def test_a_sandbox_with_descriptors() -> None:
                 assert warm.fill(FILL_S)
                 assert not warm.stats().cannot
                 result = warm.run([*FRONT, *INSIDE], actions=actions)
-                assert (result.started, result.stdout, result.stderr) == ("reserve", cold.stdout, b"")
+                assert (result.started, result.stdout, result.stderr) == (
+                    "reserve",
+                    cold.stdout,
+                    b"",
+                )
                 # What is handed on is the caller's own.
                 assert os.lseek(second, 0, os.SEEK_CUR) == 4
                 rewind()
@@ -349,4 +353,3 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
                 assert (result.started, result.code) == ("reserve", 9), warm.stats()
     finally:
         os.close(given)
-

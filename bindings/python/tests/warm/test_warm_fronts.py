@@ -195,7 +195,9 @@ def both_ways(program: str = "sh") -> None:
     assert subprocess.check_output([program, *ECHO]) == b"a b\n"
 
     async def main() -> None:
-        process = await asyncio.create_subprocess_exec(program, "-c", "cat; exit 3", stdin=-1, stdout=-1)
+        process = await asyncio.create_subprocess_exec(
+            program, "-c", "cat; exit 3", stdin=-1, stdout=-1
+        )
         assert await process.communicate(b"data") == (b"data", None)
         assert process.returncode == 3
 

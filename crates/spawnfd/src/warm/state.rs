@@ -56,6 +56,8 @@ pub(super) struct Entry {
     making: bool,
     /// Why it cannot be parked.
     cannot: Option<&'static str>,
+    /// It has been parked before, as it is.
+    proven: bool,
     /// How often in a row something has changed while it was being parked.
     disturbed: u32,
     /// Not before then.
@@ -279,6 +281,7 @@ impl State {
             parked: VecDeque::new(),
             taken: 0,
             making: false,
+            proven: false,
             disturbed: 0,
             due: now,
             used: now,
@@ -329,7 +332,8 @@ impl State {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        let mut why = if path.is_some() { NOT_ADDED } else { "descriptor" };
+        // Of those that are for something else, and of those that are for this.
+        let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
         for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.started().path() == path) {
             let rest = match &entry.recipe.prefix {
                 None => args,
@@ -340,15 +344,15 @@ impl State {
             };
             // It has been replaced, but what is parked has not.
             if template.identity() != entry.started().identity() && template.check().is_err() {
-                why = "stale";
+                why = Some("stale");
                 continue;
             }
             if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
-                why = reason;
+                other = reason;
                 continue;
             }
             if let Err(reason) = entry.recipe.confinement.suits(command) {
-                why = reason;
+                other = reason;
                 continue;
             }
             entry.used = now;
@@ -361,12 +365,13 @@ impl State {
                 }
                 entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
+                entry.proven = false;
                 entry.disturbed = 0;
                 entry.due = now;
                 self.gone.extend(entry.parked.drain(..));
             }
             if let Some(cannot) = entry.cannot {
-                why = cannot;
+                why = Some(cannot);
                 continue;
             }
             let found = match entry.recipe.mode {
@@ -377,7 +382,7 @@ impl State {
                 }
             };
             let Some(shared) = found else {
-                why = if standard_is_open() { "empty" } else { "closed standard stream" };
+                why = Some(if standard_is_open() { "empty" } else { "closed standard stream" });
                 continue;
             };
             if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
@@ -386,7 +391,7 @@ impl State {
             entry.taken += 1;
             return Ok(Held { entry: entry.id, recipe: entry.recipe.clone(), shared });
         }
-        Err(why)
+        Err(why.unwrap_or(other))
     }
 
     /// Nothing has come of it, or nothing that concerns it.
@@ -451,6 +456,7 @@ impl State {
     fn retire(&mut self, changed: &HashSet<u64>) {
         for entry in self.entries.iter_mut().filter(|entry| changed.contains(&entry.id)) {
             entry.version += 1;
+            entry.proven = false;
             entry.cannot = None;
             self.gone.extend(entry.parked.drain(..));
         }
@@ -526,7 +532,7 @@ impl State {
                     entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");
                     return Some(parked);
                 }
-                entry.disturbed = 0;
+                (entry.disturbed, entry.proven) = (0, true);
                 self.stats.made += 1;
                 let memory = parked.private;
                 if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {
@@ -553,14 +559,14 @@ impl State {
                     }
                     return None;
                 }
-                match why {
-                    NotParked::Now(why) => {
-                        entry.disturbed += 1;
-                        entry.due = Instant::now() + AGAIN;
-                        entry.cannot = (entry.disturbed >= ATTEMPTS).then(|| reason(&why));
-                    }
-                    NotParked::Ever(why) => entry.cannot = Some(reason(&why)),
-                }
+                let (why, again) = match why {
+                    NotParked::Now(why) => (why, true),
+                    // What has been parked before met with something.
+                    NotParked::Ever(why) => (why, entry.proven),
+                };
+                entry.disturbed += 1;
+                entry.due = Instant::now() + AGAIN;
+                entry.cannot = (!again || entry.disturbed >= ATTEMPTS).then(|| reason(&why));
                 None
             }
         }
