@@ -111,6 +111,8 @@ def test_suite_warm(
         cold = run(python, str(PACKAGE), tmp_path, *bad)["bad"]
         ours = {test: text for test, text in bad.items() if test not in cold}
         assert not ours, "\n".join(f"{test}:\n{text}" for test, text in ours.items())
+    only = (HERE / "cold_only.txt").read_text().split()
+    assert not {*only} & {*outcome["ids"]}
     # The rest finds nothing parked yet, or asks for what only a child has.
     assert counters["warm"] >= counters["made"] // 5
 

@@ -18,7 +18,7 @@ from spawnfd._transport import Transport, has_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
-    from spawnfd._warm import Mode
+    from spawnfd._warm import _Mode
 
 _lock = threading.Lock()
 _installed = False
@@ -85,7 +85,7 @@ _PLACES: list[tuple[Any, str, Any, Any]] = [
 _KEEP = 64
 
 
-def install(*, warm: Warm | Mode | None = None) -> None:
+def install(*, warm: Warm | _Mode | None = None) -> None:
     """Has the interpreter's own subprocess and asyncio start programs by spawnfd from here on.
 
     For programs that are not to be changed: subprocess.Popen and all that is made of it (run,

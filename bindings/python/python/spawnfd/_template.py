@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         SpawnOptions,
         StartOptions,
     )
-    from spawnfd._warm import Mode
+    from spawnfd._warm import _Mode
 
 
 class Template(NotPickled):
@@ -61,7 +61,7 @@ class Template(NotPickled):
         program: Arg,
         *,
         path: str | bytes | None = None,
-        warm: Warm | Mode | ParkOptions | None = None,
+        warm: Warm | _Mode | ParkOptions | None = None,
     ) -> None:
         """Records a program: an absolute path, or a name that is searched once.
 
@@ -212,7 +212,7 @@ class TemplateCache(NotPickled):
     _core: _spawnfd.TemplateCache
     _warm: Warm | None
 
-    def __init__(self, capacity: int = 64, *, warm: Warm | Mode | None = None) -> None:
+    def __init__(self, capacity: int = 64, *, warm: Warm | _Mode | None = None) -> None:
         """Makes an empty cache.
 
         Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spawnfd._template import Template
     from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
 
-    Mode: TypeAlias = Literal["reserve", "fork"]
+    _Mode: TypeAlias = Literal["reserve", "fork"]
 
 
 class WarmStats(NamedTuple):
@@ -71,7 +71,7 @@ class Warm(NotPickled):
     def __init__(
         self,
         *,
-        mode: Mode = "reserve",
+        mode: _Mode = "reserve",
         memory: int = 512 << 20,
         processes: int = 64,
         keep: int = 0,
@@ -108,7 +108,7 @@ class Warm(NotPickled):
         sandbox: Sequence[Arg] = (),
         cwd: Arg | None = None,
         fds: Mapping[int, Fd] = MappingProxyType({}),
-        mode: Mode | None = None,
+        mode: _Mode | None = None,
         no_new_privs: bool = False,
         landlock: Fd | None = None,
         seccomp: bytes | None = None,
@@ -197,7 +197,7 @@ class Warm(NotPickled):
         return f"<spawnfd.Warm: {state}>"
 
 
-def as_warm(value: Warm | Mode, keep: int = 0) -> Warm:
+def as_warm(value: Warm | _Mode, keep: int = 0) -> Warm:
     """The Warm that an argument means: itself, or one of its own for a mode.
 
     Raises:
