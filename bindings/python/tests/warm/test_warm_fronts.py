@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
+from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, Mode, each_mode, need
 
 ECHO = ["-c", "echo $0 $1", "a", "b"]
@@ -334,3 +335,29 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert warm.run([tmp_path / "bin" / "tool", *ECHO]).started == "reserve"
         with pytest.raises(FileNotFoundError):
             warm.add("./bin/tool")
+
+
+@each_mode
+def test_the_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added by where it lies, and started by the name that PATH has for it."""
+    need("/usr/bin/python3")
+    make = ["/usr/bin/python3", "-m", "venv", "--without-pip", tmp_path / ".venv"]
+    made = subprocess.run(make, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no venv: {made.stdout}{made.stderr}")
+    monkeypatch.chdir(tmp_path)
+    code = "import sys; print(sys.executable, sys.prefix, sys.orig_argv, sys.argv, sys.flags)"
+    env = {**ENVIRONMENT, "PATH": f"{tmp_path}/.venv/bin:/usr/bin:/bin"}
+    with sf.Warm(mode=mode) as warm:
+        warm.add(".venv/bin/python", depth=1, env=env)
+        filled(warm)
+        for program in ("python", f"{tmp_path}/.venv/bin/python"):
+            argv = [program, "-c", code, "x"]
+            cold, warmed = sf.run(argv, env=env), warm.run(argv, env=env)
+            assert str(tmp_path) in cold.text
+            assert (warmed.started, warmed.text) == (mode, cold.text), warmed
+            filled(warm)
+        # It would look for itself elsewhere.
+        nowhere = f"{tmp_path}/bin/python"
+        cold, other = (run(argv, env=env, arg0=nowhere) for run in (sf.run, warm.run))
+        assert (other.started, other.text) == ("cold: arguments", cold.text)
