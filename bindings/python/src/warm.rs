@@ -93,7 +93,8 @@ impl Warm {
             depth,
             mode: mode.map(self::mode).transpose()?,
             args: os_strings(args, "args")?,
-            env: env.map(|env| environment(Some(env))).transpose()?,
+            // Read here, under the GIL.
+            env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,
             sandbox: os_strings(sandbox, "sandbox")?,

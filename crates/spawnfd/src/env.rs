@@ -87,8 +87,13 @@ impl Env {
 
     /// Those of this process's variables that one of `patterns` matches (`*` stands for any characters, `?` for one).
     pub fn only<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Env {
+        Env::inherit().keep_only(patterns)
+    }
+
+    /// The variables that one of `patterns` matches, of those that are there.
+    pub(crate) fn keep_only<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
-        Env::inherit().filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
+        self.filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
     }
 
     /// Without the variables that one of `patterns` matches.

@@ -87,7 +87,8 @@ class Warm(NotPickled):
             memory: Bytes that parked processes may have for themselves; no more are started then.
             processes: How many there may be.
             keep: How many programs that were not added are kept warm from their first start on; the
-                one last used longest ago gives way.
+                one last used longest ago gives way. They are parked with few variables of that
+                start: PATH, HOME, locale, the loader's and the interpreters' own.
             idle: Seconds without use after which a program's are ended; None: never.
             delay: Seconds from a start to the parking of the next: what runs goes first.
 
@@ -122,7 +123,8 @@ class Warm(NotPickled):
             depth: How many processes wait.
             args: Arguments that all starts have first: an interpreter's options.
             env: The environment it is parked with, this process's by default. A start with another
-                one is warm if what was looked at before parking is the same in both.
+                one is warm if what was looked at before parking is the same in both; it stays in
+                the program's memory.
             preimport: Modules an interpreter imports before it parks.
             sandbox: A program and its arguments through which this one is started, such as
                 ["bwrap", "--ro-bind", "/", "/", ...]. The parked process sits inside that sandbox,

@@ -176,6 +176,35 @@ def test_what_is_kept_by_its_first_start() -> None:
         assert [warm.run(argv).started for _ in range(2)] == ["cold: arguments"] * 2
 
 
+LOOK_FOR = """
+import sys
+wanted = sys.argv[1].encode() + sys.argv[2].encode()
+found = 0
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+    for line in maps:
+        where, rights = line.split()[:2]
+        if rights.startswith("rw"):
+            start, end = (int(number, 16) for number in where.split("-"))
+            memory.seek(start)
+            found += memory.read(end - start).count(wanted) - (wanted in line.encode())
+print(found > 1)  # what it looks for is there itself
+"""
+
+
+def test_what_is_kept_holds_no_secrets() -> None:
+    """Of the start by which it is kept; of what it was added with it does."""
+    need("/usr/bin/python3")
+    secret, path = "a-long-and-rare-word", "/usr/bin:/bin"
+    argv = ["/usr/bin/python3", "-c", LOOK_FOR, secret[:9], secret[9:]]
+    with sf.Warm(keep=1) as kept, sf.Warm() as added:
+        kept.run(argv, env={"PATH": path, "TOKEN": f"{secret} {secret}"})
+        added.add(argv[0], env={"PATH": path, "TOKEN": f"{secret} {secret}"})
+        for warm, expected in ((kept, "False\n"), (added, "True\n")):
+            filled(warm)
+            result = warm.run(argv, env={"PATH": path})
+            assert (result.started, result.text) == ("reserve", expected)
+
+
 def test_what_is_not_added_has_no_thread() -> None:
     def names() -> list[str]:
         tasks = Path("/proc/self/task")

@@ -301,6 +301,11 @@ impl<'fd> Command<'fd> {
         env::encode(std::env::vars_os()).map(Arc::new)
     }
 
+    /// The environment it gives the program.
+    pub(crate) fn variables(&self) -> Env {
+        self.env.clone().unwrap_or_else(Env::inherit)
+    }
+
     pub(crate) fn namespace_flags(&self) -> u32 {
         self.namespaces.0
     }

@@ -115,6 +115,7 @@ pub struct WarmOptions {
     /// How many there may be.
     pub processes: usize,
     /// How many programs that were not added are kept warm from their first start on; the one last used longest ago gives way. 0: none.
+    /// They are parked with few variables (PATH, HOME, locale, loader's and interpreters' own) of that start.
     pub keep: usize,
     /// After how long without use the processes of a program are ended. The next start is cold, and parks it again.
     pub idle: Duration,
@@ -311,7 +312,7 @@ impl Warm {
         let mut state = self.state.lock();
         let held = state.take(template, command).inspect_err(|why| {
             if matches!(*why, NOT_ADDED | ARGUMENTS) {
-                state.keep(template, command.arguments(), self.keep);
+                state.keep(template, command, self.keep);
             }
         });
         drop(state);

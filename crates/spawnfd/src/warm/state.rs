@@ -2,7 +2,6 @@
 //! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +33,28 @@ const PATIENCE: u32 = 50;
 pub(super) const NOT_ADDED: &str = "not added";
 /// Another: what is parked has other options.
 pub(super) const ARGUMENTS: &str = "arguments";
+
+/// What loaders, libraries and interpreters look at before main. A program that was not added is parked with these of its first start,
+/// and no others: it must not hold what only that was to know.
+const LOOKED_AT: [&str; 17] = [
+    "PATH",
+    "HOME",
+    "TZ",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "LOCPATH",
+    "LD_*",
+    "GLIBC_TUNABLES",
+    "MALLOC_*",
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_NO_WARNINGS",
+    "NODE_PENDING_DEPRECATION",
+];
 
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -299,8 +320,9 @@ impl State {
         self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.started().path() == template.path())
     }
 
-    /// Adds a program that has just been started with these arguments; at most so many are, the one last used longest ago gives way.
-    pub(super) fn keep(&mut self, template: &Template, args: &[OsString], most: usize) {
+    /// Adds a program that is just being started by this command; at most so many are, the one last used longest ago gives way.
+    pub(super) fn keep(&mut self, template: &Template, command: &Command<'_>, most: usize) {
+        let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
         let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
         let is_it = |entry: &Entry| {
@@ -316,7 +338,8 @@ impl State {
         {
             self.gone.extend(self.entries.remove(oldest).parked);
         }
-        self.add(template, None, Confinement::default(), Park { args: options, ..Park::default() }).kept = true;
+        let env = Some(command.variables().keep_only(LOOKED_AT));
+        self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).kept = true;
     }
 
     fn entry(&mut self, id: u64) -> Option<&mut Entry> {
