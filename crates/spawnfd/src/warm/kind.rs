@@ -34,8 +34,9 @@ impl Kind {
         }
     }
 
-    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
-    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
+    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name. A Node that
+    /// has parked `late`, to be forked or with modules loaded, has even seen that it is for a script.
+    pub(super) fn fits(self, late: bool, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
         let rest = args.strip_prefix(parked).ok_or("arguments")?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
         let is_stdin = rest.first().is_some_and(|arg| arg == "-");
@@ -51,6 +52,7 @@ impl Kind {
             Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => {
                 !rest.is_empty() && !is_flag(0) && !is_flag(1)
             }
+            Kind::Node if late => rest.first().is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
             Kind::Node => is_stdin || !is_flag(0),
         };
         if fits { Ok(()) } else { Err("arguments") }
@@ -73,7 +75,20 @@ mod tests {
 
     fn fits(kind: Kind, parked: &[&str], args: &[&str]) -> bool {
         let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
-        kind.fits(&own(parked), &own(args)).is_ok()
+        kind.fits(false, &own(parked), &own(args)).is_ok()
+    }
+
+    #[test]
+    fn node_late() {
+        let fits = |parked: &[&str], args: &[&str]| {
+            let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+            Kind::Node.fits(true, &own(parked), &own(args)).is_ok()
+        };
+        assert!(fits(&[], &["s.js", "-x"]));
+        assert!(fits(&["-e"], &["-e", "0", "a"]));
+        for args in [&["-"][..], &["-", "x"], &[], &[""], &["-e", "0"]] {
+            assert!(!fits(&[], args), "{args:?}");
+        }
     }
 
     #[test]

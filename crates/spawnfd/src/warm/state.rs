@@ -268,7 +268,8 @@ impl State {
                     None => continue,
                 },
             };
-            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
+            let late = entry.recipe.mode == Mode::Fork || !entry.recipe.preload.is_empty();
+            if let Err(reason) = entry.recipe.kind.fits(late, &entry.recipe.args, rest) {
                 why = reason;
                 continue;
             }
