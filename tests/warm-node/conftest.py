@@ -66,10 +66,8 @@ def node(request: pytest.FixtureRequest) -> Iterator[str]:
     yield os.path.realpath(CHOSEN) if CHOSEN else fetch(request.param)
 
 
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("shim") / "shim.so"
-    rooms = [ROOT / "warm" / room for room in ("main", "python", "node")]
+def build(made: Path, *names: str) -> Path:
+    rooms = [ROOT / "warm" / room for room in names]
     sources = [source for room in rooms for source in sorted(room.glob("*.c"))]
     flags = [
         "-std=c11",
@@ -77,6 +75,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-fPIC",
         "-shared",
         "-fvisibility=hidden",
+        "-Wl,-z,initfirst",
         "-Wall",
         "-Wextra",
         "-Werror",
@@ -84,3 +83,15 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags += [f"-I{room}" for room in rooms]
     subprocess.run(["cc", *flags, "-o", str(made), *map(str, sources), "-ldl"], check=True)
     return made
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("shim") / "shim.so", "main", "python", "node")
+
+
+@pytest.fixture(scope="session")
+def forking_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For mode fork: with what gives a fork its parent's threads."""
+    made = tmp_path_factory.mktemp("shim") / "forking.so"
+    return build(made, "main", "python", "node", "threads")

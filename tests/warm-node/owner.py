@@ -254,13 +254,26 @@ def run_warm(
     cwd: str,
     data: bytes = b"",
     parked_env: Mapping[str, str] | None = None,
+    mode: str = "r",
 ) -> Result:
-    parked = Parked(program, shim, flags, env if parked_env is None else parked_env)
+    parked = Parked(program, shim, flags, env if parked_env is None else parked_env, mode)
+    try:
+        return run_from(parked, argv, env, cwd, data)
+    finally:
+        parked.close()
+        if mode == "f":
+            os.waitpid(parked.pid, 0)
+
+
+def run_from(
+    parked: Parked, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b""
+) -> Result:
     stdio, writer, readers = pipes()
     try:
         pid = parked.become(argv, env, cwd, stdio)
     finally:
         for fd in stdio:
             os.close(fd)
-        parked.close()
+        if parked.mode == "r":
+            parked.close()
     return finish(pid, writer, readers, data)

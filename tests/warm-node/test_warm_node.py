@@ -12,11 +12,12 @@ import signal
 import subprocess
 import termios
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from cases import ABOUT, CASES, STATE, Case
-from owner import CannotPark, Parked, Refused, Result, finish, pipes, run_cold, run_warm
+from owner import CannotPark, Parked, Refused, Result, finish, pipes, run_cold, run_from, run_warm
 
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
 
@@ -50,6 +51,186 @@ def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
         node, shim, case.flags, case.argv, env, str(tmp_path), case.data, parked_env=ENVIRONMENT
     )
     same(cold, warm)
+
+
+@pytest.fixture(scope="session")
+def forked_from(node: str, forking_shim: Path) -> Iterator[Callable[[Sequence[str]], Parked]]:
+    """A Node.js parked with such flags: one for all tests, and ended with them."""
+    kept: dict[tuple[str, ...], Parked] = {}
+
+    def get(flags: Sequence[str]) -> Parked:
+        key = tuple(flags)
+        if key not in kept:
+            kept[key] = Parked(node, forking_shim, flags, ENVIRONMENT, "f")
+        return kept[key]
+
+    yield get
+    for parked in kept.values():
+        parked.discard()
+
+
+def fits_a_fork(case: Case) -> bool:
+    """It has the name that was parked, and code or a script."""
+    is_code = case.flags and case.flags[-1] in ("-e", "--eval", "-p", "--print", "-pe")
+    return case.argv[0] == "node" and (
+        is_code or case.argv[len(case.flags) + 1 :][:1] not in ([], ["-"])
+    )
+
+
+def without_what_forks_differ_in(ran: Result) -> tuple[str, str, int]:
+    """See docs/warm.md: numbers of descriptors that Node opens; the order of its modules."""
+    out = re.sub(r"^files \[.*?^next \d+$", "", text(ran.stdout), flags=re.M | re.S)
+    out = re.sub(r"'moduleLoadList',\s*\[.*?\]", "", out, flags=re.S)
+    return re.sub(r"FDSize:\\t\d+", "", out), text(ran.stderr), ran.code
+
+
+LOADS_MODULES = ("-r", "--require", "--import", "--loader", "--experimental-loader")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_forked(
+    case: Case,
+    node: str,
+    forked_from: Callable[[Sequence[str]], Parked],
+    forking_shim: Path,
+    tmp_path: Path,
+) -> None:
+    write(case, tmp_path)
+    env = {**ENVIRONMENT, **case.env}
+    if any(flag.startswith(LOADS_MODULES) for flag in case.flags):
+        with pytest.raises(CannotPark, match="module"):
+            Parked(node, forking_shim, case.flags, env, "f")
+        return
+    parked = forked_from(case.flags)
+    if set(case.env) & set(parked.variables):
+        # The owner starts such a one cold.
+        return
+    if not fits_a_fork(case):
+        with pytest.raises(Refused):
+            run_from(parked, case.argv, env, str(tmp_path), case.data)
+        return
+    cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
+    warm = run_from(parked, case.argv, env, str(tmp_path), case.data)
+    assert without_what_forks_differ_in(warm) == without_what_forks_differ_in(cold)
+
+
+def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRONMENT) -> Result:
+    return run_warm(
+        node, shim, ["-e"], ["node", "-e", code], env, "/", mode="f", parked_env=ENVIRONMENT
+    )
+
+
+def test_siblings_draw_their_own_numbers(
+    forked_from: Callable[[Sequence[str]], Parked],
+) -> None:
+    code = "[Math.random(), crypto.randomUUID(), process.pid].join()"
+    runs = [
+        run_from(forked_from(["-p"]), ["node", "-p", code], ENVIRONMENT, "/") for _ in range(20)
+    ]
+    drawn = [number for ran in runs for number in ran.stdout.split(b",")]
+    assert len(drawn) == 60
+    assert len(set(drawn)) == 60
+
+
+def test_a_fork_has_its_own_pid(forked_from: Callable[[Sequence[str]], Parked]) -> None:
+    parked = forked_from(["-p"])
+    code = "[process.pid, require('fs').readlinkSync('/proc/self'), process.ppid].join()"
+    stdio, writer, readers = pipes()
+    pid = parked.become(["node", "-p", code], ENVIRONMENT, "/", stdio)
+    for fd in stdio:
+        os.close(fd)
+    assert finish(pid, writer, readers, b"").stdout == f"{pid},{pid},{os.getpid()}\n".encode()
+
+
+# Minor and major collections by several threads, compiling by another, tasks of the thread pool.
+BUSY = """
+const all = []; let sum = 0;
+for (let i = 0; i < 3e6; i++) {
+  all.push({ i, s: 'x' + i });
+  if (i % 7) all[i - 1 - i % 5] = null;
+  sum += Math.sqrt(i);
+}
+const { pbkdf2 } = require('crypto');
+let left = 8;
+for (let i = 0; i < 8; i++) pbkdf2('a', 'b' + i, 20000, 32, 'sha256', () => {
+  if (!--left) console.log('done', sum > 0, all.length);
+});
+WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))
+  .then((module) => console.log(module instanceof WebAssembly.Module));
+"""
+
+
+def test_large_heaps(node: str, forking_shim: Path) -> None:
+    ran = fork_once(node, forking_shim, BUSY)
+    assert ran.stderr == b""
+    assert sorted(ran.stdout.split(b"\n")) == [b"", b"done true 3000000", b"true"]
+    assert ran.code == 0
+
+
+def test_forks_at_once(node: str, forking_shim: Path) -> None:
+    parked = Parked(node, forking_shim, ["-e"], ENVIRONMENT, "f")
+    code = (
+        "const { readFile } = require('fs');"
+        "setTimeout(() => readFile('/proc/self/stat', (e, d) => console.log(d + '')), 20)"
+    )
+    running = []
+    for _ in range(24):
+        stdio, writer, readers = pipes()
+        running.append(
+            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
+        )
+        for fd in stdio:
+            os.close(fd)
+    # It ends before they do.
+    parked.discard()
+    for pid, writer, readers in running:
+        ran = finish(pid, writer, readers, b"")
+        assert ran.stdout.split()[0] == str(pid).encode()
+        assert (ran.stderr, ran.code) == (b"", 0)
+
+
+def test_signals_reach_one_fork_only(forked_from: Callable[[Sequence[str]], Parked]) -> None:
+    """What libuv signals itself by is each one's own."""
+    parked = forked_from(["-e"])
+    code = (
+        "process.on('SIGUSR2', () => { console.log('got'); setTimeout(process.exit, 30); });"
+        "console.log('ready'); setInterval(() => {}, 1000)"
+    )
+    running = []
+    for _ in range(2):
+        stdio, writer, readers = pipes()
+        running.append(
+            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
+        )
+        for fd in stdio:
+            os.close(fd)
+    for _, _, readers in running:
+        assert os.read(readers[0], 100) == b"ready\n"
+    for pid, writer, readers in running:
+        os.kill(pid, signal.SIGUSR2)
+        assert finish(pid, writer, readers, b"").stdout == b"got\n"
+
+
+def test_time_before_a_fork_does_not_count(node: str, forking_shim: Path) -> None:
+    parked = Parked(node, forking_shim, ["-p"], ENVIRONMENT, "f")
+    time.sleep(1)
+    before = time.time()
+    ran = run_from(
+        parked,
+        [
+            "node",
+            "-p",
+            "performance.timeOrigin / 1000 + ' ' + performance.now() + ' ' + process.uptime()",
+        ],
+        ENVIRONMENT,
+        "/",
+    )
+    parked.discard()
+    origin, now, uptime = map(float, ran.stdout.split())
+    # It seems to have been started as long ago as Node took to prepare.
+    assert origin > before - 0.9
+    assert now < 900 + (time.time() - before) * 1000
+    assert uptime < 0.9 + (time.time() - before)
 
 
 def become(parked: Parked, argv: list[str], **options: object) -> Result:
@@ -158,9 +339,43 @@ def test_node_options_are_as_cold(node: str, shim: Path, tmp_path: Path) -> None
     same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
 
 
-def test_is_not_forked(node: str, shim: Path) -> None:
+def test_is_forked_by_its_object_only(node: str, shim: Path) -> None:
     with pytest.raises(CannotPark, match="forked"):
         Parked(node, shim, [], ENVIRONMENT, mode="f")
+
+
+def test_with_modules_loaded_ahead(node: str, shim: Path) -> None:
+    env = {**ENVIRONMENT, "SPAWNFD_PRELOAD": "http,node:zlib"}
+    parked = Parked(node, shim, ["-e"], env)
+    code = (
+        "console.log(process.moduleLoadList.includes('NativeModule zlib'), Math.max(...[1, 2]),"
+        "process.env.SPAWNFD_PRELOAD, require('zlib').gzipSync('a').length,"
+        "process.argv, process.cwd())"
+    )
+    ran = become(parked, ["node", "-e", code, "x"])
+    assert ran.stderr == b""
+    assert ran.stdout.startswith(b"true 2 undefined 21 ")
+    assert ran.stdout.endswith(b"'x' ] /\n")
+    assert "SPAWNFD_PRELOAD" not in parked.variables
+    with pytest.raises(Refused):
+        become(Parked(node, shim, ["-e"], env), ["other", "-e", code])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_same_with_modules_loaded_ahead(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
+    if not fits_a_fork(case) or any(flag.startswith(LOADS_MODULES) for flag in case.flags):
+        return
+    write(case, tmp_path)
+    env = {**ENVIRONMENT, **case.env}
+    parked = Parked(node, shim, case.flags, {**env, "SPAWNFD_PRELOAD": "fs"})
+    warm = run_from(parked, case.argv, env, str(tmp_path), case.data)
+    cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
+    assert without_what_forks_differ_in(warm) == without_what_forks_differ_in(cold)
+
+
+def test_no_module_of_the_programs_is_loaded_ahead(node: str, shim: Path) -> None:
+    with pytest.raises(CannotPark):
+        Parked(node, shim, ["-e"], {**ENVIRONMENT, "SPAWNFD_PRELOAD": "lodash"})
 
 
 def test_a_program_that_is_no_node_is_not_parked(shim: Path) -> None:

@@ -58,6 +58,15 @@ static bool add_region(uintptr_t begin, uintptr_t end)
 	return true;
 }
 
+bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end)
+{
+	if (number >= region_count)
+		return false;
+	*begin = (uint64_t *)regions[number].begin;
+	*end = (uint64_t *)regions[number].end;
+	return true;
+}
+
 /* Of a mapping, the pages that were ever written to: pagemap's bits 62 and 63. */
 static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 {
@@ -152,9 +161,9 @@ static bool is_date(double value, const struct node_places *places)
 #define ADD(list, count, item)                                                                     \
 	((count) < NODE_MAX_PLACES ? (void)((list)[(count)++] = (item)) : (void)(overflow = true))
 
-/* First round: strings, and what is known by its value. */
+/* First round: strings. */
 static bool find_strings(const struct node_marks *marks, struct node_places *places,
-			 bool ticks_are_sure, struct node_string **names, size_t *name_count)
+			 struct node_string **names, size_t *name_count)
 {
 	size_t name = strlen(marks->name), code = strlen(marks->code),
 	       script = strlen(marks->script);
@@ -163,9 +172,7 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 	for (size_t i = 0; i < region_count; i++) {
 		for (uintptr_t *at = regions[i].begin; at + 3 < regions[i].end; at++) {
 			struct node_string *string = (void *)at;
-			double number;
 
-			memcpy(&number, at, sizeof(number));
 			if (at[0] == (uintptr_t)marks->title && at[1] == name &&
 			    at[2] == marks->title_room)
 				places->title = (void *)at;
@@ -175,14 +182,6 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 				ADD(places->code, places->code_count, string);
 			else if (is_copy(at, marks->script, script))
 				ADD(places->script, places->script_count, string);
-			else if (!ticks_are_sure)
-				continue;
-			else if (is_tick(*at, places))
-				ADD(places->ticks, places->tick_count, (uint64_t *)at);
-			else if (is_tick_double(number, places))
-				ADD(places->tick_doubles, places->tick_double_count, (double *)at);
-			else if (is_date(number, places))
-				ADD(places->dates, places->date_count, (double *)at);
 		}
 	}
 	return !overflow;
@@ -250,11 +249,9 @@ const char *spawnfd_node_find(const struct node_marks *marks, struct node_places
 	size_t name_count = 0;
 	bool sure;
 
-	places->tick = tick();
-	places->date = date();
-	if (!list_regions(places->tick, &sure))
+	if (!list_regions(tick(), &sure))
 		return "the memory's map";
-	if (!find_strings(marks, places, sure, names, &name_count) ||
+	if (!find_strings(marks, places, names, &name_count) ||
 	    !find_vectors(marks, places, names, name_count))
 		return "too many copies of its arguments";
 	places->stdio = find_stdio();
@@ -264,6 +261,39 @@ const char *spawnfd_node_find(const struct node_marks *marks, struct node_places
 		return "the process's title";
 	if (!places->stdio)
 		return "its notes of the standard descriptors";
+	return NULL;
+}
+
+const char *spawnfd_node_find_times(struct node_places *places)
+{
+	bool overflow = false, sure;
+
+	places->tick = tick();
+	places->date = date();
+	if (!list_regions(places->tick, &sure))
+		return "the memory's map";
+	for (size_t i = 0; sure && i < region_count; i++) {
+		for (uintptr_t *at = regions[i].begin; at < regions[i].end; at++) {
+			double number;
+
+			memcpy(&number, at, sizeof(number));
+			if (is_tick(*at, places))
+				ADD(places->ticks, places->tick_count, (uint64_t *)at);
+			else if (is_tick_double(number, places))
+				ADD(places->tick_doubles, places->tick_double_count, (double *)at);
+			else if (is_date(number, places))
+				ADD(places->dates, places->date_count, (double *)at);
+		}
+	}
+	return overflow ? "too many points in time" : NULL;
+}
+
+void *spawnfd_node_find_object(const void *first_word)
+{
+	for (size_t i = 0; i < region_count; i++)
+		for (uintptr_t *at = regions[i].begin; at < regions[i].end; at++)
+			if (*at == (uintptr_t)first_word)
+				return at;
 	return NULL;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Parks Node.js where its initialisation has ended and nothing of the program it is to run has been
- * looked at: V8, OpenSSL, ICU, the threads, the isolate, the context are there; not one line of
- * JavaScript has run since the snapshot was taken. Node goes on from there by itself, whatever it
- * is asked for, so that there is no code of ours for a program to see.
+ * looked at (or later, see late.c): V8, OpenSSL, ICU, the threads, the isolate, the context are
+ * there; not one line of JavaScript has run since the snapshot was taken. Node goes on from there
+ * by itself, whatever it is asked for, so that there is no code of ours for a program to see.
  *
  * The place is the first look at NODE_V8_COVERAGE: node::profiler::StartProfilers, the last step of
  * node::CreateEnvironment. (The second one is made by JavaScript; by then it would be too late.)
@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "node.h"
+#include "../threads/threads.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -29,13 +30,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define PRELOAD "SPAWNFD_PRELOAD"
+
 static struct {
 	bool waiting;
 	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code.
 	 */
 	int flags;
 	char **argv;
+	/* As Node was given them: with marks. */
+	char **early;
 	bool code;
+	/* Parks at the end of its preparations, not before them: to be forked, or with modules of
+	 * its own loaded ahead, which are named here. */
+	bool late;
+	char *ahead;
 	char thread_name[16];
 	struct node_marks marks;
 	struct node_places places;
@@ -44,70 +53,12 @@ static struct {
 /* --- what Node is started with ------------------------------------------------------------------
  */
 
-static bool wants_code(const char *flag)
-{
-	static const char *const all[] = {"-e", "--eval", "-p", "--print", "-pe"};
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		if (!strcmp(flag, all[i]))
-			return true;
-	return false;
-}
-
-/* Flags whose effect before the place of parking is more than a setting. */
-static bool is_out_of_question(const char *flag)
-{
-	static const char *const all[] = {
-		"--inspect",
-		"--debug",
-		"--watch",
-		"--test",
-		"--run",
-		"--env-file",
-		"--experimental-config",
-		"--cpu-prof",
-		"--heap-prof",
-		"--prof",
-		"--trace-event",
-		"--perf",
-		"--title",
-		"--build-snapshot",
-		"--snapshot",
-		"--report",
-		"--permission",
-		"--experimental-permission",
-		"--allow-",
-		"--experimental-sea",
-	};
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		if (!strncmp(flag, all[i], strlen(all[i])))
-			return true;
-	return *flag != '-' || !strcmp(flag, "-") || !strcmp(flag, "--");
-}
-
-/* The same of the flags in NODE_OPTIONS. */
-static bool options_are_out_of_question(void)
-{
-	char options[4096], *rest = options;
-	const char *value = getenv("NODE_OPTIONS");
-
-	if (!value)
-		return false;
-	if (strlen(value) >= sizeof(options))
-		return true;
-	strcpy(options, value);
-	for (char *word; (word = strsep(&rest, " \t\"")) != NULL;)
-		if (word[0] == '-' && is_out_of_question(word))
-			return true;
-	return false;
-}
-
 /* A string that is nowhere else; `which` makes their lengths differ. */
 static bool make_mark(char *mark, size_t which)
 {
 	unsigned char random[24];
-	char *at = mark + sprintf(mark, "spawnfd-%.*s", (int)which, "abcdefgh");
+	/* Absolute: nobody needs the working directory for it. */
+	char *at = mark + sprintf(mark, "/spawnfd-%.*s", (int)which, "abcdefgh");
 
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return false;
@@ -147,27 +98,32 @@ static char **make_arguments(int *argc)
 
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
 {
+	const char *cannot;
+
 	node.argv = argv;
 	node.flags = argc - 1;
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
-	/* A fork would have none of its threads, and waits for them when it exits. */
-	if (spawnfd_forks())
+	if (spawnfd_forks() && !spawnfd_threads_freeze)
 		spawnfd_cannot_park("Node.js is not forked");
-	if (options_are_out_of_question())
-		spawnfd_cannot_park("NODE_OPTIONS");
-	if (getenv("SPAWNFD_PRELOAD"))
-		spawnfd_cannot_park("no module can be loaded before parking");
-	node.code = argc > 1 && wants_code(argv[argc - 1]);
-	for (int i = 1; i < argc - node.code; i++)
-		if (wants_code(argv[i]) || is_out_of_question(argv[i]))
-			spawnfd_cannot_park("a flag of Node's");
+	node.ahead = getenv(PRELOAD);
+	if (node.ahead) {
+		node.ahead = strdup(node.ahead);
+		unsetenv(PRELOAD);
+	}
+	spawnfd_forget_variable(PRELOAD);
+	node.late = spawnfd_forks() || node.ahead;
+	cannot = spawnfd_node_cannot_have(argv + 1, node.flags, node.late);
+	if (cannot)
+		spawnfd_cannot_park(cannot);
+	node.code = argc > 1 && spawnfd_node_wants_code(argv[argc - 1]);
 	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) ||
 	    !make_mark(node.marks.script, 3))
 		spawnfd_cannot_park("getrandom");
 	argv = make_arguments(&argc);
 	if (!argv)
 		spawnfd_cannot_park("memory");
+	node.early = argv;
 	node.waiting = true;
 	return original(argc, argv, envp);
 }
@@ -190,6 +146,11 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))
 			return false;
+	/* process.argv0 is settled, and that it is a script. */
+	if (node.late && (strcmp(program->argv[0], node.argv[0]) ||
+			  (!node.code && (program->argc == next || !program->argv[next][0] ||
+					  !strcmp(program->argv[next], "-")))))
+		return false;
 	/* A flag may follow the code, and the code may not look like one. */
 	for (int i = next; i < program->argc && i <= next + node.code; i++)
 		if (program->argv[i][0] == '-' && (node.code || program->argv[i][1]))
@@ -298,7 +259,13 @@ static void become(const struct program *program)
 	void *(*default_loop)(void) =
 		(__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
 
-	schedule_alike();
+	if (!spawnfd_forks()) {
+		schedule_alike();
+	} else {
+		spawnfd_node_draw_anew();
+		if (!spawnfd_descriptors_again() || !spawnfd_threads_again())
+			_exit(127);
+	}
 	raise_limit();
 	settle_stdio(node.places.stdio);
 	spawnfd_node_replace(&node.places, program, &words);
@@ -326,9 +293,55 @@ static void note_files(void)
 	}
 }
 
+/* A thread that does not come to rest is not one of Node's own. */
+static void freeze(void)
+{
+	if (!spawnfd_threads_freeze())
+		_exit(126);
+}
+
+static void park(void)
+{
+	static struct spawnfd_fork_hooks hooks = {.before = freeze};
+	struct signals signals;
+	const char *missing = spawnfd_node_find_times(&node.places);
+
+	if (!missing && spawnfd_forks())
+		missing = spawnfd_node_find_generators();
+	if (missing)
+		spawnfd_cannot_park(missing);
+	if (spawnfd_forks()) {
+		hooks.after_parent = spawnfd_threads_thaw;
+		/* Those of the owner's are above. */
+		if (!spawnfd_descriptors_remember(40))
+			spawnfd_cannot_park("descriptors");
+	}
+	note_files();
+	remember_signals(&signals);
+	become(spawnfd_park(&hooks));
+	restore_signals(&signals);
+}
+
+/* Puts the name that it was started with in place of its mark: JavaScript is about to see it. */
+static void restore_name(void)
+{
+	char **argv = node.early;
+	struct program program = {.argc = node.marks.arguments, .argv = argv};
+	struct node_words words = {
+		.code = node.code ? argv[node.flags + 1] : NULL,
+		.operands = argv + node.flags + 1 + node.code,
+		.operand_count = !node.code,
+	};
+
+	struct node_title title = *node.places.title;
+
+	argv[0] = node.argv[0];
+	spawnfd_node_replace(&node.places, &program, &words);
+	*node.places.title = title;
+}
+
 void spawnfd_node_looks(const char *name)
 {
-	struct signals signals;
 	const char *missing;
 	char name_now[16] = "", *slash;
 	char path[4096];
@@ -353,8 +366,11 @@ void spawnfd_node_looks(const char *name)
 	prctl(PR_GET_NAME, name_now);
 	if (!slash || strncmp(slash + 1, name_now, 15))
 		memcpy(node.thread_name, name_now, sizeof(name_now));
-	note_files();
-	remember_signals(&signals);
-	become(spawnfd_park(NULL));
-	restore_signals(&signals);
+	if (!node.late) {
+		park();
+		return;
+	}
+	if (!spawnfd_node_park_late(node.code, node.ahead ? node.ahead : "", park))
+		spawnfd_cannot_park("no way into its JavaScript");
+	restore_name();
 }

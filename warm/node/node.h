@@ -72,8 +72,38 @@ struct node_words {
 	int operand_count;
 };
 
-/* Finds all places. NULL, or what is missing. */
+/* Whether this flag is one after which comes code. */
+bool spawnfd_node_wants_code(const char *flag);
+
+/* Why a Node with these flags, and the environment that there is, cannot be parked, `late` or not;
+ * or NULL. */
+const char *spawnfd_node_cannot_have(char **flags, int count, bool late);
+
+/* Finds all places, but for those of points in time. NULL, or what is missing. */
 const char *spawnfd_node_find(const struct node_marks *marks, struct node_places *places);
+
+/* Finds points in time. NULL, or what is missing. */
+const char *spawnfd_node_find_times(struct node_places *places);
+
+/* The regions that were searched last, one by one; false, if there are no more. */
+bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
+
+/* Finds V8's generators of random numbers in them. NULL, or what is missing. */
+const char *spawnfd_node_find_generators(void);
+
+/* Gives each a state of its own: for a fork. */
+void spawnfd_node_draw_anew(void);
+
+/* The first word, of all that were searched last, that is this one. */
+void *spawnfd_node_find_object(const void *first_word);
+
+/*
+ * Has `parking` called at the end of Node's preparations, for code or for a script, with those of
+ * its own modules loaded that `ahead` names, with commas; and has all that was read of the command
+ * line by then read again after it. Follows spawnfd_node_find. False, if this Node does not have
+ * what it takes.
+ */
+bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void));
 
 /* Puts the program's words there, and moves points in time on by as long as was waited. */
 void spawnfd_node_replace(const struct node_places *places, const struct program *program,

@@ -125,7 +125,8 @@ class Warm(NotPickled):
             env: The environment it is parked with, this process's by default. A start with another
                 one is warm if what was looked at before parking is the same in both; it stays in
                 the program's memory.
-            preimport: Modules an interpreter imports before it parks.
+            preimport: Modules an interpreter imports before it parks; for Node.js, of its own ones:
+                it is then started further, and process.moduleLoadList tells (docs/warm.md).
             sandbox: A program and its arguments through which this one is started, such as
                 ["bwrap", "--ro-bind", "/", "/", ...]. The parked process sits inside that sandbox,
                 and becomes what argv asks for that begins with these and this program, word for

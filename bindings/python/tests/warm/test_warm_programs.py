@@ -20,7 +20,7 @@ from warm_programs import (
     with_constructor,
     with_library,
 )
-from warm_support import FILL_S, Mode, each_mode, parked
+from warm_support import FILL_S, Mode, each_mode, need, parked
 
 
 def outcome(result: sf.Result) -> tuple[int | None, int | None, bytes, bytes]:
@@ -105,3 +105,17 @@ def test_a_program_that_was_not_added(mode: Mode) -> None:
 def test_a_program_that_is_not_there(mode: Mode, tmp_path: Path) -> None:
     with parked("true", mode) as warm, pytest.raises(FileNotFoundError):
         warm.run([str(tmp_path / "nothing")])
+
+
+@each_mode
+@pytest.mark.parametrize("preimport", [[], ["net"]])
+def test_node(mode: Mode, preimport: list[str]) -> None:
+    need("node")
+    argv = ["node", "-e", "process.exitCode = 3; console.log(process.argv, process.pid)", "a"]
+    with sf.Warm(mode=mode) as warm:
+        warm.add("node", args=["-e"], env=ENVIRONMENT, preimport=preimport)
+        assert warm.fill(timeout=FILL_S)
+        runs = [warm.run(argv, env=ENVIRONMENT) for _ in range(2)]
+    assert [result.started for result in runs] == [mode, mode]
+    assert [result.code for result in runs] == [3, 3]
+    assert len({result.stdout for result in runs}) == 2

@@ -149,13 +149,9 @@ def test_out_of_memory(mode: Mode) -> None:
         assert run(warm)
 
 
-# Node.js is not forked.
 @pytest.mark.parametrize(
     ("mode", "program"),
-    [
-        *((mode, program) for mode in MODES for program in ("sh", sys.executable)),
-        ("reserve", "node"),
-    ],
+    [(mode, program) for mode in MODES for program in ("sh", sys.executable, "node")],
 )
 def test_the_owner_is_killed(mode: Mode, program: str) -> None:
     need(program)

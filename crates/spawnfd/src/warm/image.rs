@@ -10,16 +10,26 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create}
 use crate::template::Template;
 
 const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
+const WITH_THREADS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm-threads.so"));
 
 /// A sealed file without a name that holds the object.
 pub(super) fn object() -> rustix::io::Result<OwnedFd> {
+    sealed(IMAGE)
+}
+
+/// The same, of the object for programs that are forked with their threads.
+pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
+    sealed(WITH_THREADS)
+}
+
+fn sealed(image: &[u8]) -> rustix::io::Result<OwnedFd> {
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = match memfd_create("spawnfd-warm", wanted | MemfdFlags::EXEC) {
         // Before Linux 6.3 there is no such flag, and every memfd can be mapped to be executed.
         Err(rustix::io::Errno::INVAL) => memfd_create("spawnfd-warm", wanted)?,
         outcome => outcome?,
     };
-    let mut rest = IMAGE;
+    let mut rest = image;
     while !rest.is_empty() {
         rest = &rest[rustix::io::write(&memfd, rest)?..];
     }

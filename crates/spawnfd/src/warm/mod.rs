@@ -156,7 +156,7 @@ pub struct Park {
     pub env: Option<Env>,
     /// Where it parks; by the program's name if `None`.
     pub kind: Option<Kind>,
-    /// Modules an interpreter loads before it parks.
+    /// Modules an interpreter loads before it parks; for Node.js, of its own ones.
     pub preload: Vec<OsString>,
     /// A program and its arguments, through which this one is started: `["bwrap", "--unshare-net", …]`. The parked process sits inside that
     /// sandbox, and serves commands that run this program so, word for word, with this environment and directory, in a session of

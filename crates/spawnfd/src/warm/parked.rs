@@ -20,6 +20,7 @@ use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
 
 use super::confinement::Confinement;
 use super::handed::{Handed, Referent};
+use super::image::object_with_threads;
 use super::sandbox::Prefix;
 use super::standing::Standing;
 use super::watch::is_library;
@@ -138,6 +139,13 @@ impl Parked {
         ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
         let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?;
+        let with_threads = match (recipe.kind, recipe.mode) {
+            (Kind::Node, Mode::Fork) => {
+                Some(object_with_threads().map(above_standard).map_err(failed("memfd_create()"))?)
+            }
+            _ => None,
+        };
+        let object = with_threads.as_ref().unwrap_or(object);
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());

@@ -324,7 +324,8 @@ impl State {
     pub(super) fn keep(&mut self, template: &Template, command: &Command<'_>, most: usize) {
         let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
-        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
+        let late = self.options.mode == Mode::Fork;
+        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(late, args)) else { return };
         let is_it = |entry: &Entry| {
             let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
             plain && entry.started().path() == path && entry.recipe.args == options
@@ -370,7 +371,8 @@ impl State {
                 why = Some("stale");
                 continue;
             }
-            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
+            let late = entry.recipe.mode == Mode::Fork || !entry.recipe.preload.is_empty();
+            if let Err(reason) = entry.recipe.kind.fits(late, &entry.recipe.args, rest) {
                 other = reason;
                 continue;
             }

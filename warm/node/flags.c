@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Which of Node's flags a parked process can have been started with. */
+#define _GNU_SOURCE
+#include "node.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool spawnfd_node_wants_code(const char *flag)
+{
+	static const char *const all[] = {"-e", "--eval", "-p", "--print", "-pe"};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(flag, all[i]))
+			return true;
+	return false;
+}
+
+/* Flags whose effect before the place of parking is more than a setting. */
+static bool is_out_of_question(const char *flag)
+{
+	static const char *const all[] = {
+		"--inspect",
+		"--debug",
+		"--watch",
+		"--test",
+		"--run",
+		"--env-file",
+		"--experimental-config",
+		"--cpu-prof",
+		"--heap-prof",
+		"--prof",
+		"--trace-event",
+		"--perf",
+		"--title",
+		"--build-snapshot",
+		"--snapshot",
+		"--report",
+		"--permission",
+		"--experimental-permission",
+		"--allow-",
+		"--experimental-sea",
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strncmp(flag, all[i], strlen(all[i])))
+			return true;
+	return *flag != '-' || !strcmp(flag, "-") || !strcmp(flag, "--");
+}
+
+/* Flags by which a program's own modules run before its main script. */
+static bool loads_modules(const char *flag)
+{
+	static const char *const all[] = {"-r", "--require", "--import", "--loader",
+					  "--experimental-loader"};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strncmp(flag, all[i], strlen(all[i])))
+			return true;
+	return false;
+}
+
+/* The same of the flags in NODE_OPTIONS. */
+static bool options_are_out_of_question(bool late)
+{
+	char options[4096], *rest = options;
+	const char *value = getenv("NODE_OPTIONS");
+
+	if (!value)
+		return false;
+	if (strlen(value) >= sizeof(options))
+		return true;
+	strcpy(options, value);
+	for (char *word; (word = strsep(&rest, " \t\"")) != NULL;)
+		if (word[0] == '-' && (is_out_of_question(word) || (late && loads_modules(word))))
+			return true;
+	return false;
+}
+
+const char *spawnfd_node_cannot_have(char **flags, int count, bool late)
+{
+	bool code = count > 0 && spawnfd_node_wants_code(flags[count - 1]);
+
+	if (options_are_out_of_question(late))
+		return "NODE_OPTIONS";
+	/* Written at the end of all, by what stands before our end of a fork. */
+	if (late && getenv("NODE_V8_COVERAGE"))
+		return "NODE_V8_COVERAGE";
+	for (int i = 0; i < count - code; i++) {
+		if (spawnfd_node_wants_code(flags[i]) || is_out_of_question(flags[i]))
+			return "a flag of Node's";
+		if (late && loads_modules(flags[i]))
+			return "no module can be loaded before parking";
+	}
+	return NULL;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Has JavaScript of ours (late.js) run in Node, with what its own internal modules are given: by
+ * functions of V8's and Node's that the executable exports for add-ons.
+ */
+#define _GNU_SOURCE
+#include "../threads/threads.h"
+#include "node.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* The source of late.js, which the assembler finds by -I. */
+extern const char spawnfd_node_script[];
+__asm__(".pushsection .rodata\n"
+	".hidden spawnfd_node_script\n"
+	".globl spawnfd_node_script\n"
+	"spawnfd_node_script: .incbin \"late.js\"\n"
+	".byte 0\n"
+	".popsection\n");
+
+/* v8::Local and v8::MaybeLocal are a pointer, empty if NULL. */
+typedef void *local;
+
+static struct {
+	void *(*isolate)(void);
+	local (*context)(void *isolate);
+	local (*string)(void *isolate, const char *text, int type, int length);
+	local (*compile)(local context, local source, void *origin);
+	local (*run)(local script, local context);
+	local (*call)(local function, local context, local receiver, int count, local *arguments);
+	local (*function)(local context, void (*callback)(const void *), local data, int length,
+			  int constructor, int side_effects);
+	local (*require)(const void *realm);
+	local (*binding)(const void *realm);
+	const char *realm_table;
+	void *(*environment)(local context);
+	void (*at_exit)(void *environment, void (*callback)(void *), void *argument);
+	local (*buffer)(local view);
+	void *(*data)(local buffer);
+	local (*script_name)(void *isolate);
+	local (*stack)(void *isolate, int limit, int options);
+	int (*frames)(local stack);
+	/* Up to Node 24, which makes a handle for nothing as well. */
+	void (*open_handles)(void *scope, void *isolate);
+	void (*close_handles)(void *scope);
+	void (*reset_streams)(void);
+} v8;
+
+static struct {
+	void *(*loop)(void);
+	int (*run)(void *loop, int mode);
+} uv;
+enum { NO_WAIT = 2 };
+
+static const struct {
+	void *place;
+	/* Since Node 26, if it differs. */
+	const char *name, *newer;
+} symbols[] = {
+	{&v8.isolate, "_ZN2v87Isolate10GetCurrentEv", NULL},
+	{&v8.context, "_ZN2v87Isolate17GetCurrentContextEv", NULL},
+	{&v8.string, "_ZN2v86String11NewFromUtf8EPNS_7IsolateEPKcNS_13NewStringTypeEi", NULL},
+	{&v8.compile,
+	 "_ZN2v86Script7CompileENS_5LocalINS_7ContextEEENS1_INS_6StringEEEPNS_"
+	 "12ScriptOriginE",
+	 NULL},
+	{&v8.run, "_ZN2v86Script3RunENS_5LocalINS_7ContextEEE", NULL},
+	{&v8.call, "_ZN2v88Function4CallENS_5LocalINS_7ContextEEENS1_INS_5ValueEEEiPS5_", NULL},
+	{&v8.function,
+	 "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
+	 "5ValueEEEENS1_IS5_EEiNS_19ConstructorBehaviorENS_14SideEffectTypeE",
+	 "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
+	 "5ValueEEEENS1_INS_4DataEEEiNS_19ConstructorBehaviorENS_14SideEffectTypeE"},
+	{&v8.require, "_ZNK4node14PrincipalRealm22builtin_module_requireEv", NULL},
+	{&v8.binding, "_ZNK4node14PrincipalRealm23internal_binding_loaderEv", NULL},
+	{&v8.realm_table, "_ZTVN4node14PrincipalRealmE", NULL},
+	{&v8.environment, "_ZN4node21GetCurrentEnvironmentEN2v85LocalINS0_7ContextEEE", NULL},
+	{&v8.at_exit, "_ZN4node6AtExitEPNS_11EnvironmentEPFvPvES2_", NULL},
+	{&v8.buffer, "_ZN2v815ArrayBufferView6BufferEv", NULL},
+	{&v8.data, "_ZNK2v811ArrayBuffer4DataEv", NULL},
+	{&v8.script_name, "_ZN2v810StackTrace28CurrentScriptNameOrSourceURLEPNS_7IsolateE", NULL},
+	{&v8.stack, "_ZN2v810StackTrace17CurrentStackTraceEPNS_7IsolateEiNS0_17StackTraceOptionsE",
+	 NULL},
+	{&v8.frames, "_ZNK2v810StackTrace13GetFrameCountEv", NULL},
+	{&v8.reset_streams, "_ZN4node10ResetStdioEv", NULL},
+	{&uv.loop, "uv_default_loop", NULL},
+	{&uv.run, "uv_run", NULL},
+};
+
+static void (*when_parking)(void);
+/* The end to read of a pipe, for JavaScript to write to. */
+static int drain;
+
+static void park(const void *info)
+{
+	(void)info;
+	when_parking();
+}
+
+/* Lets the event loop close what is to be closed. */
+static void turn(const void *info)
+{
+	(void)info;
+	uv.run(uv.loop(), NO_WAIT);
+	close(drain);
+}
+
+static local run(void *isolate, local context, const char *source)
+{
+	local text = v8.string(isolate, source, 0, -1);
+	local script = text ? v8.compile(context, text, NULL) : NULL;
+
+	return script ? v8.run(script, context) : NULL;
+}
+
+/* --- the end of a fork --------------------------------------------------------------------------
+ * What Node takes down behind its last hook is memory: a fork copies each page of it to say that it
+ * is free. So it ends there, unless something of the program's own might want to be told.
+ */
+
+static struct {
+	/* src/env_properties.h: exiting, the code, whether there is one. */
+	const int32_t *fields;
+	unsigned long long objects;
+} ending;
+
+static int note_objects(struct dl_phdr_info *info, size_t size, void *count)
+{
+	(void)size;
+	*(unsigned long long *)count = info->dlpi_adds;
+	return 1;
+}
+
+static bool is_script_running(void)
+{
+	_Alignas(16) char scope[64];
+	void *isolate = v8.isolate();
+	bool running;
+
+	if (v8.open_handles)
+		v8.open_handles(scope, isolate);
+	running = v8.script_name(isolate) && v8.frames(v8.stack(isolate, 1, 0));
+	if (v8.open_handles)
+		v8.close_handles(scope);
+	return running;
+}
+
+static void at_the_end(void *unused)
+{
+	unsigned long long objects = 0;
+
+	(void)unused;
+	dl_iterate_phdr(note_objects, &objects);
+	/* Add-ons and threads. JavaScript that ends it has its own idea of the code. */
+	if (objects != ending.objects || !spawnfd_threads_are_as_made() || is_script_running())
+		return;
+	v8.reset_streams();
+	fflush(NULL);
+	_exit(ending.fields[2] ? ending.fields[1] : 0);
+}
+
+static bool watch_the_end(local context, local fields)
+{
+	void *environment = v8.environment(context);
+	local buffer = v8.buffer(fields);
+
+	ending.fields = buffer ? v8.data(buffer) : NULL;
+	dl_iterate_phdr(note_objects, &ending.objects);
+	if (environment && ending.fields)
+		v8.at_exit(environment, at_the_end, NULL);
+	return environment && ending.fields;
+}
+
+static bool make_pipe(int *ends)
+{
+	bool done = !pipe2(ends, O_CLOEXEC);
+
+	for (int i = 0; i < 2 && done; i++) {
+		int low = ends[i];
+
+		ends[i] = fcntl(low, F_DUPFD_CLOEXEC, 40);
+		close(low);
+	}
+	return done && ends[0] >= 0 && ends[1] >= 0;
+}
+
+bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
+{
+	void *isolate, *realm;
+	local context, function, fields, arguments[7];
+	char number[16];
+	int ends[2];
+
+	for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
+		void *found = dlsym(RTLD_DEFAULT, symbols[i].name);
+
+		if (!found && symbols[i].newer)
+			found = dlsym(RTLD_DEFAULT, symbols[i].newer);
+		if (!found)
+			return false;
+		*(void **)symbols[i].place = found;
+	}
+	v8.open_handles = (__typeof__(v8.open_handles))dlsym(RTLD_DEFAULT,
+							     "_ZN2v811HandleScopeC1EPNS_7IsolateE");
+	v8.close_handles =
+		(__typeof__(v8.close_handles))dlsym(RTLD_DEFAULT, "_ZN2v811HandleScopeD1Ev");
+	when_parking = parking;
+	isolate = v8.isolate();
+	context = isolate ? v8.context(isolate) : NULL;
+	/* An object begins with the address of its functions, which stand behind two words in the
+	 * table. */
+	realm = spawnfd_node_find_object(v8.realm_table + 2 * sizeof(void *));
+	/* Above the owner's: those that Node opens get the numbers that they always get. */
+	if (!context || !realm || !make_pipe(ends))
+		return false;
+	drain = ends[0];
+	function = run(isolate, context, spawnfd_node_script);
+	arguments[0] = v8.require(realm);
+	arguments[1] = v8.binding(realm);
+	arguments[2] = v8.function(context, park, NULL, 0, 0, 0);
+	arguments[3] = v8.function(context, turn, NULL, 0, 0, 0);
+	snprintf(number, sizeof(number), "%d", ends[1]);
+	arguments[4] = run(isolate, context, number);
+	arguments[5] = run(isolate, context, code ? "true" : "false");
+	arguments[6] = v8.string(isolate, ahead, 0, -1);
+	for (int i = 0; i < 7; i++)
+		if (!arguments[i])
+			return false;
+	fields = function ? v8.call(function, context, function, 7, arguments) : NULL;
+	return fields && (!spawnfd_forks() || watch_the_end(context, fields));
+}

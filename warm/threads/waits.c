@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The places where threads wait. */
+#define _GNU_SOURCE
+#include "threads.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* --- condition variables ------------------------------------------------------------------------
+ * A number that every signal moves on, and nothing about who waits: a copy has nobody to account
+ * for. They replace libc's throughout the process, so that no one is used by both.
+ */
+
+struct condition {
+	_Atomic uint32_t signals;
+	uint32_t monotonic, shared;
+};
+_Static_assert(sizeof(struct condition) <= sizeof(pthread_cond_t), "fits");
+
+struct pause {
+	struct condition *condition;
+	uint32_t seen;
+	const struct timespec *until;
+	bool monotonic;
+};
+
+static int pause_until_signalled(void *argument)
+{
+	const struct pause *pause = argument;
+	int operation = FUTEX_WAIT_BITSET;
+
+	if (!pause->condition->shared)
+		operation |= FUTEX_PRIVATE_FLAG;
+	if (!pause->monotonic)
+		operation |= FUTEX_CLOCK_REALTIME;
+	return syscall(SYS_futex, &pause->condition->signals, operation, pause->seen, pause->until,
+		       NULL, FUTEX_BITSET_MATCH_ANY)
+		       ? errno
+		       : 0;
+}
+
+static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until,
+		   bool monotonic)
+{
+	struct condition *condition = (void *)cond;
+	struct pause pause = {condition, atomic_load(&condition->signals), until, monotonic};
+	int error;
+
+	if (until && (until->tv_nsec < 0 || until->tv_nsec >= 1000000000))
+		return EINVAL;
+	error = pthread_mutex_unlock(mutex);
+	if (error)
+		return error;
+	/* A time before the epoch has passed; the kernel calls it invalid. */
+	if (until && until->tv_sec < 0)
+		error = ETIMEDOUT;
+	else
+		error = spawnfd_rest(pause_until_signalled, &pause, 0);
+	pthread_mutex_lock(mutex);
+	return error == ETIMEDOUT ? ETIMEDOUT : 0;
+}
+
+PUBLIC int pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attributes)
+{
+	clockid_t clock = CLOCK_REALTIME;
+	int shared = PTHREAD_PROCESS_PRIVATE;
+
+	if (attributes) {
+		pthread_condattr_getclock(attributes, &clock);
+		pthread_condattr_getpshared(attributes, &shared);
+	}
+	*(struct condition *)cond = (struct condition){
+		.monotonic = clock == CLOCK_MONOTONIC,
+		.shared = shared == PTHREAD_PROCESS_SHARED,
+	};
+	return 0;
+}
+
+PUBLIC int pthread_cond_destroy(pthread_cond_t *cond)
+{
+	(void)cond;
+	return 0;
+}
+
+PUBLIC int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+	return wait_on(cond, mutex, NULL, false);
+}
+
+PUBLIC int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+				  const struct timespec *until)
+{
+	return wait_on(cond, mutex, until, ((struct condition *)cond)->monotonic);
+}
+
+PUBLIC int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
+				  const struct timespec *until)
+{
+	return wait_on(cond, mutex, until, clock == CLOCK_MONOTONIC);
+}
+
+static int wake(pthread_cond_t *cond, int count)
+{
+	struct condition *condition = (void *)cond;
+
+	atomic_fetch_add(&condition->signals, 1);
+	syscall(SYS_futex, &condition->signals, condition->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE,
+		count, NULL, NULL, 0);
+	return 0;
+}
+
+PUBLIC int pthread_cond_signal(pthread_cond_t *cond)
+{
+	return wake(cond, 1);
+}
+
+PUBLIC int pthread_cond_broadcast(pthread_cond_t *cond)
+{
+	return wake(cond, INT32_MAX);
+}
+
+/* --- semaphores, and event loops ----------------------------------------------------------------
+ * libc's, and the kernel's: asking once more is no harm.
+ */
+
+static int wait_for_semaphore(void *semaphore)
+{
+	static int (*original)(sem_t *);
+
+	if (!original)
+		original = (__typeof__(original))dlsym(RTLD_NEXT, "sem_wait");
+	return original(semaphore);
+}
+
+PUBLIC int sem_wait(sem_t *semaphore)
+{
+	return spawnfd_rest(wait_for_semaphore, semaphore, -1);
+}
+
+struct poll {
+	int epoll;
+	struct epoll_event *events;
+	int most, timeout;
+	const sigset_t *mask;
+};
+
+static int wait_for_events(void *argument)
+{
+	const struct poll *poll = argument;
+
+	return (int)syscall(SYS_epoll_pwait, poll->epoll, poll->events, poll->most, poll->timeout,
+			    poll->mask, 8);
+}
+
+PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout,
+		       const sigset_t *mask)
+{
+	struct poll poll = {epoll, events, most, timeout, mask};
+
+	if (timeout == 0)
+		return wait_for_events(&poll);
+	return spawnfd_rest(wait_for_events, &poll, -1);
+}
