@@ -8,8 +8,6 @@
 #include <linux/openat2.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -50,13 +48,20 @@ static int open_as(int to, int dir, const char *path, const struct open_how *how
 	return error;
 }
 
-static int write_to(int dir, const char *path, const char *text)
+static int write_number(int dir, const char *path, int number)
 {
+	char text[16], *at = text + sizeof(text);
+	unsigned rest = number < 0 ? -(unsigned)number : (unsigned)number;
 	int fd = openat(dir, path, O_WRONLY | O_CLOEXEC), error;
 
 	if (fd < 0)
 		return errno;
-	error = answer(write(fd, text, strlen(text)));
+	do
+		*--at = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (number < 0)
+		*--at = '-';
+	error = answer(write(fd, at, (size_t)(text + sizeof(text) - at)));
 	close(fd);
 	return error;
 }
@@ -67,7 +72,6 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 {
 	const char *text = request->strings + step->text;
 	const int *source = request->sources;
-	char number[16];
 
 	switch ((enum spawnfd_op)step->op) {
 	case SPAWNFD_PLACE:
@@ -128,12 +132,22 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 	case SPAWNFD_NO_NEW_PRIVS:
 		return answer(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
 	case SPAWNFD_OOM_SCORE_ADJ:
-		snprintf(number, sizeof(number), "%d", step->a);
-		return write_to(AT_FDCWD, "/proc/self/oom_score_adj", number);
+		return write_number(AT_FDCWD, "/proc/self/oom_score_adj", step->a);
 	case SPAWNFD_CGROUP:
-		return write_to(source[step->a], "cgroup.procs", "0");
+		return write_number(source[step->a], "cgroup.procs", 0);
 	case SPAWNFD_LANDLOCK:
 		return answer(syscall(SYS_landlock_restrict_self, source[step->a], 0));
+	/* Of this task alone, as all else: libc's own would ask other threads along. */
+	case SPAWNFD_CHROOT:
+		return answer(syscall(SYS_chroot, text));
+	case SPAWNFD_AFFINITY:
+		return answer(syscall(SYS_sched_setaffinity, 0, step->x, text));
+	case SPAWNFD_USER_IDS:
+		return answer(syscall(SYS_setresuid, step->a, step->b, (uint32_t)step->x));
+	case SPAWNFD_GROUP_IDS:
+		return answer(syscall(SYS_setresgid, step->a, step->b, (uint32_t)step->x));
+	case SPAWNFD_GROUPS:
+		return answer(syscall(SYS_setgroups, step->x / sizeof(gid_t), text));
 	case SPAWNFD_OPS:
 		break;
 	}

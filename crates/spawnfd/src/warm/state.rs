@@ -15,7 +15,7 @@ use super::sandbox::{Inside, Prefix};
 use super::standing::Standing;
 use super::watch::Watch;
 use super::wire::Context;
-use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, reason};
+use super::{Kind, Mode, NOT_ADDED, Park, WarmOptions, WarmStats, image, reason};
 use crate::env::Env;
 use crate::error::errno;
 use crate::numbers::standard_is_open;
@@ -63,6 +63,23 @@ impl Entry {
         self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
     }
 
+    /// One that waits, for one start.
+    fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
+        let found = match self.recipe.mode {
+            Mode::Reserve => self.parked.pop_front(),
+            Mode::Fork => {
+                let idle = self.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
+                self.parked.get(idle.unwrap_or(0)).cloned()
+            }
+        };
+        let shared = found.ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
+        if self.recipe.mode == Mode::Reserve && self.parked.len() + 1 >= self.depth {
+            self.due = now + delay;
+        }
+        self.taken += 1;
+        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared })
+    }
+
     fn is_missing(&self) -> bool {
         self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
     }
@@ -89,6 +106,11 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn mode(&self) -> Mode {
         self.recipe.mode
+    }
+
+    /// Whether exec follows.
+    pub(super) fn executes(&self) -> bool {
+        self.recipe.executes
     }
 
     pub(super) fn is_sandboxed(&self) -> bool {
@@ -132,7 +154,7 @@ impl Held {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
-        let mut steps = parked.standing.steps_to(&now)?;
+        let mut steps = parked.standing.steps_to(&now, self.executes())?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if steps.len() > 1 => return Err("limits"),
@@ -158,6 +180,9 @@ impl Held {
 }
 
 fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
+    if recipe.executes {
+        return Ok(());
+    }
     if let Some(prefix) = &recipe.prefix {
         image::hands_on(&prefix.template)?;
         // A fork would not be a child of the one in front.
@@ -220,9 +245,9 @@ impl State {
 
     pub(super) fn add(&mut self, template: &Template, prefix: Option<Prefix>, park: Park) {
         let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
-        let now = Instant::now();
         let recipe = Recipe {
             template: template.clone(),
+            executes: false,
             args: park.args,
             env: park.env.unwrap_or_else(Env::inherit),
             kind,
@@ -230,11 +255,32 @@ impl State {
             preload: park.preload,
             prefix,
         };
+        self.keep(recipe, park.depth);
+    }
+
+    /// Keeps `zygote`, which executes whatever it is asked for.
+    pub(super) fn add_any(&mut self, zygote: Template, depth: usize, mode: Option<Mode>) {
+        let mode = mode.unwrap_or(self.options.mode);
+        let recipe = Recipe {
+            template: zygote,
+            executes: true,
+            args: vec![mode.letter().to_string().into()],
+            env: Env::empty(),
+            kind: Kind::Main,
+            mode,
+            preload: Vec::new(),
+            prefix: None,
+        };
+        self.keep(recipe, depth);
+    }
+
+    fn keep(&mut self, recipe: Recipe, depth: usize) {
+        let now = Instant::now();
         self.entries.push(Entry {
             id: self.next,
             cannot: can_park(&recipe).err(),
             recipe: Arc::new(recipe),
-            depth: if park.depth == 0 { 2 } else { park.depth },
+            depth: if depth == 0 { 2 } else { depth },
             parked: VecDeque::new(),
             taken: 0,
             making: false,
@@ -259,7 +305,7 @@ impl State {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        let mut why = "not added";
+        let mut why = NOT_ADDED;
         for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.started().path() == path) {
             let rest = match &entry.recipe.prefix {
                 None => args,
@@ -290,24 +336,30 @@ impl State {
                 why = cannot;
                 continue;
             }
-            let found = match entry.recipe.mode {
-                Mode::Reserve => entry.parked.pop_front(),
-                Mode::Fork => {
-                    let idle = entry.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
-                    entry.parked.get(idle.unwrap_or(0)).cloned()
-                }
-            };
-            let Some(shared) = found else {
-                why = if standard_is_open() { "empty" } else { "closed standard stream" };
-                continue;
-            };
-            if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
-                entry.due = now + delay;
+            match entry.take(now, delay) {
+                Ok(held) => return Ok(held),
+                Err(reason) => why = reason,
             }
-            entry.taken += 1;
-            return Ok(Held { entry: entry.id, recipe: entry.recipe.clone(), shared });
         }
         Err(why)
+    }
+
+    /// Takes one that executes whatever it is asked for. `None`: nothing of that kind was added.
+    pub(super) fn take_any(&mut self) -> Option<Result<Held, &'static str>> {
+        let (now, delay) = (Instant::now(), self.options.delay);
+        let mut found = None;
+        for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
+            (entry.used, entry.asleep) = (now, false);
+            let taken = match entry.cannot {
+                Some(cannot) => Err(cannot),
+                None => entry.take(now, delay),
+            };
+            if taken.is_ok() {
+                return Some(taken);
+            }
+            found = Some(taken);
+        }
+        found
     }
 
     /// Nothing has come of it, or nothing that concerns it.
@@ -327,16 +379,14 @@ impl State {
 
     /// A program has come of it.
     pub(super) fn used(&mut self, held: Held) {
-        let old = match held.recipe.mode {
-            Mode::Reserve => {
-                self.stats.reserve += 1;
-                false
-            }
-            Mode::Fork => {
-                self.stats.fork += 1;
-                held.lock().forked >= self.options.forks
-            }
+        let counter = match (held.recipe.executes, held.recipe.mode) {
+            (false, Mode::Reserve) => &mut self.stats.reserve,
+            (false, Mode::Fork) => &mut self.stats.fork,
+            (true, Mode::Reserve) => &mut self.stats.pool,
+            (true, Mode::Fork) => &mut self.stats.zygote,
         };
+        *counter += 1;
+        let old = held.recipe.grows_old() && held.lock().forked >= self.options.forks;
         // One that is forked stands where it was; what has become a program leaves nothing to end.
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
@@ -399,7 +449,7 @@ impl State {
                 continue;
             }
             sooner(entry.used + self.options.idle);
-            if entry.recipe.mode == Mode::Fork {
+            if entry.recipe.grows_old() {
                 let age = self.options.age;
                 for waiting in &mut entry.parked {
                     waiting.old |= waiting.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
@@ -431,7 +481,7 @@ impl State {
         entry.making = false;
         match outcome {
             Ok(parked) if entry.version == version => {
-                if common.watch.add(id, &parked.files).is_err() {
+                if !entry.recipe.executes && common.watch.add(id, &parked.files).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
@@ -516,7 +566,7 @@ impl State {
         let cannot = self
             .entries
             .iter()
-            .filter_map(|entry| Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned())));
+            .filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
             memory,
