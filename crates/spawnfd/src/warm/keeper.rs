@@ -14,8 +14,9 @@ use rustix::time::{
 
 use spawnfd_sys::{Errno, call, fork_generation};
 
-use super::parked::Parked;
+use super::parked::{NotParked, Parked};
 use super::state::{State, Work};
+use crate::authority::Marker;
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};
 use crate::per_process::PerProcess;
@@ -140,6 +141,8 @@ impl Drop for Keeper {
 }
 
 fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
+    // Of this thread, which has all that is parked by it.
+    let mut marker = None;
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, gone) = shared.lock().next_work();
@@ -147,7 +150,13 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);
-                let outcome = Parked::start(&recipe, &object, maker, ended);
+                if marker.is_none() {
+                    marker = Marker::leave().ok().map(Arc::new);
+                }
+                let outcome = match &marker {
+                    Some(marker) => Parked::start(&recipe, &object, maker, marker, ended),
+                    None => Err(NotParked::Now("marker".to_owned())),
+                };
                 let Some(shared) = state.upgrade() else { return };
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);

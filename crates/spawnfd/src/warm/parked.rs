@@ -23,6 +23,7 @@ use super::standing::Standing;
 use super::watch::is_library;
 use super::wire::{self, Context, Reply, Request};
 use super::{Kind, Mode};
+use crate::authority::Marker;
 use crate::child::{Child, Started};
 use crate::command::{Command, Stdio};
 use crate::env::Env;
@@ -83,6 +84,8 @@ pub(super) struct Parked {
     serial: u32,
     /// What it was born with.
     pub(super) standing: Arc<Standing>,
+    /// The same of Landlock.
+    pub(super) marker: Arc<Marker>,
     env: Arc<ArgBlock>,
     /// Its own memory as it was parked, in bytes.
     pub(super) private: u64,
@@ -125,6 +128,7 @@ impl Parked {
         recipe: &Recipe,
         object: &OwnedFd,
         maker: ThreadId,
+        marker: &Arc<Marker>,
         ended: &AtomicBool,
     ) -> Result<Parked, NotParked> {
         let failed = |call: &str| {
@@ -207,6 +211,7 @@ impl Parked {
             page,
             serial: 0,
             standing: Arc::new(standing),
+            marker: marker.clone(),
             env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
             private: 0,
             variables: Vec::new(),

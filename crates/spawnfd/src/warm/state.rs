@@ -154,6 +154,7 @@ impl Held {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
+        parked.marker.reach()?;
         let mut steps = parked.standing.steps_to(&now, self.executes())?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
