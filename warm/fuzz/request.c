@@ -90,6 +90,9 @@ static size_t compose(char *message, uint32_t sources)
 			step.op = SPAWNFD_OPEN;
 		step.text = head.strings - 8;
 		step.x = draw() % 9;
+		/* That much has no room in the path. */
+		if (step.op == SPAWNFD_CAPABILITIES)
+			step.op = SPAWNFD_UMASK;
 		memcpy(steps + i * sizeof(step), &step, sizeof(step));
 	}
 	memcpy(message, &head, sizeof(head));
@@ -156,7 +159,9 @@ int main(int argc, char **argv)
 				const char *text = request.strings + step->text;
 
 				inside(text, request.strings, end);
-				if ((step->op == SPAWNFD_AFFINITY || step->op == SPAWNFD_GROUPS) &&
+				if (step->op >= SPAWNFD_AFFINITY && step->op != SPAWNFD_USER_IDS &&
+				    step->op != SPAWNFD_GROUP_IDS &&
+				    step->op != SPAWNFD_KEEP_CAPABILITIES &&
 				    step->x > (uint64_t)(end - text))
 					abort();
 			}

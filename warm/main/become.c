@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -63,6 +65,51 @@ static int write_number(int dir, const char *path, int number)
 		*--at = '-';
 	error = answer(write(fd, at, (size_t)(text + sizeof(text) - at)));
 	close(fd);
+	return error;
+}
+
+static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inheritable)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	const struct __user_cap_data_struct halves[] = {
+		{(uint32_t)effective, (uint32_t)permitted, (uint32_t)inheritable},
+		{effective >> 32, permitted >> 32, inheritable >> 32},
+	};
+
+	return answer(syscall(SYS_capset, &head, halves));
+}
+
+/* As limit_capabilities in crates/spawnfd-child/src/child.rs. */
+static int limit_capabilities(const char *bytes)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct now[2];
+	struct spawnfd_capabilities sets;
+	uint64_t permitted, inheritable;
+	int error;
+
+	memcpy(&sets, bytes, sizeof(sets));
+	/* A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP. */
+	if (syscall(SYS_capget, &head, now))
+		return errno;
+	permitted = now[0].permitted | (uint64_t)now[1].permitted << 32;
+	inheritable = now[0].inheritable | (uint64_t)now[1].inheritable << 32;
+	error = set_capabilities(permitted, permitted, inheritable);
+	for (unsigned long i = 0; i < 64 && !error; i++) {
+		int has = prctl(PR_CAPBSET_READ, i, 0, 0, 0);
+
+		if (has < 0)
+			break;
+		if (has == 1 && !(sets.bounding >> i & 1))
+			error = answer(prctl(PR_CAPBSET_DROP, i, 0, 0, 0));
+	}
+	if (!error)
+		error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+	if (!error)
+		error = set_capabilities(sets.effective, sets.permitted, sets.inheritable);
+	for (unsigned long i = 0; i < 64 && !error; i++)
+		if (sets.ambient >> i & 1)
+			error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0));
 	return error;
 }
 
@@ -148,6 +195,10 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 		return answer(syscall(SYS_setresgid, step->a, step->b, (uint32_t)step->x));
 	case SPAWNFD_GROUPS:
 		return answer(syscall(SYS_setgroups, step->x / sizeof(gid_t), text));
+	case SPAWNFD_KEEP_CAPABILITIES:
+		return answer(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0));
+	case SPAWNFD_CAPABILITIES:
+		return limit_capabilities(text);
 	case SPAWNFD_OPS:
 		break;
 	}

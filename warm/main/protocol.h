@@ -43,6 +43,8 @@ enum spawnfd_op {
 	SPAWNFD_USER_IDS,  /* a: real, b: effective, x: saved */
 	SPAWNFD_GROUP_IDS, /* the same */
 	SPAWNFD_GROUPS,	   /* text: x bytes of numbers */
+	SPAWNFD_KEEP_CAPABILITIES,
+	SPAWNFD_CAPABILITIES, /* text: x bytes, a struct spawnfd_capabilities */
 	SPAWNFD_OPS
 };
 
@@ -56,6 +58,11 @@ struct spawnfd_step {
 	uint64_t x;
 	uint64_t y;
 	uint64_t z;
+};
+
+/* Bit n for capability n. */
+struct spawnfd_capabilities {
+	uint64_t effective, permitted, inheritable, bounding, ambient;
 };
 
 /* What must hold right before an exec. */

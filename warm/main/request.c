@@ -37,6 +37,10 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 		break;
 	case SPAWNFD_AFFINITY:
 	case SPAWNFD_GROUPS:
+	case SPAWNFD_CAPABILITIES:
+		if (step->op == SPAWNFD_CAPABILITIES &&
+		    step->x != sizeof(struct spawnfd_capabilities))
+			return false;
 		if (step->text > head->strings || step->x > head->strings - step->text)
 			return false;
 		break;

@@ -27,8 +27,8 @@ pub(super) fn object() -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// As memfd_create(2).
 pub(super) fn zygote() -> Result<Template> {
-    let file = sealed("spawnfd-zygote", ZYGOTE)
-        .map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
+    let file =
+        sealed("spawnfd-zygote", ZYGOTE).map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
     Template::from_descriptor(file)
 }
 

@@ -391,9 +391,12 @@ impl Offer<'_> {
             Err(answer) => answer,
             // It gets ready meanwhile.
             Ok(()) => {
-                let compared = held.compare(&parked, plan, template, here_at);
-                match compared.and_then(|context| Ok((context, parked.candidate(held.mode())?))) {
-                    Err(reason) => parked.withdraw(reason, held.mode()),
+                let compared = held
+                    .compare(&parked, plan, template, here_at)
+                    .map_err(|reason| parked.withdraw(reason, held.mode()))
+                    .and_then(|context| Ok((context, parked.candidate(held.mode())?)));
+                match compared {
+                    Err(answer) => answer,
                     Ok((context, pid)) => {
                         for step in &plan.steps {
                             if let Op::Announce { to } = &step.op {

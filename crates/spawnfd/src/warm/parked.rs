@@ -160,8 +160,7 @@ impl Parked {
             format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
         );
         let preload = recipe.preload.join(OsStr::new(","));
-        let with_object =
-            if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
+        let with_object = if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
         let mut command: Command<'_> = match &recipe.prefix {
             None => recipe.template.command(),
             Some(prefix) => prefix.template.command(),
@@ -332,22 +331,40 @@ impl Parked {
     /// is its own.
     ///
     /// # Errors
-    /// Nobody is any more.
-    pub(super) fn candidate(&mut self, mode: Mode) -> Result<i32, &'static str> {
+    /// Nobody.
+    pub(super) fn candidate(&mut self, mode: Mode) -> Result<i32, Answer> {
         if mode == Mode::Reserve || !self.executes {
             return Ok(self.pid());
         }
         let deadline = Instant::now() + PATIENCE;
+        let mut message = [0; 64];
         loop {
             if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
-                self.born = Some(pidfd_open(pid, PidfdFlags::empty()).map_err(|_| "died")?);
+                match pidfd_open(pid, PidfdFlags::empty()) {
+                    Ok(pidfd) => self.born = Some(pidfd),
+                    Err(_) => return Err(self.withdraw("pidfd", mode)),
+                }
                 return Ok(pid.as_raw_pid());
             }
-            if self.poll(Duration::from_micros(10)) {
-                return Err("refused");
-            }
             if Instant::now() > deadline {
-                return Err("slow");
+                return Err(self.withdraw("slow", mode));
+            }
+            if !self.poll(Duration::from_micros(10)) {
+                continue;
+            }
+            let received = self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message));
+            match received {
+                Some(Ok((length @ 1.., _))) => match wire::decode(&message[..length]) {
+                    Some(Reply::Refused { serial }) if serial == self.serial || serial == 0 => {
+                        return Err(Answer::Refused("refused"));
+                    }
+                    // Left over from a request that was given up.
+                    _ => continue,
+                },
+                _ => {
+                    self.turn(wire::OFFERED);
+                    return Err(self.died(mode));
+                }
             }
         }
     }

@@ -564,10 +564,8 @@ impl State {
 
     pub(super) fn stats(&self) -> WarmStats {
         let (_, memory) = self.held();
-        let cannot = self
-            .entries
-            .iter()
-            .filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
+        let cannot =
+            self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
             memory,

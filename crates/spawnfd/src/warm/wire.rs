@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
-use spawnfd_child::{Check, Identity, Op, Plan, Step};
+use spawnfd_child::{CapabilitySets, Check, Identity, Op, Plan, Step};
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
 const PROTOCOL: u32 = 1;
@@ -250,6 +250,16 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<
         Op::Groups { ref groups } if executes => {
             let groups: Vec<u8> = groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
             Wired { text: bytes(&groups), numbers: [groups.len() as u64, 0, 0], ..step(24, 0, 0) }
+        }
+        Op::KeepCapabilities if executes => step(25, 0, 0),
+        Op::Capabilities { sets: CapabilitySets { effective, permitted, inheritable, bounding, ambient } }
+            if executes =>
+        {
+            let sets: Vec<u8> = [effective, permitted, inheritable, bounding, ambient]
+                .iter()
+                .flat_map(|set| set.to_ne_bytes())
+                .collect();
+            Wired { text: bytes(&sets), numbers: [sets.len() as u64, 0, 0], ..step(26, 0, 0) }
         }
         Op::Chroot { .. } => return Err("chroot"),
         Op::Affinity { .. } => return Err("affinity"),
