@@ -2,7 +2,7 @@
 """What an owner, or one of its threads, may do to itself between parking and running.
 
 Each case changes the process (or thread) it is called in, so it is called in one of its own:
-    python warm_cases.py MODE CASE
+    python warm_cases.py WAY CASE
 parks a program, changes, runs it warm and cold, and prints what came out as JSON.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 import spawnfd as sf
 from warm_lines import ENVIRONMENT
+from warm_support import Way, add, warm_of
 
 # What a program can learn of what the cases change.
 PROBE = (
@@ -121,6 +122,8 @@ class Case:
             the change.
         thread: The change is one thread's: another one still starts warm.
         root: Only root may do it.
+
+    Who executes the program takes over what is about memory and variables, too.
     """
 
     id: str
@@ -183,12 +186,12 @@ CASES = (
 BY_ID = {case.id: case for case in CASES}
 
 
-def main(mode: str, name: str) -> None:
+def main(way: Way, name: str) -> None:
     """Prints how the program was started before, after and elsewhere, and both outcomes."""
     case = BY_ID[name]
     found: dict[str, Any] = {}
-    with sf.Warm(mode=mode) as warm:  # type: ignore[arg-type]
-        warm.add(case.argv[0], env=ENVIRONMENT, depth=2)
+    with warm_of(way) as warm:
+        add(warm, way, case.argv[0], 2, env=ENVIRONMENT)
         found["filled"] = warm.fill(timeout=30)
 
         def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
@@ -223,4 +226,4 @@ def main(mode: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -141,8 +141,8 @@ impl Drop for Keeper {
 }
 
 fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
-    // Of this thread, which has all that is parked by it.
-    let mut marker = None;
+    // Of this thread; what is parked keeps it.
+    let mut left = Weak::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, gone) = shared.lock().next_work();
@@ -150,12 +150,13 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);
-                if marker.is_none() {
-                    marker = Marker::leave().ok().map(Arc::new);
-                }
-                let outcome = match &marker {
-                    Some(marker) => Parked::start(&recipe, &object, maker, marker, ended),
-                    None => Err(NotParked::Now("marker".to_owned())),
+                let marker = left.upgrade().map_or_else(|| Marker::leave().map(Arc::new), Ok);
+                let outcome = match marker {
+                    Ok(marker) => {
+                        left = Arc::downgrade(&marker);
+                        Parked::start(&recipe, &object, maker, marker, ended)
+                    }
+                    Err(errno) => Err(NotParked::Now(format!("clone(): {errno:?}"))),
                 };
                 let Some(shared) = state.upgrade() else { return };
                 let unwanted = shared.lock().parked(entry, version, outcome);

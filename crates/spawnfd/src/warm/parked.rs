@@ -128,7 +128,7 @@ impl Parked {
         recipe: &Recipe,
         object: &OwnedFd,
         maker: ThreadId,
-        marker: &Arc<Marker>,
+        marker: Arc<Marker>,
         ended: &AtomicBool,
     ) -> Result<Parked, NotParked> {
         let failed = |call: &str| {
@@ -210,7 +210,7 @@ impl Parked {
             page,
             serial: 0,
             standing: Arc::new(standing),
-            marker: marker.clone(),
+            marker,
             env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
             private: 0,
             variables: Vec::new(),
