@@ -118,9 +118,9 @@ static int verify(const struct spawnfd_check *check, const struct request *of)
 	const char *path = of->strings + check->path;
 	bool source = check->kind == SPAWNFD_SAME_SOURCE;
 	struct statx now;
-	long error = syscall(SYS_statx, source ? of->sources[of->head->program] : AT_FDCWD,
-			     source ? "" : path, source ? AT_EMPTY_PATH : 0, STATX_BASIC_STATS,
-			     &now);
+	long error =
+		syscall(SYS_statx, source ? of->sources[of->head->program] : AT_FDCWD,
+			source ? "" : path, source ? AT_EMPTY_PATH : 0, STATX_BASIC_STATS, &now);
 
 	if (check->kind == SPAWNFD_ABSENT)
 		return !error && is_candidate(path, &now) ? ESTALE : 0;
@@ -137,7 +137,8 @@ static int verify(const struct spawnfd_check *check, const struct request *of)
 	return ESTALE;
 }
 
-/* Whether a step writes to a file of the process's own, which root owns while it is not dumpable. */
+/* Whether a step writes to a file of the process's own, which root owns while it is not dumpable.
+ */
 static bool needs_own_files(void)
 {
 	for (uint32_t i = 0; i < page->first && i < SPAWNFD_MAX_FIRST; i++)
@@ -190,9 +191,9 @@ static int execute(void *forked)
 static int execute_in_child(void)
 {
 	static _Alignas(16) char stack[32 << 10];
-	long pid = spawnfd_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID |
-					 SIGCHLD,
-				 stack + sizeof(stack), &page->child, execute, stack);
+	long pid =
+		spawnfd_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID | SIGCHLD,
+			      stack + sizeof(stack), &page->child, execute, stack);
 
 	return pid < 0 ? (int)-pid : 0;
 }

@@ -9,8 +9,8 @@
 void spawnfd_zygote(int argc, char **argv);
 
 /*
- * clone(2) of a child that runs on a stack of its own, whose end is `top`, and exits with what `run`
- * returns. The child's number, or a negative errno.
+ * clone(2) of a child that runs on a stack of its own, whose end is `top`, and exits with what
+ * `run` returns. The child's number, or a negative errno.
  */
 long spawnfd_clone(unsigned long flags, void *top, int32_t *number, int (*run)(void *), void *data);
 

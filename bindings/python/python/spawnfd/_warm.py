@@ -128,9 +128,7 @@ class Warm(NotPickled):
         """
         self._core.add(program, depth, args, env, preimport, sandbox, cwd, mode)
 
-    def add_any(
-        self, *, depth: int = 2, mode: Literal["reserve", "fork"] | None = None
-    ) -> None:
+    def add_any(self, *, depth: int = 2, mode: Literal["reserve", "fork"] | None = None) -> None:
         """Has all programs that no parked process of their own serves executed by one made ahead.
 
         As an exec follows, any program will do. What it is worth, and when: docs/warm.md.

@@ -69,7 +69,8 @@ def is_parked(pid: int, program: str) -> bool:
     """Whether it is that program, or one for any, but has not been told what to do."""
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
-        return (exe == program or "zygote" in exe) and b"word" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        told = b"word" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (exe == program or "zygote" in exe) and not told
     except OSError:
         return False
 
@@ -96,9 +97,9 @@ def test_killed_under_load(way: Way) -> None:
                 return warm.run([*ECHO[:-1], f"word{number}"], timeout=20)
             except sf.SpawnError as error:
                 # On its way to an exec, as a child of the caller's may be.
-                assert way in ANY
-                assert error.stage == "killed"
-                return None
+                if way in ANY and error.stage == "killed":
+                    return None
+                raise
 
         thread = threading.Thread(target=killer)
         thread.start()
