@@ -361,6 +361,10 @@ impl Offer<'_> {
                 return Err("guarded tree");
             }
         }
+        // Nobody who execs lays it over.
+        if held.executes() && plan.filter.is_some() {
+            return Err("seccomp filter");
+        }
         let mut parked = held.lock();
         if !held.is_sandboxed() {
             parked.agrees(&plan.envp)?;
