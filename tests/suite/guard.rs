@@ -63,7 +63,7 @@ every_tier! {
         }
         kill(owner, libc::SIGKILL);
         let took = until_gone(&pids);
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
         until_gone(&[guard]);
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
         reap(owner);

@@ -34,7 +34,7 @@ def test_waiting_is_not_killing() -> None:
     assert child.wait(0.1) is None
     assert child.wait(0) is None
     assert child.poll() is None
-    assert 0.1 <= time.monotonic() - start < 2
+    assert 0.1 <= time.monotonic() - start < 30
     assert "running" in repr(child)
     child.terminate()
     assert child.wait() == -signal.SIGTERM

@@ -29,7 +29,7 @@ def test_ctrl_c_ends_the_run() -> None:
     with signal_after(0.2, signal.SIGINT), pytest.raises(KeyboardInterrupt):
         # The grandchild holds the pipe: it has to go, too.
         sf.run(sf.sh("sleep 60 & sleep 60"))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_a_handler_that_returns_changes_nothing() -> None:

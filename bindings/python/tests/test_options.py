@@ -37,7 +37,7 @@ def test_grace(run: Run) -> None:
     start = time.monotonic()
     result = run(DEAF, timeout=0.2, grace=0.3)
     assert (result.stop, result.signal, result.text) == ("timeout", 9, "ready\n")
-    assert 0.5 <= time.monotonic() - start < 5
+    assert 0.5 <= time.monotonic() - start < 30
     polite = run(sf.sh("trap 'echo bye; exit 7' TERM; sleep 60 & wait"), timeout=0.3, grace=20)
     assert (polite.stop, polite.code, polite.text) == ("timeout", 7, "bye\n")
     assert run(["sleep", "60"], timeout=0.1, grace=0).signal == 9

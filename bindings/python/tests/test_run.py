@@ -55,7 +55,7 @@ def test_timeout_ends_the_group() -> None:
     result = sf.run(sf.sh("echo before; sleep 60 & sleep 60"), timeout=0.2)
     assert (result.stop, result.signal, result.stdout) == ("timeout", 15, b"before\n")
     assert result.drain == "eof"
-    assert 0.2 <= time.monotonic() - start < 5
+    assert 0.2 <= time.monotonic() - start < 30
     with pytest.raises(sf.ExitError, match="was ended after 0"):
         result.check()
 

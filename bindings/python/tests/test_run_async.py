@@ -227,14 +227,14 @@ def test_cancelled_before_its_turn() -> None:
 
 def test_timeouts_in_any_order() -> None:
     async def main() -> None:
-        start = time.monotonic()
         times = [0.5, 0.1, 0.3]
         runs = [sf.run_async(["sleep", "60"], timeout=timeout) for timeout in times]
         results = await asyncio.gather(sf.run_async(["true"]), *runs)
         assert [result.stop for result in results] == ["exited", "timeout", "timeout", "timeout"]
-        for timeout, result in zip(times, results[1:], strict=True):
-            assert timeout <= result.wall < timeout + 0.3
-        assert time.monotonic() - start < 1.0
+        walls = [result.wall for result in results[1:]]
+        assert all(wall >= timeout for wall, timeout in zip(walls, times, strict=True))
+        # Each by its own clock, none behind another that was there before it.
+        assert walls[1] < walls[2] < walls[0]
 
     asyncio.run(main())
 
