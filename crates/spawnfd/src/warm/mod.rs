@@ -46,7 +46,7 @@ use wire::Request;
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
 ///
 /// A command that is given one ([`Command::warm`]) starts from a parked process if there is one for it, and if it may do and has just
-/// what a child of the calling thread would; otherwise it starts as ever. [`Started`] tells which, and why not. Nothing else
+/// what a child of the calling thread would; otherwise it starts as ever. [`Started`](crate::Started) tells which, and why not. Nothing else
 /// differs, but for what `docs/warm.md` lists.
 ///
 /// Clones share the processes. They end with the last clone, with [`close`](Warm::close), or with the process that made it, and there is
