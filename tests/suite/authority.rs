@@ -194,6 +194,27 @@ every_launcher! {
         }).join().expect("its assertions hold"));
         assert_eq!(read(), "yes\n");
     };
+
+    // Nothing that the thread has to look at is forbidden.
+    a_landlock_domain_against_writing: |launcher| {
+        if !require_syscall("landlock_create_ruleset") {
+            return;
+        }
+        let directory = scratch();
+        let script = format!("echo x 2>/dev/null >{} && echo yes || echo no", directory.path().join("f").display());
+        let write = || output(launcher.command("/bin/sh").args(["-c", &script]).stderr(Stdio::Null));
+        assert_eq!(write(), "yes\n");
+        std::thread::scope(|scope| scope.spawn(|| {
+            Ruleset::default()
+                .handle_access(AccessFs::from_write(ABI::V1)).expect("known")
+                .create().expect("a ruleset")
+                .add_rules(path_beneath_rules(["/dev", "/proc"], AccessFs::from_write(ABI::V1))).expect("rules")
+                .no_new_privs(false)
+                .restrict_self().expect("confined");
+            assert_eq!(write(), "no\n");
+        }).join().expect("its assertions hold"));
+        assert_eq!(write(), "yes\n");
+    };
 }
 
 #[test]

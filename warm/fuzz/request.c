@@ -47,12 +47,22 @@ static size_t compose(char *message, uint32_t sources)
 	char *at = message + sizeof(head);
 
 	head.steps = (uint32_t)(draw() % 6);
+	head.checks = (uint32_t)(draw() % 3);
+	head.program = sources ? (int32_t)(draw() % sources) : -1;
 	head.keep = (uint32_t)(draw() % 4);
 	head.argc = 1 + (uint32_t)(draw() % 4);
 	head.envc = (uint32_t)(draw() % 5);
 	char *steps = at;
 
 	at += head.steps * sizeof(struct spawnfd_step);
+	for (uint32_t i = 0; i < head.checks; i++) {
+		struct spawnfd_check check = {.kind = (uint32_t)(draw() % SPAWNFD_CHECKS)};
+
+		if (!sources)
+			check.kind = SPAWNFD_SAME;
+		memcpy(at, &check, sizeof(check));
+		at += sizeof(check);
+	}
 	for (uint32_t i = 0; i < head.keep; i++) {
 		int32_t number = (int32_t)(3 + i * 2);
 
@@ -71,6 +81,7 @@ static size_t compose(char *message, uint32_t sources)
 	head.env_length = (uint32_t)(at - strings) - head.argv_length;
 	at += sprintf(at, "/a/path") + 1;
 	head.strings = (uint32_t)(at - strings);
+	head.path = head.strings - 8;
 	for (uint32_t i = 0; i < head.steps; i++) {
 		struct spawnfd_step step = {.op = (uint16_t)(draw() % SPAWNFD_OPS), .b = 1};
 
@@ -78,6 +89,10 @@ static size_t compose(char *message, uint32_t sources)
 		if (!sources)
 			step.op = SPAWNFD_OPEN;
 		step.text = head.strings - 8;
+		step.x = draw() % 9;
+		/* That much has no room in the path. */
+		if (step.op == SPAWNFD_CAPABILITIES)
+			step.op = SPAWNFD_UMASK;
 		memcpy(steps + i * sizeof(step), &step, sizeof(step));
 	}
 	memcpy(message, &head, sizeof(head));
@@ -139,9 +154,23 @@ int main(int argc, char **argv)
 				abort();
 			for (char **at = program.envp; *at; at++)
 				inside(*at, request.strings, end);
-			for (uint32_t i = 0; i < request.head->steps; i++)
-				inside(request.strings + request.steps[i].text, request.strings,
+			for (uint32_t i = 0; i < request.head->steps; i++) {
+				const struct spawnfd_step *step = &request.steps[i];
+				const char *text = request.strings + step->text;
+
+				inside(text, request.strings, end);
+				if (step->op >= SPAWNFD_AFFINITY && step->op != SPAWNFD_USER_IDS &&
+				    step->op != SPAWNFD_GROUP_IDS &&
+				    step->op != SPAWNFD_KEEP_CAPABILITIES &&
+				    step->x > (uint64_t)(end - text))
+					abort();
+			}
+			inside(request.strings + request.head->path, request.strings, end);
+			for (uint32_t i = 0; i < request.head->checks; i++)
+				inside(request.strings + request.checks[i].path, request.strings,
 				       end);
+			if (request.head->program >= (int32_t)sources)
+				abort();
 			(void)spawnfd_read_page(&request);
 		} else if (!changes && whole && room >= length + 8 + 16 * sizeof(char *)) {
 			/* One that is right is refused for want of room only. */

@@ -5,10 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -50,13 +50,20 @@ static int open_as(int to, int dir, const char *path, const struct open_how *how
 	return error;
 }
 
-static int write_to(int dir, const char *path, const char *text)
+static int write_number(int dir, const char *path, int number)
 {
+	char text[16], *at = text + sizeof(text);
+	unsigned rest = number < 0 ? -(unsigned)number : (unsigned)number;
 	int fd = openat(dir, path, O_WRONLY | O_CLOEXEC), error;
 
 	if (fd < 0)
 		return errno;
-	error = answer(write(fd, text, strlen(text)));
+	do
+		*--at = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (number < 0)
+		*--at = '-';
+	error = answer(write(fd, at, (size_t)(text + sizeof(text) - at)));
 	close(fd);
 	return error;
 }
@@ -69,13 +76,57 @@ static bool is_same_file(int one, int other)
 	       first.st_ino == second.st_ino;
 }
 
+static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inheritable)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	const struct __user_cap_data_struct halves[] = {
+		{(uint32_t)effective, (uint32_t)permitted, (uint32_t)inheritable},
+		{effective >> 32, permitted >> 32, inheritable >> 32},
+	};
+
+	return answer(syscall(SYS_capset, &head, halves));
+}
+
+/* As limit_capabilities in crates/spawnfd-child/src/child.rs. */
+static int limit_capabilities(const char *bytes)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct now[2];
+	struct spawnfd_capabilities sets;
+	uint64_t permitted, inheritable;
+	int error;
+
+	memcpy(&sets, bytes, sizeof(sets));
+	/* A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP. */
+	if (syscall(SYS_capget, &head, now))
+		return errno;
+	permitted = now[0].permitted | (uint64_t)now[1].permitted << 32;
+	inheritable = now[0].inheritable | (uint64_t)now[1].inheritable << 32;
+	error = set_capabilities(permitted, permitted, inheritable);
+	for (unsigned long i = 0; i < 64 && !error; i++) {
+		int has = prctl(PR_CAPBSET_READ, i, 0, 0, 0);
+
+		if (has < 0)
+			break;
+		if (has == 1 && !(sets.bounding >> i & 1))
+			error = answer(prctl(PR_CAPBSET_DROP, i, 0, 0, 0));
+	}
+	if (!error)
+		error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+	if (!error)
+		error = set_capabilities(sets.effective, sets.permitted, sets.inheritable);
+	for (unsigned long i = 0; i < 64 && !error; i++)
+		if (sets.ambient >> i & 1)
+			error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0));
+	return error;
+}
+
 /* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked.
  */
 static int perform(const struct spawnfd_step *step, struct request *request)
 {
 	const char *text = request->strings + step->text;
 	const int *source = request->sources;
-	char number[16];
 
 	switch ((enum spawnfd_op)step->op) {
 	case SPAWNFD_PLACE:
@@ -136,16 +187,30 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 	case SPAWNFD_NO_NEW_PRIVS:
 		return answer(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
 	case SPAWNFD_OOM_SCORE_ADJ:
-		snprintf(number, sizeof(number), "%d", step->a);
-		return write_to(AT_FDCWD, "/proc/self/oom_score_adj", number);
+		return write_number(AT_FDCWD, "/proc/self/oom_score_adj", step->a);
 	case SPAWNFD_CGROUP:
-		return write_to(source[step->a], "cgroup.procs", "0");
+		return write_number(source[step->a], "cgroup.procs", 0);
 	case SPAWNFD_LANDLOCK:
 		return answer(syscall(SYS_landlock_restrict_self, source[step->a], 0));
 	case SPAWNFD_REPLACE:
 		return is_same_file(source[step->a], step->b)
 			       ? answer(dup3(source[step->a], step->b, 0))
 			       : 0;
+	/* Of this task alone, as all else: libc's own would ask other threads along. */
+	case SPAWNFD_CHROOT:
+		return answer(syscall(SYS_chroot, text));
+	case SPAWNFD_AFFINITY:
+		return answer(syscall(SYS_sched_setaffinity, 0, step->x, text));
+	case SPAWNFD_USER_IDS:
+		return answer(syscall(SYS_setresuid, step->a, step->b, (uint32_t)step->x));
+	case SPAWNFD_GROUP_IDS:
+		return answer(syscall(SYS_setresgid, step->a, step->b, (uint32_t)step->x));
+	case SPAWNFD_GROUPS:
+		return answer(syscall(SYS_setgroups, step->x / sizeof(gid_t), text));
+	case SPAWNFD_KEEP_CAPABILITIES:
+		return answer(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0));
+	case SPAWNFD_CAPABILITIES:
+		return limit_capabilities(text);
 	case SPAWNFD_OPS:
 		break;
 	}

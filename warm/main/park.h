@@ -68,6 +68,7 @@ struct request {
 	const struct spawnfd_request *head;
 	struct spawnfd_page *page;
 	const struct spawnfd_step *steps;
+	const struct spawnfd_check *checks;
 	const int32_t *keep;
 	char *strings;
 	int sources[SPAWNFD_MAX_DESCRIPTORS];

@@ -38,6 +38,14 @@ enum spawnfd_op {
 	SPAWNFD_CGROUP,	       /* a: source, the cgroup's directory */
 	SPAWNFD_LANDLOCK,      /* a: source, a ruleset */
 	SPAWNFD_REPLACE,       /* a: source, b: number; only where that is the same file */
+	/* Before an exec only. */
+	SPAWNFD_CHROOT,	   /* text: path */
+	SPAWNFD_AFFINITY,  /* text: x bytes of mask */
+	SPAWNFD_USER_IDS,  /* a: real, b: effective, x: saved */
+	SPAWNFD_GROUP_IDS, /* the same */
+	SPAWNFD_GROUPS,	   /* text: x bytes of numbers */
+	SPAWNFD_KEEP_CAPABILITIES,
+	SPAWNFD_CAPABILITIES, /* text: x bytes, a struct spawnfd_capabilities */
 	SPAWNFD_OPS
 };
 
@@ -53,8 +61,43 @@ struct spawnfd_step {
 	uint64_t z;
 };
 
-/* Then the steps, `keep` numbers (int32_t), and the strings: argv, environ, paths; each with its
- * NUL. */
+/* Bit n for capability n. */
+struct spawnfd_capabilities {
+	uint64_t effective, permitted, inheritable, bounding, ambient;
+};
+
+/* What must hold right before an exec. */
+enum spawnfd_check_kind {
+	/* The path names that file, unchanged. */
+	SPAWNFD_SAME,
+	/* The source to execute is that file, unchanged. */
+	SPAWNFD_SAME_SOURCE,
+	/* The path names nothing that a search would take. */
+	SPAWNFD_ABSENT,
+	SPAWNFD_CHECKS
+};
+
+struct spawnfd_check {
+	uint32_t kind;
+	/* An offset into the strings. */
+	uint32_t path;
+	/* Of the file: as struct statx has it. */
+	uint32_t device[2];
+	uint32_t mode;
+	uint32_t owner;
+	uint32_t group;
+	uint32_t ctime_nanoseconds;
+	uint32_t mtime_nanoseconds;
+	uint32_t unused;
+	uint64_t inode;
+	uint64_t size;
+	int64_t ctime;
+	int64_t mtime;
+};
+_Static_assert(sizeof(struct spawnfd_check) == 72, "as CHECK in wire.rs");
+
+/* Then the steps, the checks, `keep` numbers (int32_t), and the strings: argv, environ, paths; each
+ * with its NUL, and what steps have in bytes. */
 struct spawnfd_request {
 	uint32_t protocol;
 	/* Which one it is; see struct spawnfd_page. */
@@ -72,12 +115,18 @@ struct spawnfd_request {
 	int32_t above;
 	/* The environment stays what it is. */
 	uint32_t own_environment;
+	/* For who is to execute something: the source that it is, or -1, and its path. */
+	int32_t program;
+	uint32_t path;
+	uint32_t checks;
+	uint32_t unused;
 };
 
 enum spawnfd_word {
 	/* Ready for requests. Text: names of variables, an empty string, files, an empty string. */
 	SPAWNFD_PARKED,
-	/* It is the program. One descriptor in fork mode: its pidfd. */
+	/* It is the program. One descriptor in fork mode: its pidfd. From a zygote: its child has
+	 * executed it, or ended; the page says which. */
 	SPAWNFD_BECAME,
 	/* A step failed; it is gone. */
 	SPAWNFD_FAILED,
@@ -119,8 +168,22 @@ struct spawnfd_page {
 	uint64_t make_default;
 	uint64_t make_ignored;
 	uint64_t mask;
+	/* What became of who is to execute something: see SPAWNFD_REPORT_EXEC. */
+	uint64_t report;
 	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
+
+/* As children of the clone launcher report: crates/spawnfd-child/src/report.rs. */
+#define SPAWNFD_REPORT_EXEC UINT64_C(0)
+#define SPAWNFD_REPORT_FAILED(stage, index, error)                                                 \
+	((uint64_t)(stage) << 48 | (uint64_t)(index) << 32 | (uint32_t)(error))
+enum spawnfd_stage {
+	SPAWNFD_AT_DESCRIPTORS = 1,
+	SPAWNFD_AT_ACTION = 2,
+	SPAWNFD_AT_CHECK = 4,
+	SPAWNFD_AT_EXEC = 6
+};
+
 enum spawnfd_state {
 	/* Sent. */
 	SPAWNFD_OFFERED,

@@ -36,12 +36,27 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 		if (step->a < 0 || (uint32_t)step->a >= head->sources)
 			return false;
 		break;
+	case SPAWNFD_AFFINITY:
+	case SPAWNFD_GROUPS:
+	case SPAWNFD_CAPABILITIES:
+		if (step->op == SPAWNFD_CAPABILITIES &&
+		    step->x != sizeof(struct spawnfd_capabilities))
+			return false;
+		if (step->text > head->strings || step->x > head->strings - step->text)
+			return false;
+		break;
 	default:
 		if (step->op >= SPAWNFD_OPS)
 			return false;
 	}
 	/* The last string ends with a NUL, so that every offset before is the start of one. */
 	return step->text < head->strings;
+}
+
+static bool check_is_sound(const struct spawnfd_check *check, const struct spawnfd_request *head)
+{
+	return check->kind < SPAWNFD_CHECKS && check->path < head->strings &&
+	       (check->kind != SPAWNFD_SAME_SOURCE || head->program >= 0);
 }
 
 bool spawnfd_read_page(const struct request *request)
@@ -64,7 +79,7 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 		return false;
 	/* Each is small against what size_t holds, so that no sum overflows. */
 	if (head->steps > length || head->keep > length || head->argc > length ||
-	    head->envc > length)
+	    head->envc > length || head->checks > length)
 		return false;
 	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS ||
 	    head->above < 3)
@@ -72,6 +87,8 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	request->head = head;
 	request->steps = (const void *)(message + at);
 	at += head->steps * sizeof(struct spawnfd_step);
+	request->checks = (const void *)(message + at);
+	at += head->checks * sizeof(struct spawnfd_check);
 	request->keep = (const void *)(message + at);
 	at += head->keep * sizeof(int32_t);
 	request->strings = message + at;
@@ -82,6 +99,12 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 		return false;
 	for (uint32_t i = 0; i < head->steps; i++)
 		if (!step_is_sound(&request->steps[i], head))
+			return false;
+	if (head->program < -1 || head->program >= (int64_t)head->sources ||
+	    head->path >= head->strings)
+		return false;
+	for (uint32_t i = 0; i < head->checks; i++)
+		if (!check_is_sound(&request->checks[i], head))
 			return false;
 	for (uint32_t i = 0; i < head->keep; i++)
 		if (request->keep[i] < 3 || (i && request->keep[i] <= request->keep[i - 1]))

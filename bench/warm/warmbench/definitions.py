@@ -16,12 +16,17 @@ Mode = Literal["reserve", "fork"]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make a call, and the mode of the Warm that it is made with, if any."""
+    """A way to make a call, and the mode of the Warm that it is made with, if any.
+
+    Attributes:
+        any: What is parked executes any program.
+    """
 
     name: str
     title: str
     way: str
     mode: Mode | None = None
+    any: bool = False
 
 
 @dataclass(frozen=True)

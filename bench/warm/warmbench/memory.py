@@ -31,8 +31,8 @@ def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> li
         for pid in set(probes.children()) - before:
             try:
                 kinds = smaps(pid)
-            except PermissionError:
-                # It is not dumpable: only root may look.
+            except (PermissionError, ProcessLookupError):
+                # It is not dumpable, so that only root may look; or has ended, as a Warm's marker.
                 continue
             private = kinds["Private_Clean"] + kinds["Private_Dirty"] + kinds.get("Swap", 0)
             found.append({"private": private, "pss": kinds["Pss"], "rss": kinds["Rss"]})

@@ -68,7 +68,10 @@ class Runner:
             self._prepared = self._prepared.set(name, value)
         if self._method.mode:
             self._warm = warm.make(spawnfd, self._method.mode)
-            for call in calls.values():
+            if self._method.any:
+                depth = max(2, self._in_flight) if self._method.mode == "reserve" else 1
+                self._warm.add_any(depth=depth)
+            for call in () if self._method.any else calls.values():
                 # One that is forked serves one call at a time.
                 depth = call.depth if self._method.mode == "reserve" else 1
                 warm.park(self._warm, call.argv, depth, self._env, call.prefix, self._cwd)

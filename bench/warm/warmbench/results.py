@@ -16,6 +16,8 @@ P99 = 0.99
 KIB_IN_MIB = 1024
 Row = dict[str, Any]
 
+WARM = ("reserve", "fork", "pool", "zygote")
+
 
 def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Estimate:
     if rule.of == "p99":
@@ -39,7 +41,7 @@ def warm_share(blocks: Iterable[Block]) -> float | None:
     counted = started(blocks)
     if not counted:
         return None
-    return round((counted["reserve"] + counted["fork"]) / counted.total(), 4)
+    return round(sum(counted[way] for way in WARM) / counted.total(), 4)
 
 
 def cold_ones(measured: Measured) -> dict[str, str]:

@@ -117,6 +117,11 @@ impl Warm {
         added.map_err(|error| errors::exception(py, &error, None))
     }
 
+    fn add_any(&self, py: Python<'_>, depth: usize, mode: Option<&str>) -> PyResult<()> {
+        let mode = mode.map(self::mode).transpose()?;
+        py.detach(|| self.core.add_any(depth, mode)).map_err(|error| errors::exception(py, &error, None))
+    }
+
     fn fill(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
         let timeout = Some(timeout).filter(|timeout| !timeout.is_none());
         let timeout = seconds(timeout, "timeout")?.unwrap_or(Duration::MAX);
@@ -129,6 +134,8 @@ impl Warm {
         let all = PyDict::new(py);
         all.set_item("reserve", stats.reserve)?;
         all.set_item("fork", stats.fork)?;
+        all.set_item("zygote", stats.zygote)?;
+        all.set_item("pool", stats.pool)?;
         all.set_item("cold", stats.cold)?;
         all.set_item("parked", stats.parked)?;
         all.set_item("memory", stats.memory)?;

@@ -24,7 +24,7 @@ pub use launch::{Born, Flight, LaunchError, Lent, Room, launch, leave_marker, ta
 pub use plan::{
     CapabilitySets, Check, Handlers, Identity, Namespace, Op, Pinned, Plan, Program, Step, Table, is_candidate,
 };
-pub use report::{Failure, Outcome, Stage};
+pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.
 /// Up to [`spawnfd_sys::MAX_PASSED`] of them can be passed; more ask for a copied table.

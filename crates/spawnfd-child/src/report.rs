@@ -32,7 +32,7 @@ pub struct Failure {
 }
 
 /// The word before the child has come as far as exec.
-pub(crate) const PENDING: u64 = 1 << 63;
+pub const PENDING: u64 = 1 << 63;
 /// The word while exec is under way, and after it has succeeded.
 pub(crate) const EXEC: u64 = 0;
 /// The same, of another file than was recorded.
@@ -53,7 +53,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(word: u64) -> Outcome {
+    /// Reads the word that a child has left.
+    pub fn of(word: u64) -> Outcome {
         match word {
             EXEC | EXEC_RENEWED => Outcome::Program { renewed: word == EXEC_RENEWED },
             PENDING => Outcome::Killed,

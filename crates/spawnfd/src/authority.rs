@@ -12,12 +12,16 @@
 
 use std::ffi::CString;
 use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-use spawnfd_sys::{Errno, call, fork_generation};
+use spawnfd_child::{Room, leave_marker};
+use spawnfd_sys::{Errno, call, fork_generation, wait_pidfd};
 
+use crate::launch::features;
+use crate::numbers::Known;
 use crate::own_proc::{self, Own};
 
 /// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
@@ -214,6 +218,43 @@ pub(crate) fn reach(inside: &Path) -> Result<(), &'static str> {
         }
         Err(_) if has_several(call::ids()) => Err("several ids"),
         Err(_) => Err("landlock"),
+    }
+}
+
+/// A child of the thread that makes it, which has ended, and shows to others that thread's Landlock domain until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Marker {
+    pidfd: Known,
+    inside: PathBuf,
+}
+
+impl Marker {
+    /// # Errors
+    /// As clone(2).
+    pub(crate) fn leave() -> Result<Marker, Errno> {
+        let marker = leave_marker(&mut Room::new()?, features::clone3()).map_err(|refused| refused.0)?;
+        let pidfd = Known::new(OwnedFd::from(marker.pidfd))?;
+        Ok(Marker { pidfd, inside: inside(marker.pid) })
+    }
+
+    /// As [`reach`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn reach(&self) -> Result<(), &'static str> {
+        let pidfd = self.pidfd.get().ok_or("marker")?;
+        // Somebody may have waited for it: then its number may be another's.
+        call::pidfd_send_signal(pidfd.as_raw_fd(), 0).map_err(|_| "marker")?;
+        reach(&self.inside)
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        if let Some(pidfd) = self.pidfd.get() {
+            // ECHILD in a fork's copy.
+            let _ = wait_pidfd(pidfd.as_raw_fd(), true);
+        }
     }
 }
 

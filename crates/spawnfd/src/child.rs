@@ -55,6 +55,10 @@ pub enum Started {
     Reserve,
     /// By a fork of a parked process of a [`Warm`](crate::Warm).
     Fork,
+    /// By the zygote of a [`Warm`](crate::Warm), which executes whatever it is asked for in children of this process.
+    Zygote,
+    /// From the pool of a [`Warm`](crate::Warm): by a process that was made ahead to execute one program, whichever.
+    Pool,
     /// By clone and exec although there is a [`Warm`](crate::Warm): why.
     Cold(&'static str),
 }
@@ -67,13 +71,16 @@ impl Started {
             Started::Thread => "thread",
             Started::Reserve => "reserve",
             Started::Fork => "fork",
+            Started::Zygote => "zygote",
+            Started::Pool => "pool",
             Started::Cold(why) => return Cow::Owned(format!("cold: {why}")),
         })
     }
 
     /// What has that name.
     pub fn from_name(name: &str) -> Option<Started> {
-        let plain = [Started::Clone, Started::Thread, Started::Reserve, Started::Fork];
+        use Started::{Clone, Fork, Pool, Reserve, Thread, Zygote};
+        let plain = [Clone, Thread, Reserve, Fork, Zygote, Pool];
         let cold = || Some(Started::Cold(crate::warm::reason(name.strip_prefix("cold: ")?)));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }

@@ -45,6 +45,12 @@ pub enum Launcher {
     ReserveClone,
     /// By a fork of a parked process.
     Fork,
+    /// By a zygote.
+    Zygote,
+    /// The same by clone, and where the zygote was started by it.
+    ZygoteClone,
+    /// From a pool.
+    Pool,
 }
 
 /// Where [`Launcher::Reserve`] and its like have their processes from, and for which programs.
@@ -54,7 +60,7 @@ static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 static THREAD: Mutex<(Option<LauncherThread>, Vec<i32>)> = Mutex::new((None, Vec::new()));
 
 impl Launcher {
-    pub const ALL: [Launcher; 15] = [
+    pub const ALL: [Launcher; 18] = [
         Launcher::Clone3,
         Launcher::Passed,
         Launcher::Clone,
@@ -70,6 +76,9 @@ impl Launcher {
         Launcher::Reserve,
         Launcher::ReserveClone,
         Launcher::Fork,
+        Launcher::Zygote,
+        Launcher::ZygoteClone,
+        Launcher::Pool,
     ];
 
     /// Forces this way, for the calling thread and before its first spawn.
@@ -78,7 +87,7 @@ impl Launcher {
             Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
             Launcher::Copied => &[("close_range", libc::ENOSYS)],
-            Launcher::FlightClone | Launcher::ReserveClone => &[("clone3", libc::ENOSYS)],
+            Launcher::FlightClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
             Launcher::ThreadClone => &[("clone3", libc::ENOSYS), ("kcmp", libc::EPERM)],
             Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
@@ -99,7 +108,12 @@ impl Launcher {
 
     /// Whether it starts from parked processes.
     pub fn is_warm(self) -> bool {
-        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork)
+        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.is_any()
+    }
+
+    /// Whether these execute any program.
+    pub fn is_any(self) -> bool {
+        matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
     }
 
     /// Ends what waits in parked processes, which come and go: what else there is can be compared.
@@ -133,14 +147,20 @@ impl Launcher {
         }
         if self.is_warm() {
             let stats = self.warm(|(warm, _)| warm.stats());
-            assert!(stats.reserve + stats.fork > 0 && stats.cold.is_empty() && stats.cannot.is_empty(), "{stats:?}");
+            let warm = if self.is_any() { stats.zygote + stats.pool } else { stats.reserve + stats.fork };
+            assert!(warm > 0 && stats.cold.is_empty() && stats.cannot.is_empty(), "{stats:?}");
         }
     }
 
     fn warm<T>(self, look: impl FnOnce(&mut (Warm, Vec<PathBuf>)) -> T) -> T {
         let new = || {
-            let mode = if self == Launcher::Fork { Mode::Fork } else { Mode::Reserve };
-            (Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm"), Vec::new())
+            let forks = matches!(self, Launcher::Fork | Launcher::Zygote | Launcher::ZygoteClone);
+            let mode = if forks { Mode::Fork } else { Mode::Reserve };
+            let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+            if self.is_any() {
+                warm.add_any(1, None).expect("a keeper");
+            }
+            (warm, Vec::new())
         };
         look(WARM.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(new))
     }
@@ -149,7 +169,7 @@ impl Launcher {
     fn park(self, template: &Template, command: &mut Command<'_>) {
         self.warm(|(warm, added)| {
             let path = template.path().expect("by path").to_owned();
-            if !added.contains(&path) {
+            if !self.is_any() && !added.contains(&path) {
                 warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
                 added.push(path);
             }

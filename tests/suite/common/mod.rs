@@ -29,7 +29,7 @@ macro_rules! every_launcher {
             every_launcher!(@ $name $body, clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone,
                 own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
                 flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone,
-                reserve Reserve, reserve_clone ReserveClone, fork Fork);
+                reserve Reserve, reserve_clone ReserveClone, fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool);
         }
     )*};
     (@ $name:ident $body:expr, $($test:ident $launcher:ident),*) => {$(

@@ -31,6 +31,8 @@ class WarmStats(NamedTuple):
     Attributes:
         reserve: Programs that a parked process has become.
         fork: Programs that were forked from one.
+        zygote: Programs that a zygote has had executed.
+        pool: Programs that a process of the pool has executed.
         cold: Programs that were started as ever, by the reason.
         parked: Processes that wait.
         memory: Bytes that these had for themselves when they were parked.
@@ -40,6 +42,8 @@ class WarmStats(NamedTuple):
 
     reserve: int
     fork: int
+    zygote: int
+    pool: int
     cold: Mapping[str, int]
     parked: int
     memory: int
@@ -151,6 +155,23 @@ class Warm(NotPickled):
         sandboxed = sandbox, cwd, fds
         confined = no_new_privs, landlock, seccomp
         self._core.add(core, depth, args, env, preimport, *sandboxed, mode, *confined)
+
+    def add_any(self, *, depth: int = 2, mode: Literal["reserve", "fork"] | None = None) -> None:
+        """Has all programs that no parked process of their own serves executed by one made ahead.
+
+        As an exec follows, any program will do. What it is worth, and when: docs/warm.md.
+
+        Args:
+            depth: How many processes wait.
+            mode: As for Warm. "fork": a zygote has a child of this process execute each program,
+                `started` is "zygote"; one is enough for a thread. "reserve": a pool, each of which
+                executes one program, `started` is "pool".
+
+        Raises:
+            SpawnError: EMFILE, ENFILE, ENOMEM.
+            ValueError: `mode` is neither.
+        """
+        self._core.add_any(depth, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all that can be parked is; False if that takes longer than `timeout` s."""

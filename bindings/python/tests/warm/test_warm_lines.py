@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import spawnfd as sf
 from warm_lines import ENVIRONMENT, LINES, Line
-from warm_support import Mode, contents, each_mode, make_scratch, need, parked
+from warm_support import ANY, Way, contents, each_way, make_scratch, need, parked
 
 KEEP = (64 << 20, 0)
 TIMEOUT_S = 30.0
@@ -69,13 +69,13 @@ def test_the_table() -> None:
     assert set(wanted.split()) == {line.argv[0] for line in LINES}
 
 
-@each_mode
+@each_way
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.id)
-def test_line(line: Line, mode: Mode, tmp_path: Path) -> None:
+def test_line(line: Line, way: Way, tmp_path: Path) -> None:
     need(line.argv[0], *line.needs, *(["git"] if line.repository else []))
     root = tmp_path / "scratch"
     cold, _ = run(line, root, sf.run)
-    with parked(line.argv[0], mode, env=ENVIRONMENT | {"HOME": str(root)}) as warm:
+    with parked(line.argv[0], way, env=ENVIRONMENT | {"HOME": str(root)}) as warm:
         warmly, started = run(line, root, warm.run)
     assert warmly == cold
-    assert started == (f"cold: {line.cold}" if line.cold else mode)
+    assert started == (f"cold: {line.cold}" if line.cold and way not in ANY else way)

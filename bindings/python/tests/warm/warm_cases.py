@@ -2,7 +2,7 @@
 """What an owner, or one of its threads, may do to itself between parking and running.
 
 Each case changes the process (or thread) it is called in, so it is called in one of its own:
-    python warm_cases.py MODE CASE [CONFINED]
+    python warm_cases.py WAY CASE [CONFINED]
 parks a program, changes, runs it warm and cold, and prints what came out as JSON. CONFINED: in
 processes that are confined themselves.
 """
@@ -24,6 +24,7 @@ from typing import Any
 
 import spawnfd as sf
 from warm_lines import ENVIRONMENT
+from warm_support import Way, add, warm_of
 
 # What a program can learn of what the cases change.
 PROBE = (
@@ -158,6 +159,8 @@ class Case:
         thread: The change is one thread's: another one still starts warm.
         root: Only root may do it.
         before: What the owner has done before it parks anything.
+
+    Who executes the program takes over what is about memory and variables, too.
     """
 
     id: str
@@ -227,7 +230,7 @@ CASES = (
 BY_ID = {case.id: case for case in CASES}
 
 
-def main(mode: str, name: str, confined: str = "") -> None:
+def main(way: Way, name: str, confined: str = "") -> None:
     """Prints how the program was started before, after and elsewhere, and both outcomes."""
     case = BY_ID[name]
     found: dict[str, Any] = {}
@@ -239,8 +242,8 @@ def main(mode: str, name: str, confined: str = "") -> None:
         ruleset, filter = ruleset_for(1 << 12), refusal(SYS_MKNOD, SYS_MKNODAT, answer=errno.EDOM)
         parking = {"no_new_privs": True, "landlock": ruleset, "seccomp": filter}
         actions += sf.actions.NoNewPrivs(), sf.actions.Landlock(ruleset), sf.actions.Seccomp(filter)
-    with sf.Warm(mode=mode) as warm:  # type: ignore[arg-type]
-        warm.add(case.argv[0], env=ENVIRONMENT, depth=2, **parking)
+    with warm_of(way) as warm:
+        add(warm, way, case.argv[0], 2, env=ENVIRONMENT, **parking)
         found["filled"] = warm.fill(timeout=30)
 
         def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
@@ -276,4 +279,4 @@ def main(mode: str, name: str, confined: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -18,16 +18,34 @@ from warm_lines import ENVIRONMENT, FILES
 Mode = Literal["reserve", "fork"]
 MODES: tuple[Mode, ...] = ("reserve", "fork")
 each_mode = pytest.mark.parametrize("mode", MODES)
+# How a program is started warm: by a process of its own, or by one for any program.
+Way = Literal["reserve", "fork", "pool", "zygote"]
+WAYS: tuple[Way, ...] = ("reserve", "fork", "pool", "zygote")
+ANY: tuple[Way, ...] = ("pool", "zygote")
+each_way = pytest.mark.parametrize("way", WAYS)
 # Files have had this time since 2025, so that what prints it prints the same.
 MODIFIED = 1_750_000_000
 FILL_S = 30.0
 
 
+def warm_of(way: Way, **options: Any) -> sf.Warm:
+    """A Warm of that mode."""
+    return sf.Warm(mode="fork" if way in ("fork", "zygote") else "reserve", **options)
+
+
+def add(warm: sf.Warm, way: Way, program: str, depth: int, **options: Any) -> None:
+    """Has the program started that way."""
+    if way in ANY:
+        warm.add_any(depth=depth)
+    else:
+        warm.add(program, depth=depth, **options)
+
+
 @contextmanager
-def parked(program: str, mode: Mode, **options: Any) -> Generator[sf.Warm]:
+def parked(program: str, way: Way, **options: Any) -> Generator[sf.Warm]:
     """A Warm with one program, parked."""
-    with sf.Warm(mode=mode) as warm:
-        warm.add(program, depth=1, **options)
+    with warm_of(way) as warm:
+        add(warm, way, program, 1, **options)
         assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
         yield warm
 

@@ -93,7 +93,7 @@ fn spawn_template(
     let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup)));
     let cold = match warm {
         Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
-        Some(Ok(Err((index, errno)))) => return Err(step_failed(&plan, index, errno)),
+        Some(Ok(Err(failure))) => return Err(explain(&plan, template, &name(), failure)),
         Some(Err(reason)) => {
             command.warm.iter().for_each(|warm| warm.count_cold(reason));
             Some(Started::Cold(reason))

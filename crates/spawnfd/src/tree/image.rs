@@ -63,6 +63,6 @@ fn in_directory(dir: &std::ffi::OsStr) -> rustix::io::Result<OwnedFd> {
     let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500))?;
     write_all(&file)?;
     // Nobody keeps it open for writing: executing it would be ETXTBSY.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }

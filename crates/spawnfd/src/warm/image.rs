@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The object that parks a program, as a file that ld.so can load; and which programs it can be loaded into.
+//! The object that parks a program, as a file that ld.so can load, and which programs it can be loaded into; the program that is parked to
+//! execute others.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -7,26 +8,41 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create};
 
+use crate::error::{Error, Result, Stage, errno};
 use crate::template::Template;
 
-const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
+const ZYGOTE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-zygote"));
 const WITH_THREADS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm-threads.so"));
 
 /// A sealed file without a name that holds the object.
+///
+/// # Errors
+/// As memfd_create(2).
 pub(super) fn object() -> rustix::io::Result<OwnedFd> {
-    sealed(IMAGE)
+    sealed("spawnfd-warm", OBJECT)
 }
 
 /// The same, of the object for programs that are forked with their threads.
 pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
-    sealed(WITH_THREADS)
+    sealed("spawnfd-warm", WITH_THREADS)
 }
 
-fn sealed(image: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// The program that is parked to execute others.
+///
+/// # Errors
+/// As memfd_create(2).
+pub(super) fn zygote() -> Result<Template> {
+    let file =
+        sealed("spawnfd-zygote", ZYGOTE).map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
+    Template::from_descriptor(file)
+}
+
+fn sealed(name: &str, image: &[u8]) -> rustix::io::Result<OwnedFd> {
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = match memfd_create("spawnfd-warm", wanted | MemfdFlags::EXEC) {
+    let memfd = match memfd_create(name, wanted | MemfdFlags::EXEC) {
         // Before Linux 6.3 there is no such flag, and every memfd can be mapped to be executed.
-        Err(rustix::io::Errno::INVAL) => memfd_create("spawnfd-warm", wanted)?,
+        Err(rustix::io::Errno::INVAL) => memfd_create(name, wanted)?,
         outcome => outcome?,
     };
     let mut rest = image;
@@ -41,7 +57,7 @@ fn sealed(image: &[u8]) -> rustix::io::Result<OwnedFd> {
 ///
 /// # Errors
 /// Why not.
-pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
+pub(super) fn can_park(template: &Template) -> std::result::Result<(), &'static str> {
     if template.is_script() {
         return Err("script");
     }
@@ -63,7 +79,7 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// Why not: where it runs with rights of its own, ld.so removes it (ld.so(8), secure-execution mode).
-pub(super) fn hands_on(template: &Template) -> Result<(), &'static str> {
+pub(super) fn hands_on(template: &Template) -> std::result::Result<(), &'static str> {
     const SET_ID: u16 = 0o6000;
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }

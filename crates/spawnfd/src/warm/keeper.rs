@@ -14,9 +14,9 @@ use rustix::time::{
 
 use spawnfd_sys::{Errno, call, fork_generation};
 
-use super::marker::Marker;
 use super::parked::{NotParked, Parked};
 use super::state::{State, Work};
+use crate::authority::Marker;
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};
 use crate::per_process::PerProcess;
@@ -141,7 +141,8 @@ impl Drop for Keeper {
 }
 
 fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
-    let mut marker = Weak::new();
+    // Of this thread; what is parked keeps it.
+    let mut left = Weak::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, gone) = shared.lock().next_work();
@@ -149,9 +150,14 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);
-                let outcome = Marker::of(&mut marker)
-                    .map_err(|errno| NotParked::Now(format!("clone(): {errno:?}")))
-                    .and_then(|marker| Ok((Parked::start(&recipe, &object, maker, ended)?, marker)));
+                let marker = left.upgrade().map_or_else(|| Marker::leave().map(Arc::new), Ok);
+                let outcome = match marker {
+                    Ok(marker) => {
+                        left = Arc::downgrade(&marker);
+                        Parked::start(&recipe, &object, maker, marker, ended)
+                    }
+                    Err(errno) => Err(NotParked::Now(format!("clone(): {errno:?}"))),
+                };
                 let Some(shared) = state.upgrade() else { return };
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);

@@ -4,14 +4,14 @@
 //! `Warm` holds what is to be parked; its keeper, a thread, parks it (`keeper.rs`). A start asks for an [`Offer`]: whether there is a
 //! parked process for this command, and whether the calling thread is its equal ([`Standing`]). The command's plan then goes to the
 //! parked process in a message (`wire.rs`), which `warm/main` carries out there as the child would. For any
-//! reason not to, the program is started cold, and the reason counted. See docs/warm.md.
+//! reason not to, the program is started cold, and the reason counted. What executes any program (`warm/zygote`) parks, and is asked, in
+//! just the same way. See docs/warm.md.
 
 mod confinement;
 mod handed;
 mod image;
 mod keeper;
 mod kind;
-mod marker;
 mod parked;
 mod sandbox;
 mod standing;
@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
-use spawnfd_child::{Op, Plan, Step};
+use spawnfd_child::{Failure, Op, Plan, Step};
 use spawnfd_sys::call::FilterInstruction;
-use spawnfd_sys::{Errno, abi, call};
+use spawnfd_sys::{abi, call};
 
 pub use kind::Kind;
 
-use crate::child::{Child, Started};
+use crate::child::Child;
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::{Error, Result, Stage};
@@ -51,7 +51,7 @@ use wire::Request;
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
 ///
 /// A command that is given one ([`Command::warm`]) starts from a parked process if there is one for it, and if it may do and has just
-/// what a child of the calling thread would; otherwise it starts as ever. [`Started`] tells which, and why not. Nothing else
+/// what a child of the calling thread would; otherwise it starts as ever. [`Started`](crate::Started) tells which, and why not. Nothing else
 /// differs, but for what `docs/warm.md` lists.
 ///
 /// Clones share the processes. They end with the last clone, with [`close`](Warm::close), or with the process that made it, and there is
@@ -94,13 +94,6 @@ impl Mode {
         match self {
             Mode::Reserve => 'r',
             Mode::Fork => 'f',
-        }
-    }
-
-    fn started(self) -> Started {
-        match self {
-            Mode::Reserve => Started::Reserve,
-            Mode::Fork => Started::Fork,
         }
     }
 }
@@ -184,6 +177,10 @@ pub struct WarmStats {
     pub reserve: u64,
     /// Starts by a fork.
     pub fork: u64,
+    /// Starts by a zygote.
+    pub zygote: u64,
+    /// Starts from the pool.
+    pub pool: u64,
     /// Starts by clone and exec, by the reason.
     pub cold: BTreeMap<&'static str, u64>,
     /// Processes that wait.
@@ -259,6 +256,21 @@ impl Warm {
         Warm { keep: self.keep.max(programs), ..self.clone() }
     }
 
+    /// Has every program that has no parked process of its own, or cannot be started from it, executed by a process that was started
+    /// ahead for that: `depth` of them wait, two if 0.
+    ///
+    /// In mode fork such a process is a zygote: for each start it has a child of this process, which carries out the actions and
+    /// executes the program ([`Started::Zygote`](crate::Started::Zygote)); one is enough for a thread. In mode reserve they are a
+    /// pool: each executes one program itself ([`Started::Pool`](crate::Started::Pool)). The mode is that of the
+    /// [`WarmOptions`] if `None`. As an exec follows, any program will do: static ones, scripts, other interpreters.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM. EAGAIN: no thread can be started.
+    pub fn add_any(&self, depth: usize, mode: Option<Mode>) -> Result<()> {
+        self.state.lock().add_any(image::zygote()?, depth, mode);
+        self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+    }
+
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
     /// done now: it is closed, or this process has closed 0, 1 or 2.
     pub fn fill(&self, timeout: Duration) -> bool {
@@ -309,15 +321,17 @@ impl Warm {
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
-        let mut state = self.state.lock();
-        let held = state.take(template, command).inspect_err(|why| {
-            if matches!(*why, NOT_ADDED | ARGUMENTS) {
-                state.keep(template, command, self.keep);
-            }
-        });
-        drop(state);
-        let held = held?;
-        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
+        let own = {
+            let mut state = self.state.lock();
+            state.take(template, command).inspect_err(|why| {
+                if matches!(*why, NOT_ADDED | ARGUMENTS) {
+                    state.keep(template, command, self.keep);
+                }
+            })
+        };
+        let held = own.or_else(|reason| self.take_any(reason))?;
+        let executes = held.executes();
+        let mut offer = Offer { warm: self, held: Some(held), executes, streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
             match call::descriptor_flags(number) {
                 // It would be gone after exec.
@@ -326,6 +340,15 @@ impl Warm {
             }
         }
         Ok(offer)
+    }
+
+    /// One that executes any program, where `reason` is in the way of the program's own.
+    fn take_any(&self, reason: &'static str) -> std::result::Result<Held, &'static str> {
+        match self.state.lock().take_any() {
+            Some(Err(any)) if reason == NOT_ADDED => Err(any),
+            Some(Ok(held)) => Ok(held),
+            _ => Err(reason),
+        }
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
@@ -342,11 +365,13 @@ impl Warm {
 pub(crate) struct Offer<'a> {
     warm: &'a Warm,
     held: Option<Held>,
+    /// By who executes any program.
+    executes: bool,
     streams: [bool; 3],
 }
 
-/// A start that got as far as a process of its own.
-pub(crate) type Outcome = std::result::Result<Child, (u16, Errno)>;
+/// Of a start that got as far as a process of its own: the program, or what has failed there; `None`: it was killed.
+pub(crate) type Outcome = std::result::Result<Child, Option<Failure>>;
 
 impl Offer<'_> {
     /// Which of the caller's 0, 1 and 2 are open: the plan has to bring them.
@@ -364,12 +389,32 @@ impl Offer<'_> {
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
     ) -> std::result::Result<Outcome, &'static str> {
+        let reason = match self.start_from_held(plan, template, cgroup) {
+            Err(reason) if !self.executes => reason,
+            outcome => return outcome,
+        };
+        self.finish(|state, held| state.put_back(held));
+        self.held = Some(self.warm.take_any(reason)?);
+        self.executes = true;
+        self.start_from_held(plan, template, cgroup).map_err(|_| reason)
+    }
+
+    fn start_from_held(
+        &mut self,
+        plan: &Plan,
+        template: &Template,
+        cgroup: Option<(u16, RawFd)>,
+    ) -> std::result::Result<Outcome, &'static str> {
         let Some(held) = self.held.as_mut() else { return Err("empty") };
         held.fits(plan)?;
         for step in &plan.steps {
-            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork {
+            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork && !held.executes() {
                 return Err("guarded tree");
             }
+        }
+        // Nobody who execs lays it over.
+        if held.executes() && plan.filter.is_some() {
+            return Err("seccomp filter");
         }
         let mut parked = held.lock();
         if !held.is_sandboxed() {
@@ -398,22 +443,29 @@ impl Offer<'_> {
             skip: inside.as_ref().map_or(0, |inside| inside.skip),
             handed_on: inside.as_ref().map_or(&[], |inside| &inside.handed_on),
             own_environment: held.is_sandboxed(),
+            executes: held.executes(),
             sources,
         };
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // It gets ready meanwhile.
-            Ok(()) => match held.compare(&parked, plan, template, here_at) {
-                Err(reason) => parked.withdraw(reason, held.mode()),
-                Ok(context) => {
-                    for step in &plan.steps {
-                        if let Op::Announce { to } = &step.op {
-                            to.make_for(parked.pid());
+            Ok(()) => {
+                let compared = held
+                    .compare(&parked, plan, template, here_at)
+                    .map_err(|reason| parked.withdraw(reason, held.mode()))
+                    .and_then(|context| Ok((context, parked.candidate(held.mode())?)));
+                match compared {
+                    Err(answer) => answer,
+                    Ok((context, pid)) => {
+                        for step in &plan.steps {
+                            if let Op::Announce { to } = &step.op {
+                                to.make_for(pid);
+                            }
                         }
+                        parked.go(&context, held.mode())
                     }
-                    parked.go(&context, held.mode())
                 }
-            },
+            }
         };
         drop(parked);
         match answer {
@@ -421,14 +473,14 @@ impl Offer<'_> {
                 self.finish(|state, held| state.used(held));
                 Ok(Ok(*child))
             }
-            Answer::Failed { index, errno } => {
+            Answer::Failed(failure) => {
                 // Outside it may not.
                 let confined = held.is_confined();
                 self.finish(|state, held| match held.mode() {
                     Mode::Reserve => state.spoilt(held),
                     Mode::Fork => state.put_back(held),
                 });
-                if confined { Err(CONFINED) } else { Ok(Err((index, errno))) }
+                if confined { Err(CONFINED) } else { Ok(Err(failure)) }
             }
             Answer::Gone(reason) => {
                 self.finish(|state, held| state.spoilt(held));

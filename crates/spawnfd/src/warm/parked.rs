@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
-use spawnfd_child::Plan;
+use spawnfd_child::{Failure, Outcome, PENDING, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
 
 use super::confinement::Confinement;
@@ -26,7 +26,8 @@ use super::standing::Standing;
 use super::watch::is_library;
 use super::wire::{self, Context, Reply, Request};
 use super::{Kind, Mode};
-use crate::child::Child;
+use crate::authority::Marker;
+use crate::child::{Child, Started};
 use crate::command::{Command, Stdio};
 use crate::env::Env;
 use crate::numbers::{Known, above_standard};
@@ -47,6 +48,8 @@ const SIGPIPE: u64 = 1 << (13 - 1);
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) template: Template,
+    /// It executes other programs: `warm/zygote`.
+    pub(super) executes: bool,
     /// Arguments before those that differ from one start to the next.
     pub(super) args: Vec<OsString>,
     pub(super) env: Env,
@@ -65,17 +68,35 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// Whether its programs have something in common that is better drawn anew now and then.
+    pub(super) fn grows_old(&self) -> bool {
+        self.mode == Mode::Fork && !self.executes
+    }
+
+    /// What it is called in counts.
+    pub(super) fn name(&self) -> &OsStr {
+        if self.executes { OsStr::new("any program") } else { self.template.name() }
+    }
+}
+
 /// A process that waits to become a program.
 #[derive(Debug)]
 pub(super) struct Parked {
     generation: u64,
+    /// It becomes a program by exec.
+    executes: bool,
     /// Gone when it has become the program.
     child: Option<Child>,
+    /// Of the child that a zygote has for the request.
+    born: Option<OwnedFd>,
     socket: Known,
     page: wire::Page,
     serial: u32,
     /// What it was born with.
     pub(super) standing: Arc<Standing>,
+    /// The same of Landlock.
+    pub(super) marker: Arc<Marker>,
     env: Arc<ArgBlock>,
     /// What the program in front was given.
     pub(super) given: Vec<Referent>,
@@ -103,8 +124,8 @@ pub(super) enum NotParked {
 pub(super) enum Answer {
     /// The program runs.
     Program(Box<Child>),
-    /// An action has failed, as it would have in a child of the caller's.
-    Failed { index: u16, errno: Errno },
+    /// It has failed, as it would have in a child of the caller's; `None`: that was killed.
+    Failed(Option<Failure>),
     /// Nothing has been started, and this process is of no use any more.
     Gone(&'static str),
     /// Nothing has been started.
@@ -120,6 +141,7 @@ impl Parked {
         recipe: &Recipe,
         object: &OwnedFd,
         maker: ThreadId,
+        marker: Arc<Marker>,
         ended: &AtomicBool,
     ) -> Result<Parked, NotParked> {
         let failed = |call: &str| {
@@ -155,13 +177,13 @@ impl Parked {
         let is_free = |first: &RawFd| !handed.iter().any(|handed| (*first..first + 4).contains(&handed.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);
-        let [at, owner_at, object_at, page_at] = [first, first + 1, first + 2, first + 3];
-        let env = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
+        let [at, owner_at, page_at, object_at] = [first, first + 1, first + 2, first + 3];
+        let with_object = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
             "SPAWNFD_PARK",
             format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
         );
         let preload = recipe.preload.join(OsStr::new(","));
-        let env = if preload.is_empty() { env } else { env.set("SPAWNFD_PRELOAD", preload) };
+        let with_object = if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
         let mut command: Command<'_> = match &recipe.prefix {
             None => recipe.template.command(),
             Some(prefix) => prefix.template.command(),
@@ -186,14 +208,18 @@ impl Parked {
         }
         command
             .args(&recipe.args)
-            .environment(&env)
+            .environment(if recipe.executes { &recipe.env } else { &with_object })
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
             .descriptor(&theirs, at)
             .descriptor(&owner, owner_at)
-            .descriptor(object, object_at)
             .descriptor(&memory, page_at);
+        if recipe.executes {
+            command.arg0("spawnfd-zygote");
+        } else {
+            command.descriptor(object, object_at);
+        }
         if recipe.confinement.lay_over(&mut command).is_none() {
             return Err(NotParked::Now("Landlock ruleset".to_owned()));
         }
@@ -209,11 +235,14 @@ impl Parked {
         let socket = Known::new(socket).map_err(|errno| NotParked::Now(format!("fstat(): {errno:?}")))?;
         let mut parked = Parked {
             generation: fork_generation().map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?,
+            executes: recipe.executes,
             child: Some(child),
+            born: None,
             socket,
             page,
             serial: 0,
             standing: Arc::new(standing),
+            marker,
             env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
             given,
             private: 0,
@@ -284,7 +313,7 @@ impl Parked {
     /// # Errors
     /// Why not.
     pub(super) fn agrees(&self, envp: &ArgBlock) -> Result<(), &'static str> {
-        if std::ptr::eq(envp, &raw const *self.env) {
+        if self.executes || std::ptr::eq(envp, &raw const *self.env) {
             return Ok(());
         }
         for name in &self.variables {
@@ -320,6 +349,8 @@ impl Parked {
         let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
         let words = self.page.get();
         words[wire::CHILD].store(0, Ordering::Relaxed);
+        words[wire::REPORT].store(PENDING, Ordering::Relaxed);
+        self.born = None;
         words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
         send(socket, &mut message, &request.sources).map_err(|errno| match errno {
             Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
@@ -327,6 +358,48 @@ impl Parked {
             Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),
             _ => Answer::Gone("socket"),
         })
+    }
+
+    /// Who is to become the program. A zygote's child is waited for: it stands there until it is told to go, so that the pidfd
+    /// is its own.
+    ///
+    /// # Errors
+    /// Nobody.
+    pub(super) fn candidate(&mut self, mode: Mode) -> Result<i32, Answer> {
+        if mode == Mode::Reserve || !self.executes {
+            return Ok(self.pid());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut message = [0; 64];
+        loop {
+            if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
+                match pidfd_open(pid, PidfdFlags::empty()) {
+                    Ok(pidfd) => self.born = Some(pidfd),
+                    Err(_) => return Err(self.withdraw("pidfd", mode)),
+                }
+                return Ok(pid.as_raw_pid());
+            }
+            if Instant::now() > deadline {
+                return Err(self.withdraw("slow", mode));
+            }
+            if !self.poll(Duration::from_micros(10)) {
+                continue;
+            }
+            let received = self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message));
+            match received {
+                Some(Ok((length @ 1.., _))) => match wire::decode(&message[..length]) {
+                    Some(Reply::Refused { serial }) if serial == self.serial || serial == 0 => {
+                        return Err(Answer::Refused("refused"));
+                    }
+                    // Left over from a request that was given up.
+                    _ => continue,
+                },
+                _ => {
+                    self.turn(wire::OFFERED);
+                    return Err(self.died(mode));
+                }
+            }
+        }
     }
 
     /// Has it done.
@@ -369,6 +442,7 @@ impl Parked {
         let mut checks = 0;
         loop {
             let (length, pidfd) = match receive(socket, &mut message) {
+                Ok((0, _)) if self.executes => return self.reported(mode),
                 Ok((0, _)) => return self.died(mode),
                 Ok(received) => received,
                 Err(Errno::EINTR) => continue,
@@ -386,6 +460,7 @@ impl Parked {
                 Err(_) => return self.died(mode),
             };
             return match wire::decode(&message[..length]) {
+                Some(Reply::Became { serial, .. }) if serial == self.serial && self.executes => self.reported(mode),
                 Some(Reply::Became { serial, pid }) if serial == self.serial => self.became(mode, pid, pidfd),
                 Some(Reply::Failed { serial, index, error }) if serial == self.serial => {
                     let errno = Errno::from_raw(error);
@@ -393,7 +468,7 @@ impl Parked {
                         self.reap_forked();
                     }
                     match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
-                        Some(index) => Answer::Failed { index, errno },
+                        Some(index) => Answer::Failed(Some(Failure { stage: Stage::Action(index), errno })),
                         None => Answer::Gone("context"),
                     }
                 }
@@ -412,15 +487,53 @@ impl Parked {
         Answer::Gone("died")
     }
 
+    /// What became of one that was to execute something, and has, or has ended.
+    fn reported(&mut self, mode: Mode) -> Answer {
+        let words = self.page.get();
+        let outcome = Outcome::of(words[wire::REPORT].load(Ordering::Acquire));
+        let begun = words[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::TAKEN);
+        let pid = words[wire::CHILD].load(Ordering::Acquire) as i32;
+        let failure = match outcome {
+            Outcome::Program { .. } => {
+                let born = self.born.take();
+                return self.became(mode, pid, born);
+            }
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Killed if begun => None,
+            Outcome::Killed => return self.died(mode),
+        };
+        // It has ended, or is just about to, and never was the program.
+        match mode {
+            Mode::Fork => self.reap_forked(),
+            Mode::Reserve => {
+                let _ = self.child.take().map(|mut child| child.wait());
+            }
+        }
+        match failure {
+            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
+            failure => Answer::Failed(failure),
+        }
+    }
+
+    /// How a program that has come of it was started.
+    fn started(&self, mode: Mode) -> Started {
+        match (self.executes, mode) {
+            (false, Mode::Reserve) => Started::Reserve,
+            (false, Mode::Fork) => Started::Fork,
+            (true, Mode::Reserve) => Started::Pool,
+            (true, Mode::Fork) => Started::Zygote,
+        }
+    }
+
     fn became(&mut self, mode: Mode, pid: i32, pidfd: Option<OwnedFd>) -> Answer {
         match (mode, pidfd) {
             (Mode::Fork, Some(pidfd)) => {
                 self.forked += 1;
-                Answer::Program(Box::new(Child::new(pid, pidfd, Default::default(), mode.started(), None)))
+                Answer::Program(Box::new(Child::new(pid, pidfd, Default::default(), self.started(mode), None)))
             }
             (Mode::Fork, None) => Answer::Gone("pidfd"),
             (Mode::Reserve, _) => match self.child.take() {
-                Some(child) => Answer::Program(Box::new(child.restarted(mode.started()))),
+                Some(child) => Answer::Program(Box::new(child.restarted(self.started(mode)))),
                 None => Answer::Gone("died"),
             },
         }

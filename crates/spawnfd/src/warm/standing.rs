@@ -85,11 +85,11 @@ impl Standing {
         self.inherited.policy() == Some(abi::SCHED_NORMAL)
     }
 
-    /// The steps by which a process that was born with `self` comes to have what the calling thread has `now`.
+    /// The steps by which a process that was born with `self` comes to have what the calling thread has `now`. `executes`: exec follows.
     ///
     /// # Errors
     /// In what they differ, where nothing can be done about it.
-    pub(super) fn steps_to(&self, now: &Standing) -> Result<Vec<Op<usize>>, &'static str> {
+    pub(super) fn steps_to(&self, now: &Standing, executes: bool) -> Result<Vec<Op<usize>>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
         }
@@ -107,7 +107,7 @@ impl Standing {
                 continue;
             }
             // These are put to use at exec: stacks and heaps are laid out by them.
-            if matches!(*number, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
+            if !executes && matches!(*number, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
                 return Err("memory limits");
             }
             let [soft, hard] = [is.current, is.maximum].map(|limit| limit.unwrap_or(u64::MAX));

@@ -11,7 +11,6 @@ use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{Errno, abi, call};
 
 use super::confinement::Confinement;
-use super::marker::Marker;
 use super::parked::{NotParked, Parked, Recipe};
 use super::sandbox::{Inside, Prefix};
 use super::standing::Standing;
@@ -97,6 +96,23 @@ impl Entry {
         self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
     }
 
+    /// One that waits, for one start.
+    fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
+        let found = match self.recipe.mode {
+            Mode::Reserve => self.parked.pop_front(),
+            Mode::Fork => {
+                let idle = self.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
+                self.parked.get(idle.unwrap_or(0)).cloned()
+            }
+        };
+        let shared = found.ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
+        if self.recipe.mode == Mode::Reserve && self.parked.len() + 1 >= self.depth {
+            self.due = now + delay;
+        }
+        self.taken += 1;
+        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared })
+    }
+
     fn is_missing(&self) -> bool {
         self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
     }
@@ -110,7 +126,6 @@ pub(super) struct Waiting {
     old: bool,
     memory: u64,
     process: Arc<Mutex<Parked>>,
-    marker: Arc<Marker>,
 }
 
 /// One that a start has taken.
@@ -124,6 +139,11 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn mode(&self) -> Mode {
         self.recipe.mode
+    }
+
+    /// Whether exec follows.
+    pub(super) fn executes(&self) -> bool {
+        self.recipe.executes
     }
 
     pub(super) fn is_sandboxed(&self) -> bool {
@@ -186,8 +206,8 @@ impl Held {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
-        let mut steps = parked.standing.steps_to(&now)?;
-        self.shared.marker.reach()?;
+        parked.marker.reach()?;
+        let mut steps = parked.standing.steps_to(&now, self.executes())?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if steps.len() > 1 => return Err("limits"),
@@ -213,6 +233,9 @@ impl Held {
 }
 
 fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
+    if recipe.executes {
+        return Ok(());
+    }
     if let Some(prefix) = &recipe.prefix {
         image::hands_on(&prefix.template)?;
         // A fork would not be a child of the one in front; and what parks is known by its file.
@@ -281,9 +304,9 @@ impl State {
         park: Park,
     ) -> &mut Entry {
         let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
-        let now = Instant::now();
         let recipe = Recipe {
             template: template.bare(),
+            executes: false,
             args: park.args,
             env: park.env.unwrap_or_else(Env::inherit),
             kind,
@@ -292,13 +315,35 @@ impl State {
             prefix,
             confinement,
         };
+        self.insert(recipe, park.depth)
+    }
+
+    /// Keeps `zygote`, which executes whatever it is asked for.
+    pub(super) fn add_any(&mut self, zygote: Template, depth: usize, mode: Option<Mode>) {
+        let mode = mode.unwrap_or(self.options.mode);
+        let recipe = Recipe {
+            template: zygote,
+            executes: true,
+            args: vec![mode.letter().to_string().into()],
+            env: Env::empty(),
+            kind: Kind::Main,
+            mode,
+            preload: Vec::new(),
+            prefix: None,
+            confinement: Confinement::default(),
+        };
+        self.insert(recipe, depth);
+    }
+
+    fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut Entry {
+        let now = Instant::now();
         // What is confined serves few commands, and these better than another.
         let place = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
         let entry = Entry {
             id: self.next,
             cannot: can_park(&recipe).err(),
             recipe: Arc::new(recipe),
-            depth: if park.depth == 0 { 2 } else { park.depth },
+            depth: if depth == 0 { 2 } else { depth },
             parked: VecDeque::new(),
             taken: 0,
             making: false,
@@ -399,24 +444,30 @@ impl State {
                 why = Some(cannot);
                 continue;
             }
-            let found = match entry.recipe.mode {
-                Mode::Reserve => entry.parked.pop_front(),
-                Mode::Fork => {
-                    let idle = entry.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
-                    entry.parked.get(idle.unwrap_or(0)).cloned()
-                }
-            };
-            let Some(shared) = found else {
-                why = Some(if standard_is_open() { "empty" } else { "closed standard stream" });
-                continue;
-            };
-            if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
-                entry.due = now + delay;
+            match entry.take(now, delay) {
+                Ok(held) => return Ok(held),
+                Err(reason) => why = Some(reason),
             }
-            entry.taken += 1;
-            return Ok(Held { entry: entry.id, recipe: entry.recipe.clone(), shared });
         }
         Err(why.unwrap_or(other))
+    }
+
+    /// Takes one that executes whatever it is asked for. `None`: nothing of that kind was added.
+    pub(super) fn take_any(&mut self) -> Option<Result<Held, &'static str>> {
+        let (now, delay) = (Instant::now(), self.options.delay);
+        let mut found = None;
+        for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
+            (entry.used, entry.asleep) = (now, false);
+            let taken = match entry.cannot {
+                Some(cannot) => Err(cannot),
+                None => entry.take(now, delay),
+            };
+            if taken.is_ok() {
+                return Some(taken);
+            }
+            found = Some(taken);
+        }
+        found
     }
 
     /// Nothing has come of it, or nothing that concerns it.
@@ -436,16 +487,14 @@ impl State {
 
     /// A program has come of it.
     pub(super) fn used(&mut self, held: Held) {
-        let old = match held.recipe.mode {
-            Mode::Reserve => {
-                self.stats.reserve += 1;
-                false
-            }
-            Mode::Fork => {
-                self.stats.fork += 1;
-                held.lock().forked >= self.options.forks
-            }
+        let counter = match (held.recipe.executes, held.recipe.mode) {
+            (false, Mode::Reserve) => &mut self.stats.reserve,
+            (false, Mode::Fork) => &mut self.stats.fork,
+            (true, Mode::Reserve) => &mut self.stats.pool,
+            (true, Mode::Fork) => &mut self.stats.zygote,
         };
+        *counter += 1;
+        let old = held.recipe.grows_old() && held.lock().forked >= self.options.forks;
         // One that is forked stands where it was; what has become a program leaves nothing to end.
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
@@ -509,7 +558,7 @@ impl State {
                 continue;
             }
             sooner(entry.used + self.options.idle);
-            if entry.recipe.mode == Mode::Fork {
+            if entry.recipe.grows_old() {
                 let age = self.options.age;
                 for waiting in &mut entry.parked {
                     waiting.old |= waiting.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
@@ -535,19 +584,13 @@ impl State {
     }
 
     /// What the keeper has parked, or why it could not.
-    pub(super) fn parked(
-        &mut self,
-        id: u64,
-        version: u64,
-        outcome: Result<(Parked, Arc<Marker>), NotParked>,
-    ) -> Option<Parked> {
-        let unwanted = |outcome: Result<(Parked, _), _>| outcome.ok().map(|(parked, _)| parked);
-        let Some(common) = &mut self.shared else { return unwanted(outcome) };
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return unwanted(outcome) };
+    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
+        let Some(common) = &mut self.shared else { return outcome.ok() };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
         entry.making = false;
         match outcome {
-            Ok((parked, marker)) if entry.version == version => {
-                if common.watch.add(id, &parked.files).is_err() {
+            Ok(parked) if entry.version == version => {
+                if !entry.recipe.executes && common.watch.add(id, &parked.files).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
@@ -564,10 +607,10 @@ impl State {
                     self.gone.extend(entry.parked.remove(old));
                 }
                 let process = Arc::new(Mutex::new(parked));
-                entry.parked.push_back(Waiting { version, old: false, memory, process, marker });
+                entry.parked.push_back(Waiting { version, old: false, memory, process });
                 None
             }
-            Ok((parked, _)) => Some(parked),
+            Ok(parked) => Some(parked),
             // It was another version's, which a start has put away meanwhile.
             Err(_) if entry.version != version => None,
             Err(why) => {
@@ -630,10 +673,8 @@ impl State {
 
     pub(super) fn stats(&self) -> WarmStats {
         let (_, memory) = self.held();
-        let cannot = self
-            .entries
-            .iter()
-            .filter_map(|entry| Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned())));
+        let cannot =
+            self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
             memory,

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
-use spawnfd_child::{Op, Plan, Step};
+use spawnfd_child::{CapabilitySets, Check, Identity, Op, Plan, Step};
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
 const PROTOCOL: u32 = 1;
@@ -26,13 +26,16 @@ pub(super) type Page = SharedWords<WORDS>;
 const WORDS: usize = FIRST_STEP + MAX_FIRST * STEP;
 pub(super) const CLAIM: usize = 0;
 pub(super) const CHILD: usize = 1;
-const FIRST_STEP: usize = 6;
+/// What became of who is to execute something: [`spawnfd_child::Outcome::of`].
+pub(super) const REPORT: usize = 6;
+const FIRST_STEP: usize = 7;
 const STEP: usize = 5;
 const MAX_FIRST: usize = 24;
 
 /// States of a request.
 pub(super) const OFFERED: u64 = 0;
 pub(super) const GO: u64 = 1;
+pub(super) const TAKEN: u64 = 2;
 pub(super) const WITHDRAWN: u64 = 3;
 
 /// The word that says that the request of that number is in that state.
@@ -56,7 +59,7 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     set(5, context.mask);
     for (at, op) in (FIRST_STEP..).step_by(STEP).zip(&context.steps) {
         // None of these has a text.
-        let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new())? else { continue };
+        let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new(), true)? else { continue };
         set(at, u64::from(op) | u64::from(CONTEXT) << 16 | u64::from(a as u32) << 32);
         set(at + 1, u64::from(b as u32));
         (at + 2..).zip(numbers).for_each(|(at, number)| set(at, number));
@@ -92,6 +95,8 @@ pub(super) struct Request<'a> {
     pub(super) handed_on: &'a [(usize, RawFd)],
     /// The environment stays what it is.
     pub(super) own_environment: bool,
+    /// It is to be executed, by who can do what exec is needed for.
+    pub(super) executes: bool,
     pub(super) sources: Vec<RawFd>,
 }
 
@@ -114,10 +119,11 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         wired.push((CONTEXT, Wired { op: REPLACE, a: source as i32, b: number, ..Wired::default() }));
     }
     for Step { index, op } in request.birth.iter().chain(request.steps) {
-        if let Some(step) = wire(op, &mut strings)? {
+        if let Some(step) = wire(op, &mut strings, request.executes)? {
             wired.push((*index, step));
         }
     }
+    let (path, checks) = if request.executes { program(plan, &mut strings) } else { (0, Vec::new()) };
     let count = |number: usize| (number as u32).to_ne_bytes();
     let mut message = Vec::with_capacity(512 + strings.len());
     message.extend_from_slice(&PROTOCOL.to_ne_bytes());
@@ -136,6 +142,8 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
     }
     message.extend_from_slice(&plan.above.to_ne_bytes());
     message.extend_from_slice(&u32::from(request.own_environment).to_ne_bytes());
+    message.extend_from_slice(&plan.program.source.map_or(-1, |source| source as i32).to_ne_bytes());
+    [path, checks.len() as u32, 0].iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
     for (index, Wired { op, a, b, text, numbers }) in wired {
         message.extend_from_slice(&op.to_ne_bytes());
         message.extend_from_slice(&index.to_ne_bytes());
@@ -144,6 +152,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         message.extend_from_slice(&text.to_ne_bytes());
         numbers.iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
     }
+    checks.iter().for_each(|check| message.extend_from_slice(check));
     keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
     message.extend_from_slice(&strings);
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
@@ -156,13 +165,49 @@ fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usiz
     strings.len() - before
 }
 
-/// One step; `None` for one that the owner has done.
-fn wire(op: &Op<usize>, strings: &mut Vec<u8>) -> Result<Option<Wired>, &'static str> {
-    let mut text = |string: &std::ffi::CStr| {
+/// What is to be executed: where its path lies, and what must hold of it, each a struct spawnfd_check.
+fn program(plan: &Plan, strings: &mut Vec<u8>) -> (u32, Vec<Vec<u8>>) {
+    let mut text = |string: &CStr| {
         let at = strings.len() as u32;
         strings.extend_from_slice(string.to_bytes_with_nul());
         at
     };
+    let path = text(&plan.program.pinned.path);
+    let check = |check: &Check| match check {
+        Check::Same { path, identity } => lay(0, text(path), Some(identity)),
+        Check::SameSource { identity } => lay(1, path, Some(identity)),
+        Check::Absent { path } => lay(2, text(path), None),
+    };
+    (path, plan.program.pinned.checks.iter().map(check).collect())
+}
+
+fn lay(kind: u32, path: u32, identity: Option<&Identity>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CHECK);
+    [kind, path].iter().for_each(|number| bytes.extend_from_slice(&number.to_ne_bytes()));
+    if let Some(file) = identity {
+        let mode = u32::from(file.mode);
+        let (major, minor) = file.device;
+        for number in [major, minor, mode, file.owner, file.group, file.ctime.1, file.mtime.1, 0] {
+            bytes.extend_from_slice(&number.to_ne_bytes());
+        }
+        for number in [file.inode, file.size, file.ctime.0 as u64, file.mtime.0 as u64] {
+            bytes.extend_from_slice(&number.to_ne_bytes());
+        }
+    }
+    bytes.resize(CHECK, 0);
+    bytes
+}
+
+const CHECK: usize = 72;
+
+/// One step; `None` for one that the owner has done. `executes`: exec follows.
+fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<Wired>, &'static str> {
+    let mut bytes = |bytes: &[u8]| {
+        let at = strings.len() as u32;
+        strings.extend_from_slice(bytes);
+        at
+    };
+    let mut text = |string: &CStr| bytes(string.to_bytes_with_nul());
     let step = |op: u16, a: i32, b: i32| Wired { op, a, b, ..Wired::default() };
     let source = |source: usize| source as i32;
     Ok(Some(match *op {
@@ -172,7 +217,7 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>) -> Result<Option<Wired>, &'static
         Op::CloseRange { first, last } => Wired { numbers: [first.into(), last.into(), 0], ..step(3, 0, 0) },
         Op::Open { dir, ref path, ref how, to } => {
             // Cold, should it have to be done again: the second time it would fail.
-            if how.flags & u64::from(abi::O_EXCL) != 0 {
+            if how.flags & u64::from(abi::O_EXCL) != 0 && !executes {
                 return Err("O_EXCL");
             }
             let numbers = [how.flags, how.mode, how.resolve];
@@ -186,7 +231,7 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>) -> Result<Option<Wired>, &'static
         Op::Setpgid { group } => step(10, group, 0),
         Op::Tcsetpgrp { fd } => step(11, fd, 0),
         Op::ControllingTerminal { fd } => step(12, fd, 0),
-        Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => {
+        Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } if !executes => {
             return Err("memory limits");
         }
         Op::Limit { resource, ref limit } => {
@@ -199,6 +244,31 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>) -> Result<Option<Wired>, &'static
         Op::Cgroup { dir } => step(18, source(dir), 0),
         Op::Landlock { ruleset } => step(19, source(ruleset), 0),
         Op::Announce { .. } => return Ok(None),
+        Op::Chroot { ref path } if executes => Wired { text: text(path), ..step(21, 0, 0) },
+        Op::Affinity { ref mask } if executes => {
+            let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            Wired { text: bytes(&mask), numbers: [mask.len() as u64, 0, 0], ..step(22, 0, 0) }
+        }
+        Op::UserIds { real, effective, saved } if executes => {
+            Wired { numbers: [saved.into(), 0, 0], ..step(23, real as i32, effective as i32) }
+        }
+        Op::GroupIds { real, effective, saved } if executes => {
+            Wired { numbers: [saved.into(), 0, 0], ..step(24, real as i32, effective as i32) }
+        }
+        Op::Groups { ref groups } if executes => {
+            let groups: Vec<u8> = groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
+            Wired { text: bytes(&groups), numbers: [groups.len() as u64, 0, 0], ..step(25, 0, 0) }
+        }
+        Op::KeepCapabilities if executes => step(26, 0, 0),
+        Op::Capabilities { sets: CapabilitySets { effective, permitted, inheritable, bounding, ambient } }
+            if executes =>
+        {
+            let sets: Vec<u8> = [effective, permitted, inheritable, bounding, ambient]
+                .iter()
+                .flat_map(|set| set.to_ne_bytes())
+                .collect();
+            Wired { text: bytes(&sets), numbers: [sets.len() as u64, 0, 0], ..step(27, 0, 0) }
+        }
         Op::Chroot { .. } => return Err("chroot"),
         Op::Affinity { .. } => return Err("affinity"),
         Op::UserIds { .. }
