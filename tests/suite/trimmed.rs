@@ -30,25 +30,13 @@ fn doors() -> Vec<i32> {
     Snapshot::take().fds.iter().filter(|(_, fd)| is_door(&fd.target)).map(|(number, _)| *number).collect()
 }
 
-fn one_cpu() {
-    // SAFETY: all-zero is a set of no processor; the calls read and write it only.
-    unsafe {
-        let mut all: libc::cpu_set_t = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
-        let first = (0..1024).find(|&cpu| libc::CPU_ISSET(cpu, &all)).expect("one at least");
-        libc::CPU_ZERO(&mut all);
-        libc::CPU_SET(first, &mut all);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&all), &raw const all), 0);
-    }
-}
-
 /// On one processor the parent goes on right when exec has let it, before the kernel has closed anything for the child.
 #[test]
 fn a_program_written_before_a_spawn_runs_after_it() {
     isolated("a_program_written_before_a_spawn_runs_after_it", || {
         let directory = scratch();
         common::alone(|| {
-            one_cpu();
+            common::one_cpu();
             let template = Template::open("/bin/true").expect("a template");
             let null = at_number(&null(), 50);
             take_the_doors_away(&template);

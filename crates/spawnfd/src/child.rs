@@ -14,7 +14,7 @@ use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
-use crate::launch::InFlight;
+use crate::launch::{Held, InFlight};
 use crate::numbers::above_standard;
 use crate::reaper;
 
@@ -33,6 +33,8 @@ pub struct Child {
     sent: AtomicU64,
     /// Whether it has become the program is to be asked when it has ended.
     flight: Option<InFlight>,
+    /// What its caller, who waits for its end, leaves to it meanwhile.
+    held: Option<Held>,
     /// Why it has not.
     failure: Option<Error>,
     /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
@@ -111,12 +113,29 @@ impl Child {
             started,
             sent: AtomicU64::new(0),
             flight,
+            held: None,
             failure: None,
             stdin: None,
             stdout: None,
             stderr: None,
         };
         child.with_pipes(pipes)
+    }
+
+    /// With what its caller leaves to it.
+    pub(crate) fn with_held(mut self, held: Option<Held>) -> Child {
+        self.held = held;
+        self
+    }
+
+    /// The mask to wait with, where signals are blocked otherwise.
+    pub(crate) fn held(&self) -> Option<spawnfd_sys::call::SignalSet> {
+        self.held.as_ref().map(Held::mask)
+    }
+
+    /// Takes back what was left to it.
+    pub(crate) fn let_go(&mut self) {
+        self.held = None;
     }
 
     /// The same process as the program that it has become by other means than exec.
@@ -155,6 +174,9 @@ impl Child {
     fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
+            if self.ended.is_some() {
+                self.let_go();
+            }
             if let (Some(ended), Some(flight)) = (self.ended, self.flight.take_if(|_| self.ended.is_some())) {
                 // One that was killed by its holder on its way has met the end that was meant for the program.
                 self.failure = flight

@@ -121,6 +121,19 @@ pub fn alone(body: impl FnOnce()) {
     assert_eq!(status, 0, "the copy");
 }
 
+/// Leaves the calling thread one processor.
+pub fn one_cpu() {
+    // SAFETY: all-zero is a set of no processor; the calls read and write it only.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
+        let first = (0..1024).find(|&cpu| libc::CPU_ISSET(cpu, &all)).expect("one at least");
+        libc::CPU_ZERO(&mut all);
+        libc::CPU_SET(first, &mut all);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&all), &raw const all), 0);
+    }
+}
+
 /// A FIFO in a directory. A child whose action opens it for reading stops there, until somebody opens it for writing.
 pub fn fifo(directory: &Path, name: &str) -> std::path::PathBuf {
     let path = directory.join(name);

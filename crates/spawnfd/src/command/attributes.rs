@@ -15,7 +15,7 @@ use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
 use crate::error::{Error, Result, Stage};
-use crate::launch::{LauncherThread, Wait};
+use crate::launch::LauncherThread;
 use crate::template::from_io;
 use crate::tree::Tree;
 use crate::warm::Warm;
@@ -299,7 +299,7 @@ impl Command<'_> {
     /// template's check, exec) is then told by the [`Child`](crate::Child)'s waits. Where the kernel or the command leaves no choice, it
     /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
-        self.wait = if wait { Wait::Exec } else { Wait::No };
+        self.waits = wait;
         self
     }
 

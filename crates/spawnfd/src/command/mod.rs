@@ -70,7 +70,8 @@ pub struct Command<'fd> {
     pub(crate) permit: Option<Permit>,
     /// The pid namespace of that tree: the pidfd of its first process, and whether a user namespace goes with it.
     pub(crate) namespace: Option<(OwnedFd, bool)>,
-    pub(crate) wait: Wait,
+    /// Whether [`spawn`](Command::spawn) waits for exec.
+    pub(crate) waits: bool,
     pub(crate) launcher: Option<LauncherThread>,
     pub(crate) warm: Option<Warm>,
     signal_mask: Option<SignalSet>,
@@ -135,7 +136,7 @@ impl<'fd> Command<'fd> {
             announcement: None,
             namespace: None,
             permit: None,
-            wait: Wait::Exec,
+            waits: true,
             launcher: None,
             warm: None,
             signal_mask: None,
@@ -260,7 +261,7 @@ impl<'fd> Command<'fd> {
     /// A command made from a [`Template`] fails as stale when the executable has changed; one made from a name gets a
     /// new template instead.
     pub fn spawn(&mut self) -> Result<Child> {
-        launch::spawn(self, self.wait)
+        launch::spawn(self, if self.waits { Wait::Exec } else { Wait::No })
     }
 
     fn refuse(&mut self, call: String) {
@@ -285,6 +286,11 @@ impl<'fd> Command<'fd> {
                 Ok((template, Some((named, cache))))
             }
         }
+    }
+
+    /// Whether a cache has its template.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.program, Program::Named(..))
     }
 
     pub(crate) fn encode_args(&self) -> Result<ArgBlock> {

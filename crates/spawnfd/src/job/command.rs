@@ -11,7 +11,7 @@ use super::running::{Connections, Log, Running};
 use super::{Chunk, EventOptions, Events, InputWriter, Output, Permit, Pty, Run, Source, TerminalSize, Waker, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
-use crate::error::{Error, Result, Stage};
+use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
 use crate::tree::Tree;
@@ -54,19 +54,37 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn run_with(&mut self, run: &Run) -> Result<Output> {
-        self.begin(run, Wait::Exec, None)?.run_here(|| false)
+        self.run_interruptible(run, || false)
     }
 
     /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
     ///
-    /// It is called once the program has been started, and whenever a signal handler has run in this thread. When it returns
+    /// It is called before or once the program has been started, and whenever a signal handler has run in this thread. When it returns
     /// `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
     ///
     /// # Errors
     /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+        let mut gives_up = false;
+        let mut interrupted = || {
+            gives_up = gives_up || interrupted();
+            gives_up
+        };
         self.take_turn(run, &mut interrupted)?;
-        self.begin(run, Wait::Exec, None)?.run_here(interrupted)
+        let outcome = self.begin(run, Wait::End(&mut interrupted), None)?.run_here(&mut interrupted);
+        match outcome {
+            Err(error) if self.may_succeed_waited_for(&error) => {
+                self.take_turn(run, &mut interrupted)?;
+                self.begin(run, Wait::Exec, None)?.run_here(&mut interrupted)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether a child that was not waited for has failed where one that is may not: it has got no descriptors, which there are other ways
+    /// to, or another template may be found.
+    fn may_succeed_waited_for(&self, error: &Error) -> bool {
+        error.stage() == Stage::Descriptors || error.kind() == ErrorKind::Stale && self.is_named()
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
@@ -164,7 +182,7 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
+    fn begin(&mut self, run: &Run, wait: Wait<'_>, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
         self.take_turn(run, &mut || false)?;
         let permit = self.permit.take();
         let started = Instant::now();
@@ -207,7 +225,7 @@ impl Command<'_> {
         )
     }
 
-    fn launch(&mut self, run: &Run, wait: Wait, background: bool) -> Result<Launched> {
+    fn launch(&mut self, run: &Run, wait: Wait<'_>, background: bool) -> Result<Launched> {
         let terminal = self.open_terminal(run)?;
         let (tree, watch) = limits::prepare(self, run, background)?;
         if let Some(tree) = &tree {

@@ -2,16 +2,16 @@
 //! One supervised run, as a state that events move on: in the caller's thread, or in the engine's.
 
 use std::io::{PipeReader, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
-use spawnfd_sys::call;
+use spawnfd_sys::{Errno, abi, call};
 
 use super::holders::holders;
 use super::limits::Watch;
@@ -20,7 +20,7 @@ use super::{
     Run, Source, Stop, Stream, Waker,
 };
 use crate::child::Child;
-use crate::error::{Error, Result, Stage, errno};
+use crate::error::{Error, Result, Stage};
 use crate::per_process::PerProcess;
 use crate::tree::{Tier, Tree};
 
@@ -487,41 +487,36 @@ impl Running {
     /// Runs to the end in the calling thread; asks at the start, and after each signal, whether to give up.
     pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let mut buffer = [0; 32 << 10];
-        if interrupted() {
+        // Where it is held no handler has run since that was asked.
+        if self.child.held().is_none() && interrupted() {
             self.end(Stop::Cancelled, None);
         }
         while !self.is_done() {
-            let mut ready = [None; Part::ALL.len()];
-            {
-                let mut parts = Vec::with_capacity(Part::ALL.len());
-                let mut fds = Vec::with_capacity(Part::ALL.len());
-                for part in Part::ALL {
-                    if let Some((fd, write)) = self.watched(part) {
-                        parts.push(part);
-                        fds.push(PollFd::from_borrowed_fd(fd, if write { PollFlags::OUT } else { PollFlags::IN }));
+            // The kernel passes over what has no number.
+            let mut fds = Part::ALL.map(|part| match self.watched(part) {
+                Some((fd, write)) => {
+                    let events = if write { abi::POLLOUT } else { abi::POLLIN } as i16;
+                    abi::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
+                }
+                None => abi::pollfd { fd: -1, events: 0, revents: 0 },
+            });
+            let left = self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left.map(timespec).map(|left| (left.tv_sec, left.tv_nsec));
+            match call::poll(&mut fds, timeout, self.child.held().as_ref()) {
+                Ok(_) => {}
+                Err(Errno::EINTR) => {
+                    self.child.let_go();
+                    if interrupted() {
+                        self.end(Stop::Cancelled, None);
                     }
+                    continue;
                 }
-                let timeout =
-                    self.deadline().map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-                match poll(&mut fds, timeout.as_ref()) {
-                    Ok(_) => {}
-                    Err(rustix::io::Errno::INTR) => {
-                        if interrupted() {
-                            self.end(Stop::Cancelled, None);
-                        }
-                        continue;
-                    }
-                    Err(e) => return Err(Error::new(Stage::Capture, errno(e), "poll()")),
-                }
-                for (part, fd) in parts.iter().zip(&fds) {
-                    let events = fd.revents();
-                    ready[*part as usize] = (!events.is_empty()).then_some(events.contains(PollFlags::HUP));
-                }
+                Err(errno) => return Err(Error::new(Stage::Capture, errno, "poll()")),
             }
-            for part in Part::ALL {
-                if let Some(hung_up) = ready[part as usize] {
+            for (part, abi::pollfd { revents, .. }) in Part::ALL.into_iter().zip(fds) {
+                if revents != 0 {
                     // What is left to read or write is reported again.
-                    self.news(part, hung_up, &mut buffer)?;
+                    self.news(part, revents & abi::POLLHUP as i16 != 0, &mut buffer)?;
                 }
             }
             self.tick(Instant::now());

@@ -5,13 +5,15 @@
 //! became of it is asked for when its pidfd says that it has ended. See docs/adr/0005-starts-without-vfork.md.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use spawnfd_child::{Flight, Lent, Outcome, Plan, Stage, Table};
+use spawnfd_child::{Flight, Lent, Outcome, Plan, Stage};
+use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Cloned};
 
 use super::slots::{self, Channel, Slot};
-use super::{explain, features, handlers};
+use super::{Way, explain, features, handlers, lay_table};
 use crate::error::{Error, Result};
 use crate::per_process::PerProcess;
 use crate::template::{Named, Template, TemplateCache};
@@ -72,18 +74,56 @@ impl InFlight {
     }
 }
 
+/// What a caller who waits for the program's end leaves to its child, which begins in his table: his descriptors, as they are, and no
+/// signal handler's doings until he waits. Dropping it gives that back, once the child has left.
+#[derive(Debug)]
+pub(crate) struct Held {
+    mask: SignalSet,
+    flight: Option<Flight>,
+    /// The child's ends of its pipes.
+    ends: Vec<OwnedFd>,
+}
+
+impl Held {
+    /// Blocks signals in the calling thread.
+    pub(super) fn new() -> Option<Held> {
+        let mask = call::set_signal_mask(call::SIGNALS_FROM_ELSEWHERE).ok()?;
+        Some(Held { mask, flight: None, ends: Vec::new() })
+    }
+
+    pub(super) fn until(mut self, flight: Flight, ends: Vec<OwnedFd>) -> Held {
+        (self.flight, self.ends) = (Some(flight), ends);
+        self
+    }
+
+    /// The calling thread's signal mask otherwise.
+    pub(crate) fn mask(&self) -> SignalSet {
+        self.mask
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.flight.iter().for_each(Flight::wait);
+        self.ends.clear();
+        // Cannot fail: the same call has succeeded before.
+        let _ = call::set_signal_mask(self.mask);
+    }
+}
+
 /// Starts a child without waiting for it. `None` where that cannot be, or is not known to work; then it has not been tried, or left
 /// nothing behind.
-pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>) -> Option<(Cloned, Flight)> {
-    if features::passing() != Some(true) || !features::close_range() {
-        return None;
-    }
-    if land() >= MOST {
+///
+/// `held`: the caller's mask, where he holds what the child takes from his table.
+pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>, held: Option<SignalSet>) -> Option<(Cloned, Flight)> {
+    let way = if held.is_some() { Way::Trim } else { Way::Pass };
+    let works = features::close_range() && (way == Way::Trim || features::passing() == Some(true));
+    if !works || land() >= MOST {
         return None;
     }
     let mut slot = slots::take().ok()?;
-    let table = match slot.pass(&plan.sources) {
-        Ok(table @ Table::Passed { .. }) => table,
+    let table = match lay_table(&mut slot, &plan.sources, way) {
+        Ok((table, laid)) if laid == way => table,
         // A source that is not open is found again, and named, by a child that is waited for.
         Ok(_) | Err(_) => {
             slots::put(slot);
@@ -92,7 +132,7 @@ pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>) -> Option<(Cloned, Flight
     };
     let (handlers, begun) = handlers::at_birth(birth.clone3);
     let Slot { generation, room, channel } = slot;
-    match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers) {
+    match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers, held) {
         Ok((child, flight, lent)) => {
             TAKEN.lock().push(Taken { lent, generation, channel, flight: flight.clone(), begun });
             Some((child, flight))

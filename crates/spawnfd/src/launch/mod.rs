@@ -22,7 +22,7 @@ use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Offer;
-pub(crate) use flight::InFlight;
+pub(crate) use flight::{Held, InFlight};
 use slots::Slot;
 use thread::Compared;
 pub use thread::{LauncherStats, LauncherThread};
@@ -35,30 +35,32 @@ const RENEWALS: usize = 8;
 const LOW: RawFd = 256;
 
 /// Whether to sleep until the child has become the program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum Wait<'a> {
     /// Yes, and what fails is an error of this call.
     Exec,
+    /// Not where that can be helped: the calling thread does nothing then but wait for the program's end. Tells whether a signal has made
+    /// that pointless.
+    End(&'a mut dyn FnMut() -> bool),
     /// Not where that can be helped.
     No,
 }
 
 /// Starts a command: finds its template, and renews it if a cache gave it and it is stale.
-pub(crate) fn spawn(command: &Command<'_>, wait: Wait) -> Result<Child> {
+pub(crate) fn spawn(command: &Command<'_>, mut wait: Wait<'_>) -> Result<Child> {
     authority::remember_if_alone();
     let (mut template, cached) = command.template()?;
     let Some((named, cache)) = &cached else {
-        return spawn_template(command, &template, None, wait);
+        return spawn_template(command, &template, None, &mut wait);
     };
     for _ in 0..RENEWALS {
-        match spawn_template(command, &template, Some((named, cache)), wait) {
+        match spawn_template(command, &template, Some((named, cache)), &mut wait) {
             Err(error) if error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials => {
                 template = cache.renew(named)?;
             }
             outcome => return outcome,
         }
     }
-    spawn_template(command, &template, Some((named, cache)), wait)
+    spawn_template(command, &template, Some((named, cache)), &mut wait)
 }
 
 /// Starts a command from one template.
@@ -66,7 +68,7 @@ fn spawn_template(
     command: &Command<'_>,
     template: &Template,
     cached: Option<(&Named, &TemplateCache)>,
-    wait: Wait,
+    wait: &mut Wait<'_>,
 ) -> Result<Child> {
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
@@ -101,22 +103,35 @@ fn spawn_template(
         None => None,
     };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
-    let can_fly = wait == Wait::No && by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
-    if can_fly && let Some((born, flight)) = flight::take_off(birth, &plan) {
-        drop(child_ends);
+    let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
+    let (may_pass, held) = match wait {
+        Wait::No => (can_fly, None),
+        // Asked again once signals are blocked: none falls between the question and the wait.
+        Wait::End(interrupted) => {
+            let can_hold = can_fly && can_trim(&plan) && !interrupted();
+            (false, can_hold.then(Held::new).flatten().filter(|_| !interrupted()))
+        }
+        Wait::Exec => (false, None),
+    };
+    if (may_pass || held.is_some())
+        && let Some((born, flight)) = flight::take_off(birth, &plan, held.as_ref().map(Held::mask))
+    {
+        let held = held.map(|held| held.until(flight.clone(), child_ends));
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
         let flight = InFlight { flight, template: template.clone(), cached, name: name() };
         let started = cold.unwrap_or(Started::Clone);
-        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(flight)));
+        let child = Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(flight));
+        return Ok(child.with_held(held));
     }
 
+    drop(held);
     let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));
     let started = if by_thread.is_some() { Started::Thread } else { cold.unwrap_or(Started::Clone) };
     let outcome = match by_thread {
         Some(outcome) => outcome,
         None => {
             let mut slot = slots::take().map_err(failed)?;
-            let born = give_birth(&mut slot, birth, &plan, can_fly);
+            let born = give_birth(&mut slot, birth, &plan, may_pass);
             slots::put(slot);
             born.map(Arrived::from)
         }
