@@ -77,11 +77,12 @@ def fits_a_fork(case: Case) -> bool:
     )
 
 
-def without_what_forks_differ_in(ran: Result) -> tuple[str, str, int]:
+def without_what_forks_differ_in(ran: Result) -> list[str]:
     """See docs/warm.md: numbers of descriptors that Node opens; the order of its modules."""
     out = re.sub(r"^files \[.*?^next \d+$", "", text(ran.stdout), flags=re.M | re.S)
     out = re.sub(r"'moduleLoadList',\s*\[.*?\]", "", out, flags=re.S)
-    return re.sub(r"FDSize:\\t\d+", "", out), text(ran.stderr), ran.code
+    out = re.sub(r"FDSize:\\t\d+", "", out)
+    return [*out.split("\n"), *text(ran.stderr).split("\n"), str(ran.code)]
 
 
 LOADS_MODULES = ("-r", "--require", "--import", "--loader", "--experimental-loader")
