@@ -123,7 +123,7 @@ enum Control {
     /// A cgroup, and the program once it is born.
     Group(Group, Option<(i32, sys::Fd)>),
     /// A pid namespace.
-    Namespace(Pidns),
+    Namespace(Box<Pidns>),
     /// A program and what is known of its descendants.
     Members(Members),
 }
@@ -143,7 +143,9 @@ impl Tree {
         match want {
             Want::Group => Ok(Tree::of_group()),
             Want::Cgroup => Tree::grouped(false),
-            Want::Pidns => Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(namespace), None)),
+            Want::Pidns => {
+                Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(Box::new(namespace)), None))
+            }
             Want::Guard => Tree::guarded(),
             Want::Auto => Ok(Tree::grouped(true).or_else(|_| Tree::guarded()).unwrap_or_else(|_| Tree::of_group())),
         }
