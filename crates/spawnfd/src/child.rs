@@ -15,6 +15,7 @@ use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
 use crate::launch::InFlight;
+use crate::warm::Departure;
 use crate::numbers::above_standard;
 use crate::reaper;
 
@@ -32,7 +33,7 @@ pub struct Child {
     /// Signals that its holder has sent, as a set.
     sent: AtomicU64,
     /// Whether it has become the program is to be asked when it has ended.
-    flight: Option<InFlight>,
+    flight: Option<Landing>,
     /// Why it has not.
     failure: Option<Error>,
     /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
@@ -79,6 +80,22 @@ impl Started {
     }
 }
 
+/// Whom to ask, once a child has ended, whether it had become the program.
+#[derive(Debug)]
+pub(crate) enum Landing {
+    Clone(InFlight),
+    Warm(Departure),
+}
+
+impl Landing {
+    fn landed(&self) -> Result<()> {
+        match self {
+            Landing::Clone(flight) => flight.landed(),
+            Landing::Warm(departure) => departure.landed(),
+        }
+    }
+}
+
 /// What a child used, as wait4(2) reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
@@ -95,7 +112,7 @@ impl Child {
         pidfd: OwnedFd,
         pipes: [Option<OwnedFd>; 3],
         started: Started,
-        flight: Option<InFlight>,
+        flight: Option<Landing>,
     ) -> Child {
         let child = Child {
             pid,
@@ -113,8 +130,8 @@ impl Child {
     }
 
     /// The same process as the program that it has become by other means than exec.
-    pub(crate) fn restarted(mut self, started: Started) -> Child {
-        self.started = started;
+    pub(crate) fn restarted(mut self, started: Started, flight: Option<Landing>) -> Child {
+        (self.started, self.flight) = (started, flight);
         self
     }
 

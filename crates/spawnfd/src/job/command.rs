@@ -54,7 +54,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn run_with(&mut self, run: &Run) -> Result<Output> {
-        self.begin(run, Wait::Exec, None)?.run_here(|| false)
+        self.begin(run, Wait::End, None)?.run_here(|| false)
     }
 
     /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
@@ -66,7 +66,7 @@ impl Command<'_> {
     /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         self.take_turn(run, &mut interrupted)?;
-        self.begin(run, Wait::Exec, None)?.run_here(interrupted)
+        self.begin(run, Wait::End, None)?.run_here(interrupted)
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.

@@ -17,7 +17,7 @@ use spawnfd_child::{Born, Failure, Op, Outcome, Plan, Stage as ChildStage, Table
 use spawnfd_sys::{Birth, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
-use crate::child::{Child, Started};
+use crate::child::{Child, Landing, Started};
 use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
@@ -39,6 +39,8 @@ const LOW: RawFd = 256;
 pub(crate) enum Wait {
     /// Yes, and what fails is an error of this call.
     Exec,
+    /// The calling thread is going to wait for its end in any case: not where there is nothing to wait for.
+    End,
     /// Not where that can be helped.
     No,
 }
@@ -90,7 +92,7 @@ fn spawn_template(
         clone3: cgroup.is_some() || features::clone3(),
     };
     let name = || command.program_name().to_owned();
-    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup)));
+    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, wait)));
     let cold = match warm {
         Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
         Some(Ok(Err((index, errno)))) => return Err(step_failed(&plan, index, errno)),
@@ -107,7 +109,8 @@ fn spawn_template(
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
         let flight = InFlight { flight, template: template.clone(), cached, name: name() };
         let started = cold.unwrap_or(Started::Clone);
-        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(flight)));
+        let landing = Some(Landing::Clone(flight));
+        return Ok(Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, landing));
     }
 
     let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));

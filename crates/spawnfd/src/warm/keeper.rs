@@ -152,6 +152,12 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);
             }
+            Work::Fork(parent) => {
+                drop(shared);
+                let outcome = parent.lock().fork();
+                let Some(shared) = state.upgrade() else { return };
+                shared.lock().forked(parent, outcome);
+            }
             Work::Wait(until) => {
                 drop(shared);
                 bell.wait(until);

@@ -9,6 +9,7 @@
 mod image;
 mod keeper;
 mod kind;
+mod line;
 mod parked;
 mod sandbox;
 mod standing;
@@ -33,13 +34,15 @@ use crate::child::{Child, Started};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::{Error, Result, Stage};
+use crate::launch::Wait;
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::Template;
 use keeper::Keeper;
-use parked::Answer;
+pub(crate) use parked::Departure;
+use parked::{Answer, Parked};
 use sandbox::{Inside, Prefix};
-use state::{Held, State};
+use state::{Held, State, Taken};
 use wire::Request;
 
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.
@@ -133,7 +136,7 @@ impl Default for WarmOptions {
 /// How one program is parked.
 #[derive(Clone, Debug, Default)]
 pub struct Park {
-    /// How many processes wait; two if 0. In mode fork one is enough for a thread.
+    /// How many processes wait; two if 0. In mode fork they are forked from one more.
     pub depth: usize,
     /// Its mode, if it is not that of the [`WarmOptions`].
     pub mode: Option<Mode>,
@@ -267,7 +270,11 @@ impl Warm {
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
-        let held = self.state.lock().take(template, command.arguments())?;
+        let taken = self.state.lock().take(template, command.arguments())?;
+        let held = match taken {
+            Taken::Waiting(held) => held,
+            Taken::Parent(parent) => self.fork_now(parent)?,
+        };
         let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
             match call::descriptor_flags(number) {
@@ -277,6 +284,12 @@ impl Warm {
             }
         }
         Ok(offer)
+    }
+
+    /// All that were forked ahead are in use: one more.
+    fn fork_now(&self, parent: Held) -> std::result::Result<Held, &'static str> {
+        let outcome = parent.lock().fork();
+        self.state.lock().forked_now(parent, outcome)
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
@@ -308,17 +321,12 @@ impl Offer<'_> {
     /// Why it is still to be started, cold.
     pub(crate) fn start(
         mut self,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
+        wait: Wait,
     ) -> std::result::Result<Outcome, &'static str> {
         let Some(held) = self.held.as_mut() else { return Err("empty") };
-        held.fits(plan)?;
-        for step in &plan.steps {
-            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork {
-                return Err("guarded tree");
-            }
-        }
         let mut parked = held.lock();
         if !held.is_sandboxed() {
             parked.agrees(&plan.envp)?;
@@ -347,33 +355,32 @@ impl Offer<'_> {
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // It gets ready meanwhile.
-            Ok(()) => match held.compare(&parked, plan, template, here_at) {
-                Err(reason) => parked.withdraw(reason, held.mode()),
+            Ok(claim) => match held.compare(&parked, plan, template, here_at) {
+                Err(reason) => Parked::withdraw(&claim, reason),
                 Ok(context) => {
                     for step in &plan.steps {
                         if let Op::Announce { to } = &step.op {
                             to.make_for(parked.pid());
                         }
                     }
-                    parked.go(&context, held.mode())
+                    // Node.js may yet refuse.
+                    let waits = wait == Wait::Exec || held.kind() == Kind::Node;
+                    parked.go(claim, &context, (!waits).then_some(plan))
                 }
             },
         };
         drop(parked);
         match answer {
             Answer::Program(child) => {
-                self.finish(|state, held| state.used(held));
+                self.finish(State::used);
                 Ok(Ok(*child))
             }
             Answer::Failed { index, errno } => {
-                self.finish(|state, held| match held.mode() {
-                    Mode::Reserve => state.spoilt(held),
-                    Mode::Fork => state.put_back(held),
-                });
+                self.finish(State::spoilt);
                 Ok(Err((index, errno)))
             }
             Answer::Gone(reason) => {
-                self.finish(|state, held| state.spoilt(held));
+                self.finish(State::spoilt);
                 Err(reason)
             }
             Answer::Refused(reason) => Err(reason),
@@ -396,7 +403,7 @@ impl Offer<'_> {
 
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
-        self.finish(|state, held| state.put_back(held));
+        self.finish(State::put_back);
     }
 }
 

@@ -41,6 +41,8 @@ struct Entry {
     depth: usize,
     /// Those that wait, the oldest first.
     parked: VecDeque<Waiting>,
+    /// Mode fork: the process they are forked from.
+    parent: Option<Waiting>,
     /// How many a start has for itself.
     taken: usize,
     /// One is being parked.
@@ -64,11 +66,25 @@ impl Entry {
     }
 
     fn is_missing(&self) -> bool {
-        self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
+        self.lacks_parent() || self.parked.len() < self.depth
+    }
+
+    fn lacks_parent(&self) -> bool {
+        self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.old)
+    }
+
+    /// All its processes, to be ended.
+    fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.parked.drain(..).chain(self.parent.take())
+    }
+
+    /// All its processes that no start has for itself.
+    fn waiting(&self) -> impl Iterator<Item = &Waiting> + Clone {
+        self.parked.iter().chain(&self.parent)
     }
 }
 
-/// A parked process. Of one that is forked several threads may want something.
+/// A parked process. From a parent several threads may want something.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     version: u64,
@@ -76,6 +92,20 @@ pub(super) struct Waiting {
     old: bool,
     memory: u64,
     process: Arc<Mutex<Parked>>,
+}
+
+impl Waiting {
+    fn new(version: u64, parked: Parked) -> Waiting {
+        Waiting { version, old: false, memory: parked.private, process: Arc::new(Mutex::new(parked)) }
+    }
+}
+
+/// What a start is given.
+pub(super) enum Taken {
+    /// A process of its own.
+    Waiting(Held),
+    /// One that is to be forked for it.
+    Parent(Held),
 }
 
 /// One that a start has taken.
@@ -87,8 +117,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn mode(&self) -> Mode {
-        self.recipe.mode
+    pub(super) fn kind(&self) -> Kind {
+        self.recipe.kind
     }
 
     pub(super) fn is_sandboxed(&self) -> bool {
@@ -97,15 +127,6 @@ impl Held {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Parked> {
         self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether this plan's actions suit it.
-    pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
-        // What opens may wait for long, and others with it.
-        if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
-            return Err("open");
-        }
-        Ok(())
     }
 
     /// What of the plan is to be done in a sandbox; `None`: it is in none.
@@ -132,13 +153,13 @@ impl Held {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
-        let mut steps = parked.standing.steps_to(&now)?;
+        let mut steps = parked.birth.standing.steps_to(&now)?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if steps.len() > 1 => return Err("limits"),
             None => {}
         }
-        if now.is_ordinary() && self.mode() == Mode::Reserve {
+        if now.is_ordinary() && self.recipe.mode == Mode::Reserve {
             // Parked processes stand back.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
@@ -172,6 +193,8 @@ fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
 pub(super) enum Work {
     /// Park one for this entry.
     Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
+    /// Fork one more.
+    Fork(Held),
     /// Nothing before then.
     Wait(Option<Instant>),
 }
@@ -236,6 +259,7 @@ impl State {
             recipe: Arc::new(recipe),
             depth: if park.depth == 0 { 2 } else { park.depth },
             parked: VecDeque::new(),
+            parent: None,
             taken: 0,
             making: false,
             disturbed: 0,
@@ -252,7 +276,7 @@ impl State {
     }
 
     /// Takes one that is parked for this template, and for arguments that begin so.
-    pub(super) fn take(&mut self, template: &Template, args: &[OsString]) -> Result<Held, &'static str> {
+    pub(super) fn take(&mut self, template: &Template, args: &[OsString]) -> Result<Taken, &'static str> {
         let Some(common) = &mut self.shared else { return Err("closed") };
         let changed = common.watch.changed()?;
         self.retire(&changed);
@@ -284,30 +308,60 @@ impl State {
                 entry.version += 1;
                 entry.disturbed = 0;
                 entry.due = now;
-                self.gone.extend(entry.parked.drain(..));
+                self.gone.extend(entry.drain());
             }
             if let Some(cannot) = entry.cannot {
                 why = cannot;
                 continue;
             }
-            let found = match entry.recipe.mode {
-                Mode::Reserve => entry.parked.pop_front(),
-                Mode::Fork => {
-                    let idle = entry.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
-                    entry.parked.get(idle.unwrap_or(0)).cloned()
-                }
-            };
-            let Some(shared) = found else {
+            let waits = entry.parked.pop_front();
+            let is_there = waits.is_some();
+            let Some(shared) = waits.or_else(|| entry.parent.clone()) else {
                 why = if standard_is_open() { "empty" } else { "closed standard stream" };
                 continue;
             };
-            if entry.recipe.mode == Mode::Reserve && entry.parked.len() + 1 >= entry.depth {
+            if entry.parked.len() + 1 >= entry.depth {
                 entry.due = now + delay;
             }
             entry.taken += 1;
-            return Ok(Held { entry: entry.id, recipe: entry.recipe.clone(), shared });
+            let held = Held { entry: entry.id, recipe: entry.recipe.clone(), shared };
+            return Ok(if is_there { Taken::Waiting(held) } else { Taken::Parent(held) });
         }
         Err(why)
+    }
+
+    /// What has come of a start's wish for one more: it has that, in the place of its parent.
+    pub(super) fn forked_now(
+        &mut self,
+        parent: Held,
+        outcome: Result<Parked, &'static str>,
+    ) -> Result<Held, &'static str> {
+        match outcome {
+            Ok(parked) => Ok(Held { shared: Waiting::new(parent.shared.version, parked), ..parent }),
+            Err(reason) => {
+                self.spoilt(parent);
+                Err(reason)
+            }
+        }
+    }
+
+    /// What has come of the keeper's.
+    pub(super) fn forked(&mut self, parent: Held, outcome: Result<Parked, &'static str>) {
+        let forks = self.options.forks;
+        let (id, version) = (parent.entry, parent.shared.version);
+        match outcome {
+            Ok(parked) => match self.entry(id).filter(|entry| entry.version == version) {
+                Some(entry) => {
+                    entry.taken -= 1;
+                    entry.parked.push_back(Waiting::new(version, parked));
+                    if let Some(parent) = &mut entry.parent {
+                        parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
+                    }
+                }
+                None => self.put_back(Held { shared: Waiting::new(version, parked), ..parent }),
+            },
+            Err(_) => self.spoilt(parent),
+        }
     }
 
     /// Nothing has come of it, or nothing that concerns it.
@@ -315,10 +369,7 @@ impl State {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
             if entry.version == held.shared.version {
-                // One that is forked stands where it was.
-                if held.recipe.mode == Mode::Reserve {
-                    entry.parked.push_front(held.shared);
-                }
+                entry.parked.push_front(held.shared);
                 return;
             }
         }
@@ -327,23 +378,12 @@ impl State {
 
     /// A program has come of it.
     pub(super) fn used(&mut self, held: Held) {
-        let old = match held.recipe.mode {
-            Mode::Reserve => {
-                self.stats.reserve += 1;
-                false
-            }
-            Mode::Fork => {
-                self.stats.fork += 1;
-                held.lock().forked >= self.options.forks
-            }
-        };
-        // One that is forked stands where it was; what has become a program leaves nothing to end.
+        match held.recipe.mode {
+            Mode::Reserve => self.stats.reserve += 1,
+            Mode::Fork => self.stats.fork += 1,
+        }
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
-            let same = |waiting: &&mut Waiting| Arc::ptr_eq(&waiting.process, &held.shared.process);
-            if let (true, Some(waiting)) = (old, entry.parked.iter_mut().find(same)) {
-                waiting.old = true;
-            }
         }
     }
 
@@ -351,7 +391,7 @@ impl State {
     pub(super) fn spoilt(&mut self, held: Held) {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
-            entry.parked.retain(|shared| !Arc::ptr_eq(&shared.process, &held.shared.process));
+            entry.parent.take_if(|parent| Arc::ptr_eq(&parent.process, &held.shared.process));
         }
         self.gone.push(held.shared);
     }
@@ -373,7 +413,7 @@ impl State {
         for entry in self.entries.iter_mut().filter(|entry| changed.contains(&entry.id)) {
             entry.version += 1;
             entry.cannot = None;
-            self.gone.extend(entry.parked.drain(..));
+            self.gone.extend(entry.drain());
         }
     }
 
@@ -393,7 +433,7 @@ impl State {
         for entry in &mut self.entries {
             if !entry.asleep && now >= entry.used + self.options.idle {
                 entry.asleep = true;
-                gone.extend(entry.parked.drain(..));
+                gone.extend(entry.drain());
             }
             if entry.asleep || entry.cannot.is_some() {
                 continue;
@@ -401,14 +441,21 @@ impl State {
             sooner(entry.used + self.options.idle);
             if entry.recipe.mode == Mode::Fork {
                 let age = self.options.age;
-                for waiting in &mut entry.parked {
-                    waiting.old |= waiting.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| now >= parent.birth.since + age);
                     sooner(now + age);
                 }
             }
             let missing = entry.is_missing() && !entry.making && room;
             if missing && !standard_is_open() {
                 sooner(now + LATER);
+            } else if missing && now >= entry.due && work.is_none() && !entry.lacks_parent() && let Some(parent) = &entry.parent {
+                entry.taken += 1;
+                work = Some(Work::Fork(Held {
+                    entry: entry.id,
+                    recipe: entry.recipe.clone(),
+                    shared: parent.clone(),
+                }));
             } else if missing && now >= entry.due && work.is_none() {
                 entry.making = true;
                 work = Some(Work::Park {
@@ -431,7 +478,7 @@ impl State {
         entry.making = false;
         match outcome {
             Ok(parked) if entry.version == version => {
-                if common.watch.add(id, &parked.files).is_err() {
+                if common.watch.add(id, &parked.birth.files).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
@@ -443,11 +490,15 @@ impl State {
                 }
                 entry.disturbed = 0;
                 self.stats.made += 1;
-                let memory = parked.private;
-                if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {
-                    self.gone.extend(entry.parked.remove(old));
+                let waiting = Waiting::new(version, parked);
+                match entry.recipe.mode {
+                    Mode::Reserve => entry.parked.push_back(waiting),
+                    // What the old one has left shares its layout.
+                    Mode::Fork => {
+                        self.gone.extend(entry.drain());
+                        entry.parent = Some(waiting);
+                    }
                 }
-                entry.parked.push_back(Waiting { version, old: false, memory, process: Arc::new(Mutex::new(parked)) });
                 None
             }
             Ok(parked) => Some(parked),
@@ -482,7 +533,7 @@ impl State {
 
     /// How many processes there are, and their memory.
     fn held(&self) -> (usize, u64) {
-        let all = self.entries.iter().flat_map(|entry| &entry.parked);
+        let all = self.entries.iter().flat_map(Entry::waiting);
         let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
         (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
     }
@@ -491,7 +542,7 @@ impl State {
     pub(super) fn is_full(&self) -> bool {
         let (parked, memory) = self.held();
         let room = parked < self.options.processes && memory < self.options.memory;
-        let done = |entry: &Entry| entry.cannot.is_some() || entry.parked.len() >= entry.depth;
+        let done = |entry: &Entry| entry.cannot.is_some() || !entry.is_missing();
         !room || self.entries.iter().all(done)
     }
 
@@ -518,7 +569,7 @@ impl State {
             .iter()
             .filter_map(|entry| Some((entry.recipe.template.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
-            parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
+            parked: self.entries.iter().map(|entry| entry.waiting().count()).sum(),
             memory,
             cannot: cannot.collect::<BTreeMap<_, _>>(),
             ..self.stats.clone()
@@ -527,6 +578,6 @@ impl State {
 
     pub(super) fn close(&mut self) -> Vec<Waiting> {
         self.shared = None;
-        self.entries.drain(..).flat_map(|entry| entry.parked).collect()
+        self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()).collect()
     }
 }
