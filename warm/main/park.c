@@ -543,18 +543,27 @@ static bool become(struct request *request, struct program *program)
 	return true;
 }
 
-/* In a child that has been forked: it waits as its parent did, with a socket and a page of its own.
- */
-static void begin_to_wait(const int *sources, uint32_t flags)
+/* Forks a child that waits as this process does, with the socket and the page that have come: its
+ * number stands in that page before it runs. */
+static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
 {
 	struct spawnfd_reply parked = {.word = SPAWNFD_PARKED};
-	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	struct spawnfd_page *page =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, sources[1], 0);
+	int pidfd;
 
+	if (page == MAP_FAILED)
+		return;
+	if (spawnfd_fork(hooks, &page->child)) {
+		munmap(page, 4096);
+		return;
+	}
 	munmap(park.page, 4096);
-	park.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, sources[1], 0);
-	if (pidfd < 0 || park.page == MAP_FAILED || dup3(sources[0], park.socket, O_CLOEXEC) < 0)
-		_exit(126);
+	park.page = page;
 	park.mode = 'r';
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (pidfd < 0 || dup3(sources[0], park.socket, O_CLOEXEC) < 0)
+		_exit(126);
 	if (flags & SPAWNFD_MEASURE)
 		parked.private_bytes = private_memory();
 	reply(parked, NULL, 0, pidfd);
@@ -595,8 +604,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK)) {
 			refuse();
 		} else if (forks) {
-			if (spawnfd_fork(hooks, &park.page->child) == 0)
-				begin_to_wait(request.sources, request.head->flags);
+			fork_one(hooks, request.sources, request.head->flags);
 		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
 			refuse();
 		} else if (become(&request, &program)) {

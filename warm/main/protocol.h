@@ -108,7 +108,7 @@ struct spawnfd_reply {
  */
 struct spawnfd_page {
 	uint64_t claim;
-	/* Fork mode: the last child, written by the kernel as it is born. */
+	/* Of a child that is forked: its number, written by the kernel as it is born. */
 	int32_t child;
 	/* Of a step that failed: its error, and its index. */
 	int32_t error;

@@ -135,8 +135,7 @@ impl<const N: usize> SharedWords<N> {
         };
         // The half that comes first on this machine: it holds all of a small change.
         let value = value as u32 as usize;
-        let args =
-            [self.words as usize, abi::FUTEX_WAIT as usize, value, core::ptr::from_ref(&timeout) as usize, 0, 0];
+        let args = [self.words as usize, abi::FUTEX_WAIT as usize, value, core::ptr::from_ref(&timeout) as usize, 0, 0];
         // SAFETY: the kernel reads the word and the timeout.
         unsafe { arch::syscall(abi::__NR_futex, args) };
     }

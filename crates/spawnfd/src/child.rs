@@ -15,9 +15,9 @@ use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
 use crate::launch::InFlight;
-use crate::warm::Departure;
 use crate::numbers::above_standard;
 use crate::reaper;
+use crate::warm::Departure;
 
 /// A child process that has become its program.
 ///
@@ -133,6 +133,21 @@ impl Child {
     pub(crate) fn restarted(mut self, started: Started, flight: Option<Landing>) -> Child {
         (self.started, self.flight) = (started, flight);
         self
+    }
+
+    /// By when a parked process must have begun to be the program, if that is not known of it.
+    pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
+        matches!(self.flight, Some(Landing::Warm(_))).then(|| now + crate::warm::PATIENCE)
+    }
+
+    /// Ends it if it has not begun by now: then it is as if it had never been asked.
+    pub(crate) fn must_have_begun(&self) {
+        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, &self.pidfd)
+            && departure.call_off()
+        {
+            // Not noted as its holder's.
+            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+        }
     }
 
     /// With the caller's ends of its pipes.

@@ -299,7 +299,7 @@ impl Command<'_> {
     /// template's check, exec) is then told by the [`Child`](crate::Child)'s waits. Where the kernel or the command leaves no choice, it
     /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
-        self.wait = if wait { Wait::Exec } else { Wait::No };
+        self.wait = if wait { Wait::Exec } else { Wait::Start };
         self
     }
 

@@ -73,6 +73,8 @@ pub struct Command<'fd> {
     pub(crate) wait: Wait,
     pub(crate) launcher: Option<LauncherThread>,
     pub(crate) warm: Option<Warm>,
+    /// A parked process was killed as it was about to begin: the next start is cold.
+    pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
     parent_death_signal: Option<i32>,
@@ -138,6 +140,7 @@ impl<'fd> Command<'fd> {
             wait: Wait::Exec,
             launcher: None,
             warm: None,
+            died: false,
             signal_mask: None,
             default_signals: SIGPIPE,
             parent_death_signal: None,

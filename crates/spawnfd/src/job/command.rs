@@ -54,7 +54,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn run_with(&mut self, run: &Run) -> Result<Output> {
-        self.begin(run, Wait::End, None)?.run_here(|| false)
+        self.run_to_end(run, || false)
     }
 
     /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
@@ -66,7 +66,26 @@ impl Command<'_> {
     /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         self.take_turn(run, &mut interrupted)?;
-        self.begin(run, Wait::End, None)?.run_here(interrupted)
+        self.run_to_end(run, interrupted)
+    }
+
+    fn run_to_end(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+        match self.begin(run, Wait::End, None)?.run_here(&mut interrupted) {
+            Err(error) if error.is_unstarted() => {
+                self.died = true;
+                let again = self.begin(run, Wait::End, None);
+                self.died = false;
+                again?.run_here(interrupted)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The next start is cold, as one from a parked process was killed as it was about to begin (`Stage::Killed`, ESRCH).
+    #[doc(hidden)]
+    pub fn died(&mut self) -> &mut Self {
+        self.died = true;
+        self
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
@@ -76,7 +95,8 @@ impl Command<'_> {
     /// Dropping the handle changes nothing.
     ///
     /// # Errors
-    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`.
+    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`. So is that
+    /// a parked process was killed before it had begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let submitted = engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done));
         self.permit = None;
@@ -137,7 +157,7 @@ impl Command<'_> {
                 seen = events;
                 let feed_waker = Some(handle.waker(Order::Feed));
                 let plugs = Plugs { background, source, feed_waker, events: producer };
-                let running = self.begin(run, Wait::No, plugs)?;
+                let running = self.begin(run, Wait::Start, plugs)?;
                 (log, pid) = (Some(running.log()), running.pid());
                 Ok(running)
             },

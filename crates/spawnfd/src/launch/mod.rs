@@ -41,6 +41,8 @@ pub(crate) enum Wait {
     Exec,
     /// The calling thread is going to wait for its end in any case: not where there is nothing to wait for.
     End,
+    /// Not on the way to exec. (A parked process that is killed before it has begun is replaced only in the call.)
+    Start,
     /// Not where that can be helped.
     No,
 }
@@ -73,7 +75,7 @@ fn spawn_template(
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
     let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command));
-    let warm = command.warm.as_ref().map(|warm| warm.offer(command, template));
+    let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
     let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
     let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
     let lowered = Lowered::new(command, template, cached.is_some() && !elsewhere, streams)?;
@@ -103,7 +105,11 @@ fn spawn_template(
         None => None,
     };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
-    let can_fly = wait == Wait::No && by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
+    let can_fly = matches!(wait, Wait::Start | Wait::No)
+        && by_thread.is_none()
+        && !own_memory
+        && !must_wait
+        && plan.keep.is_some();
     if can_fly && let Some((born, flight)) = flight::take_off(birth, &plan) {
         drop(child_ends);
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use spawnfd_sys::{Errno, receive, send};
 
 use super::wire::Page;
@@ -60,16 +61,23 @@ impl Line {
     }
 
     /// What is said next; `None`: nobody is there, or nothing comes.
-    pub(super) fn hear<'a>(
-        &self,
-        timeout: Duration,
-        message: &'a mut [u8],
-    ) -> Option<(&'a mut [u8], Option<OwnedFd>)> {
+    pub(super) fn hear<'a>(&self, timeout: Duration, message: &'a mut [u8]) -> Option<(&'a mut [u8], Option<OwnedFd>)> {
         if !self.poll(timeout) {
             return None;
         }
         let (length, fd) = receive(self.socket.get()?.as_raw_fd(), message).ok()?;
         (length > 0).then(|| (&mut message[..length], fd))
+    }
+
+    /// Ends a child that has been born for this line and has not said so, if there is one.
+    pub(super) fn bury_child(&self) {
+        let Some(child) = Pid::from_raw(super::wire::child(&self.page)) else { return };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // Nobody has waited for it: its number is its own.
+        if matches!(waitid(WaitId::Pid(child), look), Ok(None)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        let _ = waitpid(Some(child), WaitOptions::empty());
     }
 
     /// Says something, never waiting.

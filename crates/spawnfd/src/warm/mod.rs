@@ -39,8 +39,8 @@ use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
 use crate::template::Template;
 use keeper::Keeper;
-pub(crate) use parked::Departure;
 use parked::{Answer, Parked};
+pub(crate) use parked::{Departure, PATIENCE};
 use sandbox::{Inside, Prefix};
 use state::{Held, State, Taken};
 use wire::Request;
@@ -288,8 +288,8 @@ impl Warm {
 
     /// All that were forked ahead are in use: one more.
     fn fork_now(&self, parent: Held) -> std::result::Result<Held, &'static str> {
-        let outcome = parent.lock().fork();
-        self.state.lock().forked_now(parent, outcome)
+        let born = parent.lock().fork(1);
+        self.state.lock().forked_now(parent, born)
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
@@ -364,7 +364,7 @@ impl Offer<'_> {
                         }
                     }
                     // Node.js may yet refuse.
-                    let waits = wait == Wait::Exec || held.kind() == Kind::Node;
+                    let waits = matches!(wait, Wait::Exec | Wait::Start) || held.kind() == Kind::Node;
                     parked.go(claim, &context, (!waits).then_some(plan))
                 }
             },

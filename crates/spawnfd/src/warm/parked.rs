@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, pidfd_open, waitid, waitpid,
-};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::Plan;
 use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation};
 
@@ -30,7 +28,7 @@ use crate::numbers::above_standard;
 use crate::template::Template;
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
 /// How long a program may take until it is parked.
@@ -212,38 +210,53 @@ impl Parked {
         }
     }
 
-    /// Has a child forked from it, which waits as it does itself.
+    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more.
     ///
     /// # Errors
-    /// Why there is none; it is of no use any more then.
-    pub(super) fn fork(&mut self) -> Result<Parked, &'static str> {
-        let (line, theirs) = Line::new().map_err(|_| "descriptors")?;
-        let _ = wire::last_child(&self.line.page);
-        let mut request = wire::encode_fork(self.child_private.is_none());
-        self.line.say(&mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).map_err(|_| "died")?;
-        drop(theirs);
+    /// Why none was asked for.
+    pub(super) fn fork(&mut self, count: usize) -> Result<Vec<Parked>, &'static str> {
+        if !self.line.is_here() {
+            return Err("descriptor table");
+        }
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let (line, theirs) = match Line::new() {
+                Ok(both) => both,
+                Err(_) if lines.is_empty() => return Err("descriptors"),
+                Err(_) => break,
+            };
+            let mut request = wire::encode_fork(self.child_private.is_none() && lines.is_empty());
+            if self.line.say(&mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).is_err() {
+                break;
+            }
+            // All are asked for at once: then nobody waits for each.
+            lines.push(line);
+        }
+        let born: Vec<Parked> = lines.into_iter().filter_map(|line| self.expect_child(line)).collect();
+        self.forked += born.len() as u64;
+        Ok(born)
+    }
+
+    fn expect_child(&mut self, mut line: Line) -> Option<Parked> {
         let mut message = [0; 64];
-        let heard = line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
-        let Some((Reply::Parked { pid, private, .. }, pidfd)) = heard else {
-            // It was born and killed on its way, or will be: nobody else knows of it.
+        let heard =
+            line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
+        let (Some((Reply::Parked { pid, private, .. }, pidfd)), Ok(())) = (heard, line.renumber()) else {
+            // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
-            return Err("died");
+            line.bury_child();
+            return None;
         };
-        let _ = wire::last_child(&self.line.page);
-        self.forked += 1;
-        let private = *self.child_private.get_or_insert(private);
-        let mut parked = Parked {
+        Some(Parked {
             generation: self.generation,
             child: Some(Child::new(pid, pidfd, Default::default(), Mode::Fork.started(), None)),
             line,
             serial: 0,
             birth: self.birth.clone(),
-            private,
+            private: *self.child_private.get_or_insert(private),
             child_private: None,
             forked: 0,
-        };
-        parked.line.renumber().map_err(|_| "descriptors")?;
-        Ok(parked)
+        })
     }
 
     /// Whether a file that it was made of has changed, or gone, since: before anybody watched, or perhaps before it was read.
@@ -370,7 +383,9 @@ impl Parked {
 
     fn became(&mut self, departure: Option<Departure>) -> Answer {
         match self.child.take() {
-            Some(child) => Answer::Program(Box::new(child.restarted(self.birth.mode.started(), departure.map(Landing::Warm)))),
+            Some(child) => {
+                Answer::Program(Box::new(child.restarted(self.birth.mode.started(), departure.map(Landing::Warm))))
+            }
             None => Answer::Gone("died"),
         }
     }
@@ -391,7 +406,7 @@ impl Parked {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Ends it, and a child of its that nobody knows.
+    /// Ends it.
     fn end(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         if fork_generation() != Ok(self.generation) {
@@ -401,12 +416,6 @@ impl Parked {
         }
         let _ = child.kill();
         let _ = child.wait();
-        let Some(born) = Pid::from_raw(wire::last_child(&self.line.page)) else { return };
-        // Ours, and nobody has waited for it: its number is its own.
-        if matches!(waitid(WaitId::Pid(born), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT), Ok(None)) {
-            let _ = kill_process(born, Signal::KILL);
-        }
-        let _ = waitpid(Some(born), WaitOptions::empty());
     }
 }
 
@@ -425,12 +434,23 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// Whether a process that has ended had become the program. One that was killed on its way has met the end that was meant for it.
+    /// Takes the request back, unless it has been taken.
+    pub(crate) fn call_off(&self) -> bool {
+        self.claim.turn(State::Go, State::Withdrawn)
+    }
+
+    /// Whether a process that has ended had become the program.
     ///
     /// # Errors
-    /// The action that failed.
+    /// The action that failed; ESRCH: it was killed before it had begun.
     pub(crate) fn landed(&self) -> Outcome<()> {
-        let State::Failed(index, error) = self.claim.state() else { return Ok(()) };
+        let (index, error) = match self.claim.state() {
+            State::Failed(index, error) => (index, error),
+            State::Offered | State::Go | State::Withdrawn => {
+                return Err(Error::new(Stage::Killed, Errno::ESRCH, "a parked process"));
+            }
+            _ => return Ok(()),
+        };
         let errno = Errno::from_raw(error);
         Err(match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
             Some(index) => step_failed(&self.plan, index, errno),

@@ -29,6 +29,9 @@ const PATIENCE: u32 = 50;
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// How many children are forked at once.
+const AT_ONCE: usize = 16;
+
 /// When to try again what failed for want of something, and how often.
 const AGAIN: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 5;
@@ -193,8 +196,8 @@ fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
 pub(super) enum Work {
     /// Park one for this entry.
     Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
-    /// Fork one more.
-    Fork(Held),
+    /// Fork so many more.
+    Fork(Held, usize),
     /// Nothing before then.
     Wait(Option<Instant>),
 }
@@ -334,33 +337,46 @@ impl State {
     pub(super) fn forked_now(
         &mut self,
         parent: Held,
-        outcome: Result<Parked, &'static str>,
+        born: Result<Vec<Parked>, &'static str>,
     ) -> Result<Held, &'static str> {
-        match outcome {
-            Ok(parked) => Ok(Held { shared: Waiting::new(parent.shared.version, parked), ..parent }),
-            Err(reason) => {
+        match born.map(|mut born| born.pop()) {
+            Ok(Some(parked)) => Ok(Held { shared: Waiting::new(parent.shared.version, parked), ..parent }),
+            Ok(None) => {
                 self.spoilt(parent);
+                Err("died")
+            }
+            Err(reason) => {
+                self.entry(parent.entry).into_iter().for_each(|entry| entry.taken -= 1);
                 Err(reason)
             }
         }
     }
 
-    /// What has come of the keeper's.
-    pub(super) fn forked(&mut self, parent: Held, outcome: Result<Parked, &'static str>) {
-        let forks = self.options.forks;
-        let (id, version) = (parent.entry, parent.shared.version);
-        match outcome {
-            Ok(parked) => match self.entry(id).filter(|entry| entry.version == version) {
-                Some(entry) => {
-                    entry.taken -= 1;
-                    entry.parked.push_back(Waiting::new(version, parked));
-                    if let Some(parent) = &mut entry.parent {
-                        parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
-                    }
+    /// What has come of the keeper's wish for so many.
+    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Vec<Parked>, &'static str>) {
+        let version = parent.shared.version;
+        let (forks, again) = (self.options.forks, Instant::now() + AGAIN);
+        let born_all = born.as_ref().is_ok_and(|born| born.len() == count);
+        let spoilt = born.is_ok() && !born_all;
+        let born = born.unwrap_or_default().into_iter().map(|parked| Waiting::new(version, parked));
+        match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
+            Some(entry) => {
+                entry.parked.extend(born);
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
                 }
-                None => self.put_back(Held { shared: Waiting::new(version, parked), ..parent }),
-            },
-            Err(_) => self.spoilt(parent),
+            }
+            None => self.gone.extend(born),
+        }
+        if let Some(entry) = self.entry(parent.entry) {
+            entry.taken -= count;
+            if !born_all {
+                entry.due = again;
+            }
+            if spoilt {
+                entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
+                self.gone.push(parent.shared);
+            }
         }
     }
 
@@ -449,13 +465,15 @@ impl State {
             let missing = entry.is_missing() && !entry.making && room;
             if missing && !standard_is_open() {
                 sooner(now + LATER);
-            } else if missing && now >= entry.due && work.is_none() && !entry.lacks_parent() && let Some(parent) = &entry.parent {
-                entry.taken += 1;
-                work = Some(Work::Fork(Held {
-                    entry: entry.id,
-                    recipe: entry.recipe.clone(),
-                    shared: parent.clone(),
-                }));
+            } else if missing
+                && now >= entry.due
+                && work.is_none()
+                && let Some(parent) = entry.parent.as_ref().filter(|parent| !parent.old)
+            {
+                let count = (entry.depth - entry.parked.len()).min(AT_ONCE).min(self.options.processes - parked);
+                let shared = parent.clone();
+                entry.taken += count;
+                work = Some(Work::Fork(Held { entry: entry.id, recipe: entry.recipe.clone(), shared }, count));
             } else if missing && now >= entry.due && work.is_none() {
                 entry.making = true;
                 work = Some(Work::Park {

@@ -86,8 +86,7 @@ impl Claim {
     /// Takes it from one state to the next, if it is in that; and tells.
     pub(super) fn turn(&self, from: State, to: State) -> bool {
         let [from, to] = [from, to].map(|state| state.claim(self.serial));
-        let turned =
-            self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let turned = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         self.page.wake();
         turned
     }
@@ -98,9 +97,9 @@ impl Claim {
     }
 }
 
-/// The child that was born last, as the kernel has noted it; forgotten from now on.
-pub(super) fn last_child(page: &Page) -> i32 {
-    page.get()[CHILD].swap(0, Ordering::AcqRel) as i32
+/// The child that was born with this page, as the kernel has noted it.
+pub(super) fn child(page: &Page) -> i32 {
+    page.get()[CHILD].load(Ordering::Acquire) as i32
 }
 
 /// Leaves a context in the page.
