@@ -100,12 +100,12 @@ fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     if !REFLINKING.contains(&fstatfs(file).ok()?.f_type) {
         return None;
     }
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let path = std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd())).ok()?;
     let directory = path.parent().filter(|directory| directory.is_absolute())?;
     let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;
     ioctl_ficlone(&copy, file).ok()?;
     // Nobody keeps it open for writing: executing it would be ETXTBSY.
-    let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", copy.as_raw_fd());
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 

@@ -286,7 +286,7 @@ fn read_script(file: &Recorded) -> Result<Option<script::Line>> {
     use std::io::Read;
     use std::os::fd::AsRawFd;
     let mut head = Vec::with_capacity(script::HEAD);
-    let path = format!("/proc/self/fd/{}", file.file.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", file.file.as_raw_fd());
     let Ok(opened) = std::fs::File::open(path) else { return Ok(None) };
     let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));
     opened.take(script::HEAD as u64).read_to_end(&mut head).map_err(|e| failed(from_io(&e)))?;

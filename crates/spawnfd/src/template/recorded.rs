@@ -91,7 +91,7 @@ impl Recorded {
     }
 
     fn digest(&self) -> std::io::Result<[u8; 32]> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", self.file.as_raw_fd());
         let mut file = std::fs::File::open(path)?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 64 << 10];
