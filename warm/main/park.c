@@ -273,6 +273,7 @@ static void reply(struct spawnfd_reply head, const char *text, size_t length, in
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 
 	head.protocol = SPAWNFD_PROTOCOL;
+	head.pid = getpid();
 	if (pidfd >= 0) {
 		memcpy(CMSG_DATA(&control.head), &pidfd, sizeof(int));
 		message.msg_control = &control;
@@ -311,10 +312,9 @@ static bool alone(void)
 	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
 }
 
-/* The files that are mapped, and how much memory is this process's own, in bytes. */
-static uint64_t note_memory(void)
+/* The files that are mapped. */
+static void note_mapped(void)
 {
-	unsigned long kib = 0, sum = 0;
 	char *line = NULL;
 	size_t size = 0;
 	FILE *list = fopen("/proc/self/maps", "re");
@@ -331,7 +331,17 @@ static uint64_t note_memory(void)
 		spawnfd_note_file(path);
 	}
 	fclose(list);
-	list = fopen("/proc/self/smaps_rollup", "re");
+	free(line);
+}
+
+/* How much memory is this process's own, in bytes. */
+static uint64_t private_memory(void)
+{
+	unsigned long kib = 0, sum = 0;
+	char *line = NULL;
+	size_t size = 0;
+	FILE *list = fopen("/proc/self/smaps_rollup", "re");
+
 	while (list && getline(&line, &size, list) > 0)
 		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 ||
 		    sscanf(line, "Private_Dirty: %lu", &kib) == 1)
@@ -345,9 +355,11 @@ static uint64_t note_memory(void)
 static void tell_that_it_is_parked(void)
 {
 	static char text[sizeof(variables.text) + sizeof(files.text) + 2];
-	uint64_t private_bytes = note_memory();
+	uint64_t private_bytes;
 	size_t length;
 
+	note_mapped();
+	private_bytes = private_memory();
 	if (variables.full || files.full)
 		spawnfd_cannot_park("too many names");
 	memcpy(text, variables.text, variables.length);
@@ -355,10 +367,8 @@ static void tell_that_it_is_parked(void)
 	memcpy(text + length, files.text, files.length);
 	length += files.length + 1;
 	park.parked = true;
-	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED,
-				     .pid = getpid(),
-				     .private_bytes = private_bytes},
-	      text, length, -1);
+	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = private_bytes}, text,
+	      length, -1);
 }
 
 /* --- waiting, and becoming the program ----------------------------------------------------------
@@ -399,21 +409,60 @@ static size_t receive(char *message, int *sources, size_t *count)
 	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
 }
 
+static bool turn(uint64_t from, uint64_t to)
+{
+	return atomic_compare_exchange_strong((_Atomic uint64_t *)&park.page->claim, &from, to);
+}
+
+/* Says what has become of the request that is in state `from`; false if it is not. */
+static bool tell(uint64_t from, enum spawnfd_state state)
+{
+	bool told = turn(from, (from & ~UINT64_C(7)) | state);
+
+	syscall(SYS_futex, &park.page->claim, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	return told;
+}
+
+static uint64_t claim(uint32_t serial, enum spawnfd_state state)
+{
+	return (uint64_t)serial * 8 + state;
+}
+
 /* Waits for the owner's word. False: it is not to be. */
 static bool is_to_go(uint32_t serial)
 {
-	_Atomic uint64_t *claim = (_Atomic uint64_t *)&park.page->claim;
-	const uint64_t offered = (uint64_t)serial * 4 + SPAWNFD_OFFERED;
-	uint64_t go = (uint64_t)serial * 4 + SPAWNFD_GO;
+	const uint64_t offered = claim(serial, SPAWNFD_OFFERED);
 	struct pollfd owner = {park.owner, POLLIN, 0};
 	const struct timespec a_while = {.tv_nsec = 50000000};
 
-	while (atomic_load(claim) == offered)
+	while (atomic_load((_Atomic uint64_t *)&park.page->claim) == offered)
 		/* The lower half, on a machine that has it first. */
-		if (syscall(SYS_futex, claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL, 0) &&
+		if (syscall(SYS_futex, &park.page->claim, FUTEX_WAIT, (uint32_t)offered, &a_while,
+			    NULL, 0) &&
 		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
 			_exit(0);
-	return atomic_compare_exchange_strong(claim, &go, (uint64_t)serial * 4 + SPAWNFD_TAKEN);
+	return turn(claim(serial, SPAWNFD_GO), claim(serial, SPAWNFD_TAKEN));
+}
+
+/* The step at `index` of the request that is in that state has failed. */
+_Noreturn static void fail(uint64_t state, uint32_t index, int error)
+{
+	park.page->index = index;
+	park.page->error = error;
+	tell(state, SPAWNFD_FAILED);
+	_exit(127);
+}
+
+/* Nothing has been done, and another request may come; but an owner who has said go has gone. */
+static void refuse(void)
+{
+	uint64_t now = atomic_load((_Atomic uint64_t *)&park.page->claim);
+
+	if (now % 8 == SPAWNFD_OFFERED && tell(now, SPAWNFD_REFUSED))
+		return;
+	now = atomic_load((_Atomic uint64_t *)&park.page->claim);
+	if (now % 8 == SPAWNFD_GO)
+		fail(now, UINT32_MAX, EINVAL);
 }
 
 /* Of all signals, those that libc keeps to itself as well. */
@@ -463,12 +512,11 @@ static bool become(struct request *request, struct program *program)
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
 	char **before = environ;
-	struct spawnfd_reply answer = {
-		.serial = head->serial, .pid = getpid(), .word = SPAWNFD_FAILED};
-	uint64_t mask;
-	int error, pidfd = -1;
+	uint64_t mask, taken = claim(head->serial, SPAWNFD_TAKEN);
+	uint32_t index = UINT32_MAX;
+	int error;
 
-	if (head->own_environment)
+	if (head->flags & SPAWNFD_OWN_ENVIRONMENT)
 		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head->argv_length, env_length);
@@ -478,31 +526,50 @@ static bool become(struct request *request, struct program *program)
 	}
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
 	close(park.owner);
-	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &answer.index)
+	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &index)
 					   : EINVAL;
-	if (error) {
-		answer.error = error;
-		reply(answer, NULL, 0, -1);
-		_exit(127);
-	}
+	if (error)
+		fail(taken, index, error);
 	spawnfd_settle_signals(request);
 	if (park.kind == 'n')
 		/* Its own have numbers above 2, and stay; it accepts no others there. */
 		close_all(request->sources, head->sources);
 	else
 		spawnfd_keep_only(request, park.socket);
-	answer.word = SPAWNFD_BECAME;
-	if (park.mode == 'f')
-		pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	reply(answer, NULL, 0, pidfd);
-	if (pidfd >= 0)
-		close(pidfd);
 	close(park.socket);
 	mask = park.page->mask;
+	tell(taken, SPAWNFD_BECAME);
 	munmap(park.page, 4096);
 	park.active = false;
 	set_mask(mask);
 	return true;
+}
+
+/* Forks a child that waits as this process does, with the socket and the page that have come: its
+ * number stands in that page before it runs. */
+static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
+{
+	struct spawnfd_reply parked = {.word = SPAWNFD_PARKED};
+	struct spawnfd_page *page =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, sources[1], 0);
+	int pidfd;
+
+	if (page == MAP_FAILED)
+		return;
+	if (spawnfd_fork(hooks, &page->child)) {
+		munmap(page, 4096);
+		return;
+	}
+	munmap(park.page, 4096);
+	park.page = page;
+	park.mode = 'r';
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (pidfd < 0 || dup3(sources[0], park.socket, O_CLOEXEC) < 0)
+		_exit(126);
+	if (flags & SPAWNFD_MEASURE)
+		parked.private_bytes = private_memory();
+	reply(parked, NULL, 0, pidfd);
+	close(pidfd);
 }
 
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
@@ -531,30 +598,21 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE,
 				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		size_t count, length;
-		struct spawnfd_reply refused = {.word = SPAWNFD_REFUSED, .error = EINVAL};
+		bool forks = park.mode == 'f', sound;
 
 		if (message == MAP_FAILED)
 			_exit(126);
 		request.page = park.page;
 		length = receive(message, request.sources, &count);
-		if (!spawnfd_read_request(message, length, room, count, &request, &program)) {
-			reply(refused, NULL, 0, -1);
+		sound = spawnfd_read_request(message, length, room, count, &request, &program);
+		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK)) {
+			refuse();
+		} else if (forks) {
+			fork_one(hooks, request.sources, request.head->flags);
 		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
-			refused.serial = request.head->serial;
-			reply(refused, NULL, 0, -1);
-		} else if (park.mode != 'f') {
-			if (become(&request, &program))
-				return &program;
-		} else {
-			refused.serial = request.head->serial;
-			refused.error = spawnfd_fork(hooks, &park.page->child);
-			if (refused.error == 0) {
-				if (become(&request, &program))
-					return &program;
-				_exit(0);
-			}
-			if (refused.error > 0)
-				reply(refused, NULL, 0, -1);
+			refuse();
+		} else if (become(&request, &program)) {
+			return &program;
 		}
 		close_all(request.sources, count);
 		munmap(message, room);

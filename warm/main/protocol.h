@@ -113,38 +113,36 @@ struct spawnfd_request {
 	uint32_t strings;
 	/* No step names a number from here on. */
 	int32_t above;
-	/* The environment stays what it is. */
-	uint32_t own_environment;
+	uint32_t flags;
 	/* For who is to execute something: the source that it is, or -1, and its path. */
 	int32_t program;
 	uint32_t path;
 	uint32_t checks;
 	uint32_t unused;
 };
+/* The environment stays what it is. */
+#define SPAWNFD_OWN_ENVIRONMENT 1u
+/* Mode fork: a child is to be born that waits, with the socket and the page that come with this.
+ * Nothing else is asked. */
+#define SPAWNFD_FORK 2u
+/* The child is to say how much memory is its own. */
+#define SPAWNFD_MEASURE 4u
+#define SPAWNFD_FLAGS 7u
 
 enum spawnfd_word {
-	/* Ready for requests. Text: names of variables, an empty string, files, an empty string. */
+	/* Ready for requests. Text: names of variables, an empty string, files, an empty string. A
+	 * child says it without text, and sends its pidfd. */
 	SPAWNFD_PARKED,
-	/* It is the program. One descriptor in fork mode: its pidfd. From a zygote: its child has
-	 * executed it, or ended; the page says which. */
-	SPAWNFD_BECAME,
-	/* A step failed; it is gone. */
-	SPAWNFD_FAILED,
-	/* Nothing was done: the request is not understood, or withdrawn, or no child could be born.
-	 */
-	SPAWNFD_REFUSED,
 	/* Cannot be parked. Text: why. */
 	SPAWNFD_CANNOT
 };
 
-/* A reply. Then text, if any. */
+/* What a process says of itself, once. Then text, if any. */
 struct spawnfd_reply {
 	uint32_t protocol;
 	uint32_t word;
-	uint32_t serial;
 	int32_t pid;
-	uint32_t index;
-	int32_t error;
+	uint32_t unused;
 	uint64_t private_bytes;
 };
 
@@ -152,16 +150,18 @@ struct spawnfd_reply {
 #define SPAWNFD_MAX_FIRST 24
 
 /*
- * A page that both have. Its first word says where a request stands: the serial number times 4,
+ * A page that both have. Its first word says where a request stands: the serial number times 8,
  * plus one of the states below. The owner sends a request before he has finished comparing himself
  * with the parked process, so that this one gets ready meanwhile; nothing that shows is done before
  * he has said go. What he has found goes with that word.
  */
 struct spawnfd_page {
 	uint64_t claim;
-	/* Fork mode: the last child, written by the kernel as it is born. */
+	/* Of a child that is forked: its number, written by the kernel as it is born. */
 	int32_t child;
-	int32_t unused;
+	/* Of a step that failed: its error, and its index. */
+	int32_t error;
+	uint64_t index;
 	/* How many of the steps there are. */
 	uint64_t first;
 	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
@@ -189,10 +189,16 @@ enum spawnfd_state {
 	SPAWNFD_OFFERED,
 	/* By the owner: it is to be carried out. */
 	SPAWNFD_GO,
-	/* By the parked process, after that: it is being carried out. */
-	SPAWNFD_TAKEN,
 	/* By the owner: it is not to be. */
-	SPAWNFD_WITHDRAWN
+	SPAWNFD_WITHDRAWN,
+	/* By the parked process, as is what follows: it is being carried out. */
+	SPAWNFD_TAKEN,
+	/* It is the program. */
+	SPAWNFD_BECAME,
+	/* A step failed; it is gone. */
+	SPAWNFD_FAILED,
+	/* Nothing was done: the request is not understood. */
+	SPAWNFD_REFUSED
 };
 
 #endif

@@ -82,7 +82,9 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	    head->envc > length || head->checks > length)
 		return false;
 	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS ||
-	    head->above < 3)
+	    head->above < 3 || head->flags & ~SPAWNFD_FLAGS)
+		return false;
+	if (head->flags & SPAWNFD_FORK && head->sources != 2)
 		return false;
 	request->head = head;
 	request->steps = (const void *)(message + at);

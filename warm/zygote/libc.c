@@ -69,6 +69,11 @@ int fstat(int fd, struct stat *found)
 	return (int)syscall(SYS_fstat, fd, found);
 }
 
+int munmap(void *address, size_t length)
+{
+	return (int)syscall(SYS_munmap, address, length);
+}
+
 int dup3(int from, int to, int flags)
 {
 	return (int)syscall(SYS_dup3, from, to, flags);

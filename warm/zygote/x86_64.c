@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/*
- * All that depends on the processor: the first instruction, the system call, and the birth of a
- * child on another stack. A port adds one file like this (psABI, A.2.1).
- */
+/* All that depends on the processor: the first instruction, and the system call. A port adds one
+ * file like this (psABI, A.2.1). */
 #include "zygote.h"
 
 #ifdef __x86_64__
@@ -29,32 +27,6 @@ long spawnfd_enter(long number, const long arguments[6])
 			   "r"(fifth), "r"(sixth)
 			 : "rcx", "r11", "memory");
 	return number;
-}
-
-long spawnfd_clone(unsigned long flags, void *top, int32_t *number, int (*run)(void *), void *data)
-{
-	long result = 56; /* clone */
-	register long no_tid __asm__("r10") = 0;
-	register long no_tls __asm__("r8") = 0;
-	register int (*kept_run)(void *) __asm__("r12") = run;
-	register void *kept_data __asm__("r13") = data;
-
-	__asm__ volatile("syscall\n"
-			 "	testq %%rax, %%rax\n"
-			 "	jnz 1f\n"
-			 "	xorl %%ebp, %%ebp\n"
-			 "	movq %%r13, %%rdi\n"
-			 "	callq *%%r12\n"
-			 "	movl %%eax, %%edi\n"
-			 "	movl $231, %%eax\n" /* exit_group */
-			 "	syscall\n"
-			 "	ud2\n"
-			 "1:"
-			 : "+a"(result)
-			 : "D"(flags), "S"(top), "d"(number), "r"(no_tid), "r"(no_tls),
-			   "r"(kept_run), "r"(kept_data)
-			 : "rcx", "r11", "memory", "cc");
-	return result;
 }
 
 #endif

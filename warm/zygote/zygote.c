@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A program that is parked to execute others. It waits for a request as all do that are parked
- * (warm/main), carries its steps out, and executes what it names: in its own place, or, in mode
- * fork, in a child of its parent's.
+ * (warm/main), carries its steps out, and executes what it names in its own place. In mode fork it
+ * has children of its parent's that do so.
  *
  *     spawnfd-zygote MODE      r: reserve, f: fork
  *
@@ -66,33 +66,69 @@ static size_t receive(char *message, int *sources, size_t *count)
 	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
 }
 
-static void reply(uint32_t word, uint32_t serial)
+/* Says that it waits; a child sends its pidfd with it. */
+static void tell_that_it_is_parked(int pidfd)
 {
 	struct spawnfd_reply message = {.protocol = SPAWNFD_PROTOCOL,
-					.word = word,
-					.serial = serial,
+					.word = SPAWNFD_PARKED,
 					.pid = getpid(),
 					/* More or less: some pages of its own, and its tables. */
 					.private_bytes = 64 << 10};
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+	struct iovec part = {&message, sizeof(message)};
+	struct msghdr sent = {.msg_iov = &part, .msg_iovlen = 1};
 
-	while (send(SOCKET, &message, sizeof(message), MSG_NOSIGNAL) < 0 && errno == EINTR)
+	if (pidfd >= 0) {
+		*(int *)CMSG_DATA(&control.head) = pidfd;
+		sent.msg_control = &control;
+		sent.msg_controllen = sizeof(control);
+	}
+	while (syscall(SYS_sendmsg, SOCKET, &sent, MSG_NOSIGNAL) < 0 && errno == EINTR)
 		continue;
+}
+
+static uint64_t claim(uint32_t serial, enum spawnfd_state state)
+{
+	return (uint64_t)serial * 8 + state;
+}
+
+static bool turn(uint64_t from, uint64_t to)
+{
+	return atomic_compare_exchange_strong((_Atomic uint64_t *)&page->claim, &from, to);
+}
+
+static void tell(void)
+{
+	syscall(SYS_futex, &page->claim, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 /* Waits for the owner's word. False: it is not to be. */
 static bool is_to_go(uint32_t serial)
 {
-	_Atomic uint64_t *claim = (_Atomic uint64_t *)&page->claim;
-	const uint64_t offered = (uint64_t)serial * 4 + SPAWNFD_OFFERED;
-	uint64_t go = (uint64_t)serial * 4 + SPAWNFD_GO;
+	const uint64_t offered = claim(serial, SPAWNFD_OFFERED);
 	struct pollfd owner = {OWNER, POLLIN, 0};
 	const struct timespec a_while = {.tv_nsec = 50000000};
 
-	while (atomic_load(claim) == offered)
-		if (syscall(SYS_futex, claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL, 0) &&
+	while (atomic_load((_Atomic uint64_t *)&page->claim) == offered)
+		if (syscall(SYS_futex, &page->claim, FUTEX_WAIT, (uint32_t)offered, &a_while, NULL,
+			    0) &&
 		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
 			_exit(0);
-	return atomic_compare_exchange_strong(claim, &go, (uint64_t)serial * 4 + SPAWNFD_TAKEN);
+	return turn(claim(serial, SPAWNFD_GO), claim(serial, SPAWNFD_TAKEN));
+}
+
+/* Nothing has been done, and another request may come; but an owner who has said go has gone. */
+static void refuse(void)
+{
+	uint64_t now = atomic_load((_Atomic uint64_t *)&page->claim);
+
+	if (now % 8 == SPAWNFD_OFFERED && turn(now, now - now % 8 + SPAWNFD_REFUSED))
+		tell();
+	else if (atomic_load((_Atomic uint64_t *)&page->claim) % 8 == SPAWNFD_GO)
+		_exit(127);
 }
 
 static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
@@ -137,39 +173,25 @@ static int verify(const struct spawnfd_check *check, const struct request *of)
 	return ESTALE;
 }
 
-/* Whether a step writes to a file of the process's own, which root owns while it is not dumpable.
- */
-static bool needs_own_files(void)
-{
-	for (uint32_t i = 0; i < page->first && i < SPAWNFD_MAX_FIRST; i++)
-		if (page->steps[i].op == SPAWNFD_OOM_SCORE_ADJ)
-			return true;
-	for (uint32_t i = 0; i < request.head->steps; i++)
-		if (request.steps[i].op == SPAWNFD_OOM_SCORE_ADJ)
-			return true;
-	return false;
-}
-
 /* Executes what was asked for. Comes back only if it is not to be. */
-static int execute(void *forked)
+static void execute(void)
 {
 	const struct spawnfd_request *head = request.head;
-	/* In mode fork this memory is the zygote's own, and its numbers stand for other files. */
-	struct request own = request;
 	int socket = SOCKET, error;
 	uint32_t index;
 
 	if (!is_to_go(head->serial))
-		return 0;
-	if (!forked || needs_own_files())
-		prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-	error = spawnfd_read_page(&own) ? spawnfd_carry_out(&own, &socket, &index) : EINVAL;
+		return;
+	/* Whoever waits for it hears of what follows by the socket. */
+	tell();
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	error = spawnfd_read_page(&request) ? spawnfd_carry_out(&request, &socket, &index) : EINVAL;
 	if (error)
 		fail(index == UINT32_MAX ? SPAWNFD_AT_DESCRIPTORS : SPAWNFD_AT_ACTION,
 		     index & UINT16_MAX, error);
-	spawnfd_settle_signals(&own);
+	spawnfd_settle_signals(&request);
 	for (uint32_t i = 0; i < head->checks; i++) {
-		error = verify(&own.checks[i], &own);
+		error = verify(&request.checks[i], &request);
 		if (error)
 			fail(SPAWNFD_AT_CHECK, i, error);
 	}
@@ -177,31 +199,42 @@ static int execute(void *forked)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &page->mask, NULL, sizeof(page->mask));
 	/* All that is not the program's is close-on-exec. */
 	if (head->program < 0)
-		syscall(SYS_execve, own.strings + head->path, program.argv, program.envp);
+		syscall(SYS_execve, request.strings + head->path, program.argv, program.envp);
 	else
-		syscall(SYS_execveat, own.sources[head->program], "", program.argv, program.envp,
-			AT_EMPTY_PATH);
+		syscall(SYS_execveat, request.sources[head->program], "", program.argv,
+			program.envp, AT_EMPTY_PATH);
 	fail(SPAWNFD_AT_EXEC, 0, errno);
 }
 
-/*
- * Has a child of this process's parent execute it, and sleeps until it has, or has ended: it stands
- * in this memory, as one of vfork's does. An errno where there is no child.
- */
-static int execute_in_child(void)
+/* Forks a child of this process's parent, which waits with the socket and the page that have come:
+ * its number stands in that page before it runs. True in the child. */
+static bool fork_one(const int *sources)
 {
-	static _Alignas(16) char stack[32 << 10];
-	long pid =
-		spawnfd_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID | SIGCHLD,
-			      stack + sizeof(stack), &page->child, execute, stack);
+	struct spawnfd_page *own =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, sources[1], 0);
+	int pidfd;
 
-	return pid < 0 ? (int)-pid : 0;
+	if (own == MAP_FAILED)
+		return false;
+	if (syscall(SYS_clone, CLONE_PARENT | CLONE_PARENT_SETTID | SIGCHLD, NULL, &own->child,
+		    NULL, NULL)) {
+		munmap(own, 4096);
+		return false;
+	}
+	munmap(page, 4096);
+	page = own;
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (pidfd < 0 || dup3(sources[0], SOCKET, O_CLOEXEC) < 0)
+		_exit(126);
+	tell_that_it_is_parked(pidfd);
+	close(pidfd);
+	return true;
 }
 
 void spawnfd_zygote(int argc, char **argv)
 {
 	static _Alignas(16) char message[SPAWNFD_MAX_MESSAGE * 2];
-	const bool forks = argc > 1 && argv[1][0] == 'f';
+	bool forks = argc > 1 && argv[1][0] == 'f';
 	const uint64_t all = ~UINT64_C(0);
 
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
@@ -213,27 +246,20 @@ void spawnfd_zygote(int argc, char **argv)
 	fcntl(OWNER, F_SETFD, FD_CLOEXEC);
 	prctl(PR_SET_NAME, "spawnfd-zygote", 0, 0, 0);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	reply(SPAWNFD_PARKED, 0);
+	tell_that_it_is_parked(-1);
 	for (;;) {
 		size_t count, length = receive(message, request.sources, &count);
-		uint32_t serial = 0;
-		bool refused = true;
+		bool sound;
 
 		request.page = page;
-		if (spawnfd_read_request(message, length, sizeof(message), count, &request,
-					 &program)) {
-			serial = request.head->serial;
-			if (forks)
-				refused = execute_in_child();
-			else
-				refused = execute(NULL);
-		}
-		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-		if (refused)
-			reply(SPAWNFD_REFUSED, serial);
-		else if (forks && atomic_load((_Atomic uint64_t *)&page->claim) !=
-					  (uint64_t)serial * 4 + SPAWNFD_WITHDRAWN)
-			reply(SPAWNFD_BECAME, serial);
+		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
+					     &program);
+		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK))
+			refuse();
+		else if (!forks)
+			execute();
+		else if (fork_one(request.sources))
+			forks = false;
 		for (size_t i = 0; i < count; i++)
 			close(request.sources[i]);
 	}

@@ -54,7 +54,9 @@ pub fn run(
 }
 
 /// Starts a program in the calling thread; once it has ended, `queue` has what came of it under `key`. `turn` has come.
+/// `died`: a parked process was killed as it was about to begin, and this is the same start again.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "one call from Python for each run")]
 pub fn begin(
     py: Python<'_>,
     queue: &Bound<'_, Queue>,
@@ -63,12 +65,16 @@ pub fn begin(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
     turn: Option<&Bound<'_, Turn>>,
+    died: bool,
 ) -> PyResult<Running> {
     // Here from now on: what is refused gives it back at once.
     let permit = turn.and_then(|turn| turn.get().take());
     let (mut request, run) = prepare(program, args, options, Use::Run)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
+    }
+    if died {
+        request.command.died();
     }
     let done = queue.get().sender(key, std::mem::take(&mut request.args), std::mem::take(&mut request.subjects));
     match py.detach(|| request.command.run_then(&run, done)) {

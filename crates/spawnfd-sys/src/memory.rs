@@ -125,6 +125,22 @@ impl<const N: usize> SharedWords<N> {
     }
 }
 
+impl<const N: usize> SharedWords<N> {
+    /// Waits until the first word is woken, or for so long; not at all if the word is another than `value`.
+    #[doc(alias = "futex")]
+    pub fn wait(&self, value: u64, timeout: core::time::Duration) {
+        let timeout = abi::__kernel_timespec {
+            tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // The half that comes first on this machine: it holds all of a small change.
+        let value = value as u32 as usize;
+        let args = [self.words as usize, abi::FUTEX_WAIT as usize, value, core::ptr::from_ref(&timeout) as usize, 0, 0];
+        // SAFETY: the kernel reads the word and the timeout.
+        unsafe { arch::syscall(abi::__NR_futex, args) };
+    }
+}
+
 impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
         // SAFETY: `get` borrows from self, so nobody reads any more; a child that could write has exec'd or exited.

@@ -17,6 +17,7 @@ use crate::error::{Error, Result, Stage, errno};
 use crate::launch::{Held, InFlight};
 use crate::numbers::above_standard;
 use crate::reaper;
+use crate::warm::Departure;
 
 /// A child process that has become its program.
 ///
@@ -32,7 +33,7 @@ pub struct Child {
     /// Signals that its holder has sent, as a set.
     sent: AtomicU64,
     /// Whether it has become the program is to be asked when it has ended.
-    flight: Option<InFlight>,
+    flight: Option<Landing>,
     /// What its caller, who waits for its end, leaves to it meanwhile.
     held: Option<Held>,
     /// Why it has not.
@@ -88,6 +89,22 @@ impl Started {
     }
 }
 
+/// Whom to ask, once a child has ended, whether it had become the program.
+#[derive(Debug)]
+pub(crate) enum Landing {
+    Clone(InFlight),
+    Warm(Departure),
+}
+
+impl Landing {
+    fn landed(&self) -> Result<()> {
+        match self {
+            Landing::Clone(flight) => flight.landed(),
+            Landing::Warm(departure) => departure.landed(),
+        }
+    }
+}
+
 /// What a child used, as wait4(2) reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
@@ -104,7 +121,7 @@ impl Child {
         pidfd: OwnedFd,
         pipes: [Option<OwnedFd>; 3],
         started: Started,
-        flight: Option<InFlight>,
+        flight: Option<Landing>,
     ) -> Child {
         let child = Child {
             pid,
@@ -139,9 +156,24 @@ impl Child {
     }
 
     /// The same process as the program that it has become by other means than exec.
-    pub(crate) fn restarted(mut self, started: Started) -> Child {
-        self.started = started;
+    pub(crate) fn restarted(mut self, started: Started, flight: Option<Landing>) -> Child {
+        (self.started, self.flight) = (started, flight);
         self
+    }
+
+    /// By when a parked process must have begun to be the program, if that is not known of it.
+    pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
+        matches!(self.flight, Some(Landing::Warm(_))).then(|| now + crate::warm::PATIENCE)
+    }
+
+    /// Ends it if it has not begun by now: then it is as if it had never been asked.
+    pub(crate) fn must_have_begun(&self) {
+        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, &self.pidfd)
+            && departure.call_off()
+        {
+            // Not noted as its holder's.
+            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+        }
     }
 
     /// With the caller's ends of its pipes.

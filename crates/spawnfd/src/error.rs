@@ -149,6 +149,11 @@ impl Error {
         &self.0.call
     }
 
+    /// Whether a parked process was killed before it had begun to be the program: nothing has happened, and the start may be repeated.
+    pub(crate) fn is_unstarted(&self) -> bool {
+        self.0.stage == Stage::Killed && self.0.errno == Errno::ESRCH
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match (self.0.errno, self.0.stage) {

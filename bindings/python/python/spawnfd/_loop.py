@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -325,7 +326,9 @@ async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
         raise
 
 
-async def complete(program: Program, args: Args, options: RunOptions) -> Result:
+async def complete(
+    program: Program, args: Args, options: RunOptions, *, died: bool = False
+) -> Result:
     """Starts a program in this thread and awaits its end; cancelled, it ends the program first."""
     # Most go straight on: this is as short as it can be for them.
     port, turn = here(), None
@@ -333,7 +336,7 @@ async def complete(program: Program, args: Args, options: RunOptions) -> Result:
         port, turn = await admitted(options)
     key, future = port.expect()
     try:
-        running = _spawnfd.begin(port.queue, key, program, args, options, turn)
+        running = _spawnfd.begin(port.queue, key, program, args, options, turn, died)
         port.gate.young.append(key)
     except BaseException:
         port.forget(key)
@@ -344,6 +347,11 @@ async def complete(program: Program, args: Args, options: RunOptions) -> Result:
         # The coroutine is closed, and cannot await any more.
         running.cancel()
         raise
+    except OSError as error:
+        if died or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":
+            raise
+        # A parked process was killed as it was about to begin: nothing has happened yet.
+        return await complete(program, args, options, died=True)
     except BaseException:
         running.cancel()
         await port.finish(key, running.grace + PATIENCE)

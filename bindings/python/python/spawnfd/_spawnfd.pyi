@@ -293,5 +293,11 @@ def popen(
     call: dict[str, Any], audit: Callable[[], None], warm: Warm | None = None
 ) -> tuple[int, int, str]: ...
 def begin(
-    queue: Queue, key: int, program: Program, args: Args, options: RunOptions, turn: Turn | None
+    queue: Queue,
+    key: int,
+    program: Program,
+    args: Args,
+    options: RunOptions,
+    turn: Turn | None,
+    died: bool,
 ) -> Running: ...

@@ -74,6 +74,8 @@ pub struct Command<'fd> {
     pub(crate) waits: bool,
     pub(crate) launcher: Option<LauncherThread>,
     pub(crate) warm: Option<Warm>,
+    /// A parked process was killed as it was about to begin: the next start is cold.
+    pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
     parent_death_signal: Option<i32>,
@@ -139,6 +141,7 @@ impl<'fd> Command<'fd> {
             waits: true,
             launcher: None,
             warm: None,
+            died: false,
             signal_mask: None,
             default_signals: SIGPIPE,
             parent_death_signal: None,

@@ -73,12 +73,26 @@ impl Command<'_> {
         self.take_turn(run, &mut interrupted)?;
         let outcome = self.begin(run, Wait::End(&mut interrupted), None)?.run_here(&mut interrupted);
         match outcome {
+            Err(error) if error.is_unstarted() => {
+                self.take_turn(run, &mut interrupted)?;
+                self.died = true;
+                let again = self.begin(run, Wait::End(&mut interrupted), None);
+                self.died = false;
+                again?.run_here(&mut interrupted)
+            }
             Err(error) if self.may_succeed_waited_for(&error) => {
                 self.take_turn(run, &mut interrupted)?;
                 self.begin(run, Wait::Exec, None)?.run_here(&mut interrupted)
             }
             outcome => outcome,
         }
+    }
+
+    /// The next start is cold, as one from a parked process was killed as it was about to begin (`Stage::Killed`, ESRCH).
+    #[doc(hidden)]
+    pub fn died(&mut self) -> &mut Self {
+        self.died = true;
+        self
     }
 
     /// Whether a child that was not waited for has failed where one that is may not: it has got no descriptors, which there are other ways
@@ -94,7 +108,8 @@ impl Command<'_> {
     /// Dropping the handle changes nothing.
     ///
     /// # Errors
-    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`.
+    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`. So is that
+    /// a parked process was killed before it had begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let submitted = engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done));
         self.permit = None;
@@ -155,7 +170,7 @@ impl Command<'_> {
                 seen = events;
                 let feed_waker = Some(handle.waker(Order::Feed));
                 let plugs = Plugs { background, source, feed_waker, events: producer };
-                let running = self.begin(run, Wait::No, plugs)?;
+                let running = self.begin(run, Wait::Start, plugs)?;
                 (log, pid) = (Some(running.log()), running.pid());
                 Ok(running)
             },

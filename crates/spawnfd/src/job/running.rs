@@ -74,6 +74,8 @@ pub(super) struct Running {
     program: String,
     started: Instant,
     phase: Phase,
+    /// When to look whether a parked process has begun to be the program.
+    begins_by: Option<Instant>,
     grace: Duration,
     drain: Duration,
     leftovers: Leftovers,
@@ -168,6 +170,7 @@ impl Running {
         if let Some(tree) = &mut tree {
             tree.born(child.id(), child.as_fd());
         }
+        let begins_by = child.begins_by(Instant::now());
         let waker = feed_waker.unwrap_or_else(|| Waker::new(|| ()));
         let feed = match (source, child.stdin.take(), &terminal) {
             (Some(source), _, Some(terminal)) => Some(Feed::terminal(terminal.writer()?, source, waker)?),
@@ -184,6 +187,7 @@ impl Running {
             program,
             started,
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
+            begins_by,
             grace: run.grace,
             drain: run.drain,
             leftovers: run.leftovers,
@@ -224,7 +228,10 @@ impl Running {
     /// When [`tick`](Running::tick) has something to do, if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running(at) => at.into_iter().chain(self.limits.as_ref().and_then(|limits| limits.due())).min(),
+            Phase::Running(at) => {
+                let limits = self.limits.as_ref().and_then(|limits| limits.due());
+                at.into_iter().chain(limits).chain(self.begins_by).min()
+            }
             Phase::Ending(at) | Phase::Draining(at) => at,
             Phase::Cut => None,
         }
@@ -385,7 +392,12 @@ impl Running {
             return;
         }
         match self.phase {
-            Phase::Running(at) if at.is_none_or(|at| now < at) => self.look_at_limits(now),
+            Phase::Running(at) if at.is_none_or(|at| now < at) => {
+                if self.begins_by.take_if(|at| now >= *at).is_some() {
+                    self.child.must_have_begun();
+                }
+                self.look_at_limits(now);
+            }
             Phase::Running(_) => self.end(Stop::Timeout, None),
             Phase::Ending(_) => {
                 // Again until it has ended: what was born between a look and the kill is found by the next.

@@ -17,7 +17,7 @@ use spawnfd_child::{Born, Failure, Op, Outcome, Plan, Stage as ChildStage, Table
 use spawnfd_sys::{Birth, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
-use crate::child::{Child, Started};
+use crate::child::{Child, Landing, Started};
 use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
@@ -41,6 +41,8 @@ pub(crate) enum Wait<'a> {
     /// Not where that can be helped: the calling thread does nothing then but wait for the program's end. Tells whether a signal has made
     /// that pointless.
     End(&'a mut dyn FnMut() -> bool),
+    /// Not on the way to exec. (A parked process that is killed before it has begun is replaced only in the call.)
+    Start,
     /// Not where that can be helped.
     No,
 }
@@ -73,7 +75,7 @@ fn spawn_template(
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
     let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command));
-    let warm = command.warm.as_ref().map(|warm| warm.offer(command, template));
+    let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
     let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
     let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
     let lowered = Lowered::new(command, template, cached.is_some() && !elsewhere, streams)?;
@@ -92,7 +94,8 @@ fn spawn_template(
         clone3: cgroup.is_some() || features::clone3(),
     };
     let name = || command.program_name().to_owned();
-    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup)));
+    let waits = matches!(wait, Wait::Exec | Wait::Start);
+    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, waits)));
     let cold = match warm {
         Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
         Some(Ok(Err(failure))) => return Err(explain(&plan, template, &name(), failure)),
@@ -105,7 +108,7 @@ fn spawn_template(
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
     let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
     let (may_pass, held) = match wait {
-        Wait::No => (can_fly, None),
+        Wait::No | Wait::Start => (can_fly, None),
         // Asked again once signals are blocked: none falls between the question and the wait.
         Wait::End(interrupted) => {
             let can_hold = can_fly && can_trim(&plan) && !interrupted();
@@ -120,7 +123,7 @@ fn spawn_template(
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
         let flight = InFlight { flight, template: template.clone(), cached, name: name() };
         let started = cold.unwrap_or(Started::Clone);
-        let child = Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(flight));
+        let child = Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(Landing::Clone(flight)));
         return Ok(child.with_held(held));
     }
 

@@ -162,6 +162,12 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
                 let unwanted = shared.lock().parked(entry, version, outcome);
                 drop(unwanted);
             }
+            Work::Fork(parent, count) => {
+                drop(shared);
+                let born = parent.lock().fork(count);
+                let Some(shared) = state.upgrade() else { return };
+                shared.lock().forked(parent, count, born);
+            }
             Work::Wait(until) => {
                 drop(shared);
                 bell.wait(until);

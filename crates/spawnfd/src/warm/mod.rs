@@ -12,6 +12,7 @@ mod handed;
 mod image;
 mod keeper;
 mod kind;
+mod line;
 mod parked;
 mod sandbox;
 mod standing;
@@ -43,7 +44,8 @@ use crate::template::{Template, from_io};
 use confinement::{CONFINED, Confinement};
 use handed::Handed;
 use keeper::Keeper;
-use parked::Answer;
+use parked::{Answer, Parked};
+pub(crate) use parked::{Departure, PATIENCE};
 use sandbox::{Inside, Prefix};
 use state::{ARGUMENTS, Held, NOT_ADDED, State};
 use wire::Request;
@@ -138,7 +140,7 @@ impl Default for WarmOptions {
 /// How one program is parked.
 #[derive(Clone, Debug, Default)]
 pub struct Park {
-    /// How many processes wait; two if 0. In mode fork one is enough for a thread.
+    /// How many processes wait; two if 0. In mode fork they are forked from one more.
     pub depth: usize,
     /// Its mode, if it is not that of the [`WarmOptions`].
     pub mode: Option<Mode>,
@@ -329,7 +331,7 @@ impl Warm {
                 }
             })
         };
-        let held = own.or_else(|reason| self.take_any(reason))?;
+        let held = own.and_then(|held| self.born(held)).or_else(|reason| self.take_any(reason))?;
         let executes = held.executes();
         let mut offer = Offer { warm: self, held: Some(held), executes, streams: [false; 3] };
         for (number, open) in (0..).zip(&mut offer.streams) {
@@ -344,11 +346,21 @@ impl Warm {
 
     /// One that executes any program, where `reason` is in the way of the program's own.
     fn take_any(&self, reason: &'static str) -> std::result::Result<Held, &'static str> {
-        match self.state.lock().take_any() {
+        let any = self.state.lock().take_any();
+        match any {
             Some(Err(any)) if reason == NOT_ADDED => Err(any),
-            Some(Ok(held)) => Ok(held),
+            Some(Ok(held)) => self.born(held),
             _ => Err(reason),
         }
+    }
+
+    /// What a start has taken; or, where that is what others are forked from, and all these are in use, one more of them.
+    fn born(&self, held: Held) -> std::result::Result<Held, &'static str> {
+        if !held.is_parent() {
+            return Ok(held);
+        }
+        let born = held.lock().fork(1);
+        self.state.lock().forked_now(held, born)
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
@@ -379,39 +391,36 @@ impl Offer<'_> {
         self.streams
     }
 
-    /// Has the plan carried out. `cgroup`: to be joined first.
+    /// Has the plan carried out. `cgroup`: to be joined first. `waits`: until it is the program.
     ///
     /// # Errors
     /// Why it is still to be started, cold.
     pub(crate) fn start(
         mut self,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
+        waits: bool,
     ) -> std::result::Result<Outcome, &'static str> {
-        let reason = match self.start_from_held(plan, template, cgroup) {
+        let reason = match self.start_from_held(plan, template, cgroup, waits) {
             Err(reason) if !self.executes => reason,
             outcome => return outcome,
         };
-        self.finish(|state, held| state.put_back(held));
+        self.finish(State::put_back);
         self.held = Some(self.warm.take_any(reason)?);
         self.executes = true;
-        self.start_from_held(plan, template, cgroup).map_err(|_| reason)
+        self.start_from_held(plan, template, cgroup, waits).map_err(|_| reason)
     }
 
     fn start_from_held(
         &mut self,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
+        waits: bool,
     ) -> std::result::Result<Outcome, &'static str> {
         let Some(held) = self.held.as_mut() else { return Err("empty") };
         held.fits(plan)?;
-        for step in &plan.steps {
-            if matches!(step.op, Op::Announce { .. }) && held.mode() == Mode::Fork && !held.executes() {
-                return Err("guarded tree");
-            }
-        }
         // Nobody who execs lays it over.
         if held.executes() && plan.filter.is_some() {
             return Err("seccomp filter");
@@ -449,41 +458,34 @@ impl Offer<'_> {
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // It gets ready meanwhile.
-            Ok(()) => {
-                let compared = held
-                    .compare(&parked, plan, template, here_at)
-                    .map_err(|reason| parked.withdraw(reason, held.mode()))
-                    .and_then(|context| Ok((context, parked.candidate(held.mode())?)));
-                match compared {
-                    Err(answer) => answer,
-                    Ok((context, pid)) => {
-                        for step in &plan.steps {
-                            if let Op::Announce { to } = &step.op {
-                                to.make_for(pid);
-                            }
+            Ok(claim) => match held.compare(&parked, plan, template, here_at) {
+                Err(reason) => Parked::withdraw(&claim, reason),
+                Ok(context) => {
+                    for step in &plan.steps {
+                        if let Op::Announce { to } = &step.op {
+                            to.make_for(parked.pid());
                         }
-                        parked.go(&context, held.mode())
                     }
+                    // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
+                    let waits = waits || held.kind() == Kind::Node || held.executes() || held.is_confined();
+                    parked.go(claim, &context, (!waits).then_some(plan))
                 }
-            }
+            },
         };
         drop(parked);
         match answer {
             Answer::Program(child) => {
-                self.finish(|state, held| state.used(held));
+                self.finish(State::used);
                 Ok(Ok(*child))
             }
             Answer::Failed(failure) => {
                 // Outside it may not.
                 let confined = held.is_confined();
-                self.finish(|state, held| match held.mode() {
-                    Mode::Reserve => state.spoilt(held),
-                    Mode::Fork => state.put_back(held),
-                });
+                self.finish(State::spoilt);
                 if confined { Err(CONFINED) } else { Ok(Err(failure)) }
             }
             Answer::Gone(reason) => {
-                self.finish(|state, held| state.spoilt(held));
+                self.finish(State::spoilt);
                 Err(reason)
             }
             Answer::Refused(reason) => Err(reason),
@@ -506,7 +508,7 @@ impl Offer<'_> {
 
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
-        self.finish(|state, held| state.put_back(held));
+        self.finish(State::put_back);
     }
 }
 

@@ -2,7 +2,7 @@
 //! One parked process: its start, what it is asked, its end.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -10,31 +10,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, getpid, pidfd_open, waitid, waitpid};
-use spawnfd_child::{Failure, Outcome, PENDING, Plan, Stage};
-use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, receive, send};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
+use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
+use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation};
 
 use super::confinement::Confinement;
 use super::handed::{Handed, Referent};
 use super::image::object_with_threads;
+use super::line::{Failed, Line};
 use super::sandbox::Prefix;
 use super::standing::Standing;
 use super::watch::is_library;
-use super::wire::{self, Context, Reply, Request};
+use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
 use crate::authority::Marker;
-use crate::child::{Child, Started};
-use crate::command::{Command, Stdio};
+use crate::child::{Child, Landing, Started};
+use crate::command::{Command, Stdio, step_failed};
 use crate::env::Env;
-use crate::numbers::{Known, above_standard};
+use crate::error::{Error, Result as Outcome, Stage as At, errno};
+use crate::numbers::above_standard;
 use crate::template::Template;
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
 /// How long a program may take until it is parked.
@@ -74,6 +72,16 @@ impl Recipe {
         self.mode == Mode::Fork && !self.executes
     }
 
+    /// How its programs are started.
+    fn started(&self) -> Started {
+        match (self.executes, self.mode) {
+            (false, Mode::Reserve) => Started::Reserve,
+            (false, Mode::Fork) => Started::Fork,
+            (true, Mode::Reserve) => Started::Pool,
+            (true, Mode::Fork) => Started::Zygote,
+        }
+    }
+
     /// What it is called in counts.
     pub(super) fn name(&self) -> &OsStr {
         if self.executes { OsStr::new("any program") } else { self.template.name() }
@@ -84,31 +92,38 @@ impl Recipe {
 #[derive(Debug)]
 pub(super) struct Parked {
     generation: u64,
-    /// It becomes a program by exec.
-    executes: bool,
     /// Gone when it has become the program.
     child: Option<Child>,
-    /// Of the child that a zygote has for the request.
-    born: Option<OwnedFd>,
-    socket: Known,
-    page: wire::Page,
+    line: Line,
     serial: u32,
+    pub(super) birth: Arc<Birth>,
+    /// Its own memory as it was parked, in bytes.
+    pub(super) private: u64,
+    /// The same of a child that was forked from it, once there was one.
+    child_private: Option<u64>,
+    /// How many were forked from it.
+    pub(super) forked: u64,
+}
+
+/// What it has from its start; those that are forked from it have it, too.
+#[derive(Debug)]
+pub(super) struct Birth {
+    /// How a program that has come of it was started.
+    started: Started,
+    /// It becomes a program by exec.
+    executes: bool,
     /// What it was born with.
-    pub(super) standing: Arc<Standing>,
+    pub(super) standing: Standing,
     /// The same of Landlock.
     pub(super) marker: Arc<Marker>,
     env: Arc<ArgBlock>,
     /// What the program in front was given.
     pub(super) given: Vec<Referent>,
-    /// Its own memory as it was parked, in bytes.
-    pub(super) private: u64,
     variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
     pub(super) since: Instant,
     /// The time of the files' clock before it was started.
     begun: SystemTime,
-    /// How many programs were forked from it.
-    pub(super) forked: u64,
 }
 
 /// Why a program is not parked.
@@ -144,26 +159,14 @@ impl Parked {
         marker: Arc<Marker>,
         ended: &AtomicBool,
     ) -> Result<Parked, NotParked> {
-        let failed = |call: &str| {
-            let call = call.to_owned();
-            move |error: rustix::io::Errno| NotParked::Now(format!("{call}: {error}"))
-        };
         let standing = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
-        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(failed("socketpair()"))?;
-        let theirs = above_standard(theirs);
-        // It is asked for an answer, and mostly has it at once.
-        set_socket_timeout(&socket, Timeout::Recv, Some(CHECK)).map_err(failed("setsockopt()"))?;
-        let owner = above_standard(pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("pidfd_open()"))?);
-        let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map(above_standard)
-            .map_err(failed("memfd_create()"))?;
-        ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
-        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
-        let page = wire::Page::of(memory.as_raw_fd()).map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?;
+        let (line, [theirs, memory]) = Line::new()?;
+        let owner = pidfd_open(getpid(), PidfdFlags::empty());
+        let owner = above_standard(owner.map_err(|error| ("pidfd_open()", errno(error)))?);
         let with_threads = match (recipe.kind, recipe.mode) {
             (Kind::Node, Mode::Fork) => {
-                Some(object_with_threads().map(above_standard).map_err(failed("memfd_create()"))?)
+                let object = object_with_threads().map_err(|error| ("memfd_create()", errno(error)))?;
+                Some(above_standard(object))
             }
             _ => None,
         };
@@ -230,28 +233,28 @@ impl Parked {
         let begun = SystemTime::now();
         let child = command.spawn().map_err(|error| NotParked::Now(error.to_string()))?;
         drop(theirs);
-        // A number that is younger than the pidfd's: a descriptor table that has it has that, too.
-        let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 3).map_err(failed("fcntl()"))?;
-        let socket = Known::new(socket).map_err(|errno| NotParked::Now(format!("fstat(): {errno:?}")))?;
         let mut parked = Parked {
-            generation: fork_generation().map_err(|error| NotParked::Now(format!("mmap(): {error:?}")))?,
-            executes: recipe.executes,
+            generation: fork_generation().map_err(|errno| ("mmap()", errno))?,
             child: Some(child),
-            born: None,
-            socket,
-            page,
+            line,
             serial: 0,
-            standing: Arc::new(standing),
-            marker,
-            env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
-            given,
+            birth: Arc::new(Birth {
+                started: recipe.started(),
+                executes: recipe.executes,
+                standing,
+                marker,
+                env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
+                given,
+                variables: Vec::new(),
+                files: Vec::new(),
+                since: Instant::now(),
+                begun,
+            }),
             private: 0,
-            variables: Vec::new(),
-            files: Vec::new(),
-            since: Instant::now(),
-            begun,
+            child_private: None,
             forked: 0,
         };
+        parked.line.renumber()?;
         parked.wait_until_parked(ended)?;
         Ok(parked)
     }
@@ -259,19 +262,18 @@ impl Parked {
     fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), NotParked> {
         let deadline = Instant::now() + START;
         let mut message = vec![0; wire::MAX_MESSAGE];
-        while !self.poll(CHECK) {
+        while !self.line.poll(CHECK) {
             if ended.load(Ordering::Relaxed) || Instant::now() > deadline {
                 return Err(NotParked::Ever("slow".to_owned()));
             }
         }
-        let length = match self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message)) {
-            Some(Ok((length @ 1.., _))) => length,
-            _ => return Err(NotParked::Ever("not parked".to_owned())),
-        };
-        match wire::decode(&message[..length]) {
-            Some(Reply::Parked { private, variables, files }) => {
+        match self.line.hear(Duration::ZERO, &mut message).and_then(|(message, _)| wire::decode(message)) {
+            Some(Reply::Parked { private, variables, files, .. }) => {
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
-                (self.private, self.variables, self.files) = (private, owned(variables), owned(files));
+                self.private = private;
+                if let Some(birth) = Arc::get_mut(&mut self.birth) {
+                    (birth.variables, birth.files) = (owned(variables), owned(files));
+                }
                 Ok(())
             }
             Some(Reply::Cannot { why }) => Err(NotParked::Ever(String::from_utf8_lossy(why).into_owned())),
@@ -279,17 +281,59 @@ impl Parked {
         }
     }
 
-    /// Whether there is something to receive, by then.
-    fn poll(&self, timeout: Duration) -> bool {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let Some(socket) = self.socket.get() else { return false };
-        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more.
+    ///
+    /// # Errors
+    /// Why none was asked for.
+    pub(super) fn fork(&mut self, count: usize) -> Result<Vec<Parked>, &'static str> {
+        if !self.line.is_here() {
+            return Err("descriptor table");
+        }
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let (line, theirs) = match Line::new() {
+                Ok(both) => both,
+                Err(_) if lines.is_empty() => return Err("descriptors"),
+                Err(_) => break,
+            };
+            let mut request = wire::encode_fork(self.child_private.is_none() && lines.is_empty());
+            if self.line.say(&mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).is_err() {
+                break;
+            }
+            // All are asked for at once: then nobody waits for each.
+            lines.push(line);
+        }
+        let born: Vec<Parked> = lines.into_iter().filter_map(|line| self.expect_child(line)).collect();
+        self.forked += born.len() as u64;
+        Ok(born)
+    }
+
+    fn expect_child(&mut self, mut line: Line) -> Option<Parked> {
+        let mut message = [0; 64];
+        let heard =
+            line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
+        let (Some((Reply::Parked { pid, private, .. }, pidfd)), Ok(())) = (heard, line.renumber()) else {
+            // The one that forks ends first, and then a child that nobody knows of: no more is born.
+            self.end();
+            line.bury_child();
+            return None;
+        };
+        Some(Parked {
+            generation: self.generation,
+            child: Some(Child::new(pid, pidfd, Default::default(), self.birth.started, None)),
+            line,
+            serial: 0,
+            birth: self.birth.clone(),
+            private: *self.child_private.get_or_insert(private),
+            child_private: None,
+            forked: 0,
+        })
     }
 
     /// Whether a file that it was made of has changed, or gone, since: before anybody watched, or perhaps before it was read.
     pub(super) fn is_outdated(&self) -> bool {
-        let begun = self.begun - GRANULARITY;
-        self.files.iter().any(|file| match std::fs::metadata(OsStr::from_bytes(file)) {
+        let begun = self.birth.begun - GRANULARITY;
+        self.birth.files.iter().any(|file| match std::fs::metadata(OsStr::from_bytes(file)) {
             Ok(found) => {
                 SystemTime::UNIX_EPOCH + Duration::new(found.ctime() as u64, found.ctime_nsec() as u32) >= begun
             }
@@ -305,7 +349,7 @@ impl Parked {
 
     /// The environment it was parked with.
     pub(super) fn environment(&self) -> &ArgBlock {
-        &self.env
+        &self.birth.env
     }
 
     /// Whether a program with that environment would have found before main what this one has.
@@ -313,11 +357,11 @@ impl Parked {
     /// # Errors
     /// Why not.
     pub(super) fn agrees(&self, envp: &ArgBlock) -> Result<(), &'static str> {
-        if self.executes || std::ptr::eq(envp, &raw const *self.env) {
+        if self.birth.executes || std::ptr::eq(envp, &raw const *self.birth.env) {
             return Ok(());
         }
-        for name in &self.variables {
-            if value(&self.env, name) != value(envp, name) {
+        for name in &self.birth.variables {
+            if value(&self.birth.env, name) != value(envp, name) {
                 return Err("variable");
             }
         }
@@ -331,232 +375,132 @@ impl Parked {
             all.sort_unstable();
             all
         };
-        if of(&self.env) == of(envp) { Ok(()) } else { Err("variable") }
+        if of(&self.birth.env) == of(envp) { Ok(()) } else { Err("variable") }
     }
 
     /// The signals that are ignored in it.
     pub(super) fn ignored(&self) -> u64 {
-        self.standing.ignored() & !SIGPIPE
+        self.birth.standing.ignored() & !SIGPIPE
     }
 
-    /// Offers it what is to become of it, or of a fork: it gets ready, and waits for [`go`](Parked::go).
+    /// Offers it what is to become of it: it gets ready, and waits for [`go`](Parked::go).
     ///
     /// # Errors
     /// Why it has not been offered.
-    pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<(), Answer> {
-        let socket = self.socket.get().ok_or(Answer::Refused("descriptor table"))?.as_raw_fd();
+    pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<Claim, Answer> {
+        if !self.line.is_here() {
+            return Err(Answer::Refused("descriptor table"));
+        }
         self.serial += 1;
         let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
-        let words = self.page.get();
-        words[wire::CHILD].store(0, Ordering::Relaxed);
-        words[wire::REPORT].store(PENDING, Ordering::Relaxed);
-        self.born = None;
-        words[wire::CLAIM].store(wire::claim(self.serial, wire::OFFERED), Ordering::Release);
-        send(socket, &mut message, &request.sources).map_err(|errno| match errno {
-            Errno::EBADF | Errno::ETOOMANYREFS => Answer::Refused("descriptors"),
-            Errno::EMSGSIZE | Errno::ENOBUFS => Answer::Refused("arguments too long"),
-            Errno::EPIPE | Errno::ECONNRESET => Answer::Gone("died"),
-            _ => Answer::Gone("socket"),
-        })
-    }
-
-    /// Who is to become the program. A zygote's child is waited for: it stands there until it is told to go, so that the pidfd
-    /// is its own.
-    ///
-    /// # Errors
-    /// Nobody.
-    pub(super) fn candidate(&mut self, mode: Mode) -> Result<i32, Answer> {
-        if mode == Mode::Reserve || !self.executes {
-            return Ok(self.pid());
-        }
-        let deadline = Instant::now() + PATIENCE;
-        let mut message = [0; 64];
-        loop {
-            if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
-                match pidfd_open(pid, PidfdFlags::empty()) {
-                    Ok(pidfd) => self.born = Some(pidfd),
-                    Err(_) => return Err(self.withdraw("pidfd", mode)),
-                }
-                return Ok(pid.as_raw_pid());
-            }
-            if Instant::now() > deadline {
-                return Err(self.withdraw("slow", mode));
-            }
-            if !self.poll(Duration::from_micros(10)) {
-                continue;
-            }
-            let received = self.socket.get().map(|socket| receive(socket.as_raw_fd(), &mut message));
-            match received {
-                Some(Ok((length @ 1.., _))) => match wire::decode(&message[..length]) {
-                    Some(Reply::Refused { serial }) if serial == self.serial || serial == 0 => {
-                        return Err(Answer::Refused("refused"));
-                    }
-                    // Left over from a request that was given up.
-                    _ => continue,
-                },
-                _ => {
-                    self.turn(wire::OFFERED);
-                    return Err(self.died(mode));
-                }
-            }
+        let claim = Claim::offer(&self.line.page, self.serial);
+        match self.line.say(&mut message, &request.sources) {
+            Ok(()) => Ok(claim),
+            Err(Errno::EBADF | Errno::ETOOMANYREFS) => Err(Answer::Refused("descriptors")),
+            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(Answer::Refused("arguments too long")),
+            Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Answer::Gone("died")),
+            Err(_) => Err(Answer::Gone("socket")),
         }
     }
 
-    /// Has it done.
-    pub(super) fn go(&mut self, context: &Context, mode: Mode) -> Answer {
-        if let Err(reason) = wire::leave(&self.page, context) {
-            return self.withdraw(reason, mode);
+    /// Has it done. `landing`: nobody waits until it is the program; what has become of it is asked when it has ended.
+    pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan>>) -> Answer {
+        if let Err(reason) = wire::leave(&self.line.page, context) {
+            return Parked::withdraw(&claim, reason);
         }
-        self.page.get()[wire::CLAIM].store(wire::claim(self.serial, wire::GO), Ordering::Release);
-        self.page.wake();
-        self.listen(mode)
+        claim.turn(State::Offered, State::Go);
+        if let Some(plan) = landing
+            && claim.state() != State::Refused
+            && self.is_able()
+        {
+            return self.became(Some(Departure { claim, plan: plan.clone() }));
+        }
+        self.listen(&claim)
     }
 
     /// Has it not done, for that reason.
-    pub(super) fn withdraw(&mut self, reason: &'static str, mode: Mode) -> Answer {
-        self.turn(wire::OFFERED);
-        self.page.wake();
-        if mode == Mode::Reserve {
-            return Answer::Refused(reason);
-        }
-        // There is a child by now, or soon.
-        let deadline = Instant::now() + PATIENCE;
-        while self.page.get()[wire::CHILD].load(Ordering::Acquire) == 0 {
-            if Instant::now() > deadline || self.poll(Duration::from_millis(1)) {
-                return Answer::Gone(reason);
-            }
-        }
-        self.reap_forked();
+    pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> Answer {
+        claim.turn(State::Offered, State::Withdrawn);
         Answer::Refused(reason)
     }
 
-    /// Takes a request back from that state, if it is still in it.
-    fn turn(&self, from: u64) -> bool {
-        let [from, to] = [from, wire::WITHDRAWN].map(|state| wire::claim(self.serial, state));
-        self.page.get()[wire::CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    fn listen(&mut self, mode: Mode) -> Answer {
-        let Some(socket) = self.socket.get().map(AsRawFd::as_raw_fd) else { return Answer::Gone("socket") };
-        let mut message = [0; 64];
-        let mut checks = 0;
+    fn listen(&mut self, claim: &Claim) -> Answer {
+        let mut left = PATIENCE;
         loop {
-            let (length, pidfd) = match receive(socket, &mut message) {
-                Ok((0, _)) if self.executes => return self.reported(mode),
-                Ok((0, _)) => return self.died(mode),
-                Ok(received) => received,
-                Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => {
-                    checks += 1;
-                    if CHECK * checks >= PATIENCE && self.turn(wire::GO) {
-                        return Answer::Gone("slow");
-                    }
-                    // Of a forked child that is killed on its way nobody else tells.
-                    if mode == Mode::Fork && self.forked_has_ended() && !self.poll(Duration::ZERO) {
-                        return self.died(mode);
-                    }
-                    continue;
-                }
-                Err(_) => return self.died(mode),
-            };
-            return match wire::decode(&message[..length]) {
-                Some(Reply::Became { serial, .. }) if serial == self.serial && self.executes => self.reported(mode),
-                Some(Reply::Became { serial, pid }) if serial == self.serial => self.became(mode, pid, pidfd),
-                Some(Reply::Failed { serial, index, error }) if serial == self.serial => {
-                    let errno = Errno::from_raw(error);
-                    if mode == Mode::Fork {
-                        self.reap_forked();
-                    }
-                    match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
-                        Some(index) => Answer::Failed(Some(Failure { stage: Stage::Action(index), errno })),
+            let state = claim.state();
+            match state {
+                State::Became => return self.became(None),
+                State::Failed(index, error) => {
+                    return match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
+                        Some(index) => {
+                            let failure = Failure { stage: Stage::Action(index), errno: Errno::from_raw(error) };
+                            Answer::Failed(Some(failure))
+                        }
                         None => Answer::Gone("context"),
+                    };
+                }
+                State::Refused => return Answer::Refused("refused"),
+                State::Withdrawn => return Answer::Gone("slow"),
+                // An exec closes the line, and so does an end.
+                State::Taken if self.birth.executes => {
+                    if self.line.poll(CHECK) {
+                        return self.reported(claim);
                     }
                 }
-                Some(Reply::Refused { serial }) if serial == self.serial || serial == 0 => Answer::Refused("refused"),
-                // Left over from a request that was given up.
-                _ => continue,
-            };
+                State::Offered | State::Go | State::Taken => claim.wait(state, CHECK),
+            }
+            if claim.state() == state {
+                if self.has_ended() && claim.state() == state {
+                    return Answer::Gone("died");
+                }
+                left = left.saturating_sub(CHECK);
+                if left.is_zero() && claim.turn(State::Go, State::Withdrawn) {
+                    return Answer::Gone("slow");
+                }
+            }
         }
     }
 
-    /// Neither the parked process nor, in mode fork, its child is there to answer.
-    fn died(&self, mode: Mode) -> Answer {
-        if mode == Mode::Fork {
-            self.reap_forked();
+    fn became(&mut self, departure: Option<Departure>) -> Answer {
+        match self.child.take() {
+            Some(child) => Answer::Program(Box::new(child.restarted(self.birth.started, departure.map(Landing::Warm)))),
+            None => Answer::Gone("died"),
         }
-        Answer::Gone("died")
     }
 
     /// What became of one that was to execute something, and has, or has ended.
-    fn reported(&mut self, mode: Mode) -> Answer {
-        let words = self.page.get();
-        let outcome = Outcome::of(words[wire::REPORT].load(Ordering::Acquire));
-        let begun = words[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::TAKEN);
-        let pid = words[wire::CHILD].load(Ordering::Acquire) as i32;
-        let failure = match outcome {
-            Outcome::Program { .. } => {
-                let born = self.born.take();
-                return self.became(mode, pid, born);
-            }
-            Outcome::Failed(failure) => Some(failure),
-            Outcome::Killed if begun => None,
-            Outcome::Killed => return self.died(mode),
+    fn reported(&mut self, claim: &Claim) -> Answer {
+        let failure = match claim.report() {
+            Report::Program { .. } => return self.became(None),
+            Report::Failed(failure) => Some(failure),
+            Report::Killed => None,
         };
         // It has ended, or is just about to, and never was the program.
-        match mode {
-            Mode::Fork => self.reap_forked(),
-            Mode::Reserve => {
-                let _ = self.child.take().map(|mut child| child.wait());
-            }
-        }
+        let _ = self.child.take().map(|mut child| child.wait());
         match failure {
             Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
             failure => Answer::Failed(failure),
         }
     }
 
-    /// How a program that has come of it was started.
-    fn started(&self, mode: Mode) -> Started {
-        match (self.executes, mode) {
-            (false, Mode::Reserve) => Started::Reserve,
-            (false, Mode::Fork) => Started::Fork,
-            (true, Mode::Reserve) => Started::Pool,
-            (true, Mode::Fork) => Started::Zygote,
-        }
+    /// Whether it has ended.
+    fn has_ended(&self) -> bool {
+        self.look(WaitIdOptions::EXITED)
     }
 
-    fn became(&mut self, mode: Mode, pid: i32, pidfd: Option<OwnedFd>) -> Answer {
-        match (mode, pidfd) {
-            (Mode::Fork, Some(pidfd)) => {
-                self.forked += 1;
-                Answer::Program(Box::new(Child::new(pid, pidfd, Default::default(), self.started(mode), None)))
-            }
-            (Mode::Fork, None) => Answer::Gone("pidfd"),
-            (Mode::Reserve, _) => match self.child.take() {
-                Some(child) => Answer::Program(Box::new(child.restarted(self.started(mode)))),
-                None => Answer::Gone("died"),
-            },
-        }
+    /// Whether it runs: it has neither ended nor been stopped.
+    fn is_able(&self) -> bool {
+        !self.look(WaitIdOptions::EXITED | WaitIdOptions::STOPPED)
     }
 
-    /// Whether the child that was forked for this request has ended.
-    fn forked_has_ended(&self) -> bool {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let pid = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32);
-        pid.is_some_and(|pid| !matches!(waitid(WaitId::Pid(pid), look), Ok(None)))
+    fn look(&self, what: WaitIdOptions) -> bool {
+        let Some(child) = &self.child else { return true };
+        let how = what | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Waits for the child that was forked for this request and is about to end.
-    fn reap_forked(&self) {
-        if let Some(pid) = Pid::from_raw(self.page.get()[wire::CHILD].load(Ordering::Acquire) as i32) {
-            let _ = waitpid(Some(pid), WaitOptions::empty());
-        }
-    }
-}
-
-impl Drop for Parked {
-    /// Ends it, but for one that has become the program.
-    fn drop(&mut self) {
+    /// Ends it.
+    fn end(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         if fork_generation() != Ok(self.generation) {
             // A copy's: the process is not its own.
@@ -565,12 +509,52 @@ impl Drop for Parked {
         }
         let _ = child.kill();
         let _ = child.wait();
-        // Forked for a request that was withdrawn: it sees that, and ends.
-        let withdrawn =
-            self.page.get()[wire::CLAIM].load(Ordering::Acquire) == wire::claim(self.serial, wire::WITHDRAWN);
-        if withdrawn {
-            self.reap_forked();
-        }
+    }
+}
+
+impl Drop for Parked {
+    /// Ends it, but for one that has become the program.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A program that nobody has waited for until it was one.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    claim: Claim,
+    plan: Arc<Plan>,
+}
+
+impl Departure {
+    /// Takes the request back, unless it has been taken.
+    pub(crate) fn call_off(&self) -> bool {
+        self.claim.turn(State::Go, State::Withdrawn)
+    }
+
+    /// Whether a process that has ended had become the program.
+    ///
+    /// # Errors
+    /// The action that failed; ESRCH: it was killed before it had begun.
+    pub(crate) fn landed(&self) -> Outcome<()> {
+        let (index, error) = match self.claim.state() {
+            State::Failed(index, error) => (index, error),
+            State::Offered | State::Go | State::Withdrawn => {
+                return Err(Error::new(At::Killed, Errno::ESRCH, "a parked process"));
+            }
+            _ => return Ok(()),
+        };
+        let errno = Errno::from_raw(error);
+        Err(match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
+            Some(index) => step_failed(&self.plan, index, errno),
+            None => Error::new(At::Warm, errno, "a parked process"),
+        })
+    }
+}
+
+impl From<Failed> for NotParked {
+    fn from((call, errno): Failed) -> NotParked {
+        NotParked::Now(format!("{call}: {errno:?}"))
     }
 }
 

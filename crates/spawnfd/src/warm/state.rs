@@ -58,6 +58,9 @@ const LOOKED_AT: [&str; 17] = [
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// How many children are forked at once.
+const AT_ONCE: usize = 16;
+
 /// When to try again what failed for want of something, and how often.
 const AGAIN: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 5;
@@ -70,6 +73,8 @@ pub(super) struct Entry {
     depth: usize,
     /// Those that wait, the oldest first.
     parked: VecDeque<Waiting>,
+    /// Mode fork: the process they are forked from.
+    parent: Option<Waiting>,
     /// How many a start has for itself.
     taken: usize,
     /// One is being parked.
@@ -96,29 +101,40 @@ impl Entry {
         self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
     }
 
-    /// One that waits, for one start.
+    /// One that waits, for one start; or the parent, for one to be forked from it.
     fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
-        let found = match self.recipe.mode {
-            Mode::Reserve => self.parked.pop_front(),
-            Mode::Fork => {
-                let idle = self.parked.iter().position(|shared| Arc::strong_count(&shared.process) == 1);
-                self.parked.get(idle.unwrap_or(0)).cloned()
-            }
-        };
-        let shared = found.ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
-        if self.recipe.mode == Mode::Reserve && self.parked.len() + 1 >= self.depth {
+        let waiting = self.parked.pop_front();
+        let is_parent = waiting.is_none();
+        let shared = waiting
+            .or_else(|| self.parent.clone())
+            .ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
+        if self.parked.len() + 1 >= self.depth {
             self.due = now + delay;
         }
         self.taken += 1;
-        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared })
+        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
     }
 
     fn is_missing(&self) -> bool {
-        self.parked.iter().filter(|waiting| !waiting.old).count() < self.depth
+        self.lacks_parent() || self.parked.len() < self.depth
+    }
+
+    fn lacks_parent(&self) -> bool {
+        self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.old)
+    }
+
+    /// All its processes, to be ended.
+    fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.parked.drain(..).chain(self.parent.take())
+    }
+
+    /// All its processes that no start has for itself.
+    fn waiting(&self) -> impl Iterator<Item = &Waiting> + Clone {
+        self.parked.iter().chain(&self.parent)
     }
 }
 
-/// A parked process. Of one that is forked several threads may want something.
+/// A parked process. From a parent several threads may want something.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     version: u64,
@@ -128,17 +144,29 @@ pub(super) struct Waiting {
     process: Arc<Mutex<Parked>>,
 }
 
+impl Waiting {
+    fn new(version: u64, parked: Parked) -> Waiting {
+        Waiting { version, old: false, memory: parked.private, process: Arc::new(Mutex::new(parked)) }
+    }
+}
+
 /// One that a start has taken.
 #[derive(Debug)]
 pub(super) struct Held {
     entry: u64,
     recipe: Arc<Recipe>,
     shared: Waiting,
+    /// One is yet to be forked from it.
+    is_parent: bool,
 }
 
 impl Held {
-    pub(super) fn mode(&self) -> Mode {
-        self.recipe.mode
+    pub(super) fn is_parent(&self) -> bool {
+        self.is_parent
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.recipe.kind
     }
 
     /// Whether exec follows.
@@ -156,10 +184,6 @@ impl Held {
 
     /// Whether this plan's actions suit it.
     pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
-        // What opens may wait for long, and others with it.
-        if self.mode() == Mode::Fork && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. })) {
-            return Err("open");
-        }
         // CPython looks for itself by argv[0]: a name will do where it is found by that, too.
         let as_parked = |name: &[u8]| name == self.recipe.template.name().as_bytes() || !name.contains(&b'/');
         let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
@@ -180,7 +204,7 @@ impl Held {
         let mut inside = Inside::of(plan);
         self.recipe.confinement.enter(&mut inside, plan)?;
         if let Some(prefix) = &self.recipe.prefix {
-            prefix.enter(&mut inside, plan, parked.environment(), &parked.given)?;
+            prefix.enter(&mut inside, plan, parked.environment(), &parked.birth.given)?;
         }
         Ok(Some(inside))
     }
@@ -206,8 +230,8 @@ impl Held {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
-        parked.marker.reach()?;
-        let mut steps = parked.standing.steps_to(&now, self.executes())?;
+        parked.birth.marker.reach()?;
+        let mut steps = parked.birth.standing.steps_to(&now, self.executes())?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if steps.len() > 1 => return Err("limits"),
@@ -250,6 +274,8 @@ fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
 pub(super) enum Work {
     /// Park one for this entry.
     Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
+    /// Fork so many more.
+    Fork(Held, usize),
     /// Nothing before then.
     Wait(Option<Instant>),
 }
@@ -345,6 +371,7 @@ impl State {
             recipe: Arc::new(recipe),
             depth: if depth == 0 { 2 } else { depth },
             parked: VecDeque::new(),
+            parent: None,
             taken: 0,
             making: false,
             proven: false,
@@ -382,7 +409,7 @@ impl State {
         if kept().count() >= most
             && let Some((oldest, _)) = kept().min_by_key(|(_, entry)| entry.used)
         {
-            self.gone.extend(self.entries.remove(oldest).parked);
+            self.gone.extend(self.entries.remove(oldest).drain());
         }
         let env = Some(command.variables().keep_only(LOOKED_AT));
         self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).kept = true;
@@ -438,7 +465,7 @@ impl State {
                 entry.proven = false;
                 entry.disturbed = 0;
                 entry.due = now;
-                self.gone.extend(entry.parked.drain(..));
+                self.gone.extend(entry.drain());
             }
             if let Some(cannot) = entry.cannot {
                 why = Some(cannot);
@@ -470,15 +497,62 @@ impl State {
         found
     }
 
+    /// What has come of a start's wish for one more: it has that, in the place of its parent.
+    pub(super) fn forked_now(
+        &mut self,
+        parent: Held,
+        born: Result<Vec<Parked>, &'static str>,
+    ) -> Result<Held, &'static str> {
+        match born.map(|mut born| born.pop()) {
+            Ok(Some(parked)) => {
+                Ok(Held { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
+            }
+            Ok(None) => {
+                self.spoilt(parent);
+                Err("died")
+            }
+            Err(reason) => {
+                self.entry(parent.entry).into_iter().for_each(|entry| entry.taken -= 1);
+                Err(reason)
+            }
+        }
+    }
+
+    /// What has come of the keeper's wish for so many.
+    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Vec<Parked>, &'static str>) {
+        let version = parent.shared.version;
+        let forks = if parent.recipe.grows_old() { self.options.forks } else { u64::MAX };
+        let again = Instant::now() + AGAIN;
+        let born_all = born.as_ref().is_ok_and(|born| born.len() == count);
+        let spoilt = born.is_ok() && !born_all;
+        let born = born.unwrap_or_default().into_iter().map(|parked| Waiting::new(version, parked));
+        match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
+            Some(entry) => {
+                entry.parked.extend(born);
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
+                }
+            }
+            None => self.gone.extend(born),
+        }
+        if let Some(entry) = self.entry(parent.entry) {
+            entry.taken -= count;
+            if !born_all {
+                entry.due = again;
+            }
+            if spoilt {
+                entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
+                self.gone.push(parent.shared);
+            }
+        }
+    }
+
     /// Nothing has come of it, or nothing that concerns it.
     pub(super) fn put_back(&mut self, held: Held) {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
             if entry.version == held.shared.version {
-                // One that is forked stands where it was.
-                if held.recipe.mode == Mode::Reserve {
-                    entry.parked.push_front(held.shared);
-                }
+                entry.parked.push_front(held.shared);
                 return;
             }
         }
@@ -494,14 +568,8 @@ impl State {
             (true, Mode::Fork) => &mut self.stats.zygote,
         };
         *counter += 1;
-        let old = held.recipe.grows_old() && held.lock().forked >= self.options.forks;
-        // One that is forked stands where it was; what has become a program leaves nothing to end.
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
-            let same = |waiting: &&mut Waiting| Arc::ptr_eq(&waiting.process, &held.shared.process);
-            if let (true, Some(waiting)) = (old, entry.parked.iter_mut().find(same)) {
-                waiting.old = true;
-            }
         }
     }
 
@@ -509,7 +577,7 @@ impl State {
     pub(super) fn spoilt(&mut self, held: Held) {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
-            entry.parked.retain(|shared| !Arc::ptr_eq(&shared.process, &held.shared.process));
+            entry.parent.take_if(|parent| Arc::ptr_eq(&parent.process, &held.shared.process));
         }
         self.gone.push(held.shared);
     }
@@ -532,7 +600,7 @@ impl State {
             entry.version += 1;
             entry.proven = false;
             entry.cannot = None;
-            self.gone.extend(entry.parked.drain(..));
+            self.gone.extend(entry.drain());
         }
     }
 
@@ -552,7 +620,7 @@ impl State {
         for entry in &mut self.entries {
             if !entry.asleep && now >= entry.used + self.options.idle {
                 entry.asleep = true;
-                gone.extend(entry.parked.drain(..));
+                gone.extend(entry.drain());
             }
             if entry.asleep || entry.cannot.is_some() {
                 continue;
@@ -560,14 +628,24 @@ impl State {
             sooner(entry.used + self.options.idle);
             if entry.recipe.grows_old() {
                 let age = self.options.age;
-                for waiting in &mut entry.parked {
-                    waiting.old |= waiting.process.try_lock().is_ok_and(|parked| now >= parked.since + age);
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| now >= parent.birth.since + age);
                     sooner(now + age);
                 }
             }
             let missing = entry.is_missing() && !entry.making && room;
             if missing && !standard_is_open() {
                 sooner(now + LATER);
+            } else if missing
+                && now >= entry.due
+                && work.is_none()
+                && let Some(parent) = entry.parent.as_ref().filter(|parent| !parent.old)
+            {
+                let count = (entry.depth - entry.parked.len()).min(AT_ONCE).min(self.options.processes - parked);
+                let shared = parent.clone();
+                entry.taken += count;
+                let recipe = entry.recipe.clone();
+                work = Some(Work::Fork(Held { entry: entry.id, recipe, shared, is_parent: true }, count));
             } else if missing && now >= entry.due && work.is_none() {
                 entry.making = true;
                 work = Some(Work::Park {
@@ -590,7 +668,7 @@ impl State {
         entry.making = false;
         match outcome {
             Ok(parked) if entry.version == version => {
-                if !entry.recipe.executes && common.watch.add(id, &parked.files).is_err() {
+                if !entry.recipe.executes && common.watch.add(id, &parked.birth.files).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
@@ -602,12 +680,15 @@ impl State {
                 }
                 (entry.disturbed, entry.proven) = (0, true);
                 self.stats.made += 1;
-                let memory = parked.private;
-                if let Some(old) = entry.parked.iter().position(|waiting| waiting.old) {
-                    self.gone.extend(entry.parked.remove(old));
+                let waiting = Waiting::new(version, parked);
+                match entry.recipe.mode {
+                    Mode::Reserve => entry.parked.push_back(waiting),
+                    // What the old one has left shares its layout.
+                    Mode::Fork => {
+                        self.gone.extend(entry.drain());
+                        entry.parent = Some(waiting);
+                    }
                 }
-                let process = Arc::new(Mutex::new(parked));
-                entry.parked.push_back(Waiting { version, old: false, memory, process });
                 None
             }
             Ok(parked) => Some(parked),
@@ -642,7 +723,7 @@ impl State {
 
     /// How many processes there are, and their memory.
     fn held(&self) -> (usize, u64) {
-        let all = self.entries.iter().flat_map(|entry| &entry.parked);
+        let all = self.entries.iter().flat_map(Entry::waiting);
         let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
         (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
     }
@@ -651,7 +732,7 @@ impl State {
     pub(super) fn is_full(&self) -> bool {
         let (parked, memory) = self.held();
         let room = parked < self.options.processes && memory < self.options.memory;
-        let done = |entry: &Entry| entry.cannot.is_some() || entry.parked.len() >= entry.depth;
+        let done = |entry: &Entry| entry.cannot.is_some() || !entry.is_missing();
         !room || self.entries.iter().all(done)
     }
 
@@ -676,7 +757,7 @@ impl State {
         let cannot =
             self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
         WarmStats {
-            parked: self.entries.iter().map(|entry| entry.parked.len()).sum(),
+            parked: self.entries.iter().map(|entry| entry.waiting().count()).sum(),
             memory,
             cannot: cannot.collect::<BTreeMap<_, _>>(),
             ..self.stats.clone()
@@ -685,6 +766,6 @@ impl State {
 
     pub(super) fn close(&mut self) -> Vec<Waiting> {
         self.shared = None;
-        self.entries.drain(..).flat_map(|entry| entry.parked).collect()
+        self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()).collect()
     }
 }

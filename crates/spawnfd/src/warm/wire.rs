@@ -2,9 +2,11 @@
 //! What owner and parked process say to each other: the owner's half of `warm/main/protocol.h`.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use spawnfd_child::{CapabilitySets, Check, Identity, Op, Plan, Step};
+use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan, Step};
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
 const PROTOCOL: u32 = 1;
@@ -24,23 +26,88 @@ pub(super) struct Context {
 /// The page: struct spawnfd_page.
 pub(super) type Page = SharedWords<WORDS>;
 const WORDS: usize = FIRST_STEP + MAX_FIRST * STEP;
-pub(super) const CLAIM: usize = 0;
-pub(super) const CHILD: usize = 1;
+const CLAIM: usize = 0;
+const CHILD: usize = 1;
+const INDEX: usize = 2;
+const FIRST: usize = 3;
 /// What became of who is to execute something: [`spawnfd_child::Outcome::of`].
-pub(super) const REPORT: usize = 6;
-const FIRST_STEP: usize = 7;
+const REPORT: usize = 7;
+const FIRST_STEP: usize = 8;
 const STEP: usize = 5;
 const MAX_FIRST: usize = 24;
 
-/// States of a request.
-pub(super) const OFFERED: u64 = 0;
-pub(super) const GO: u64 = 1;
-pub(super) const TAKEN: u64 = 2;
-pub(super) const WITHDRAWN: u64 = 3;
+/// Where a request stands: enum spawnfd_state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Offered,
+    Go,
+    Withdrawn,
+    Taken,
+    Became,
+    /// A step failed: its index, and the error.
+    Failed(u32, i32),
+    Refused,
+}
 
-/// The word that says that the request of that number is in that state.
-pub(super) fn claim(serial: u32, state: u64) -> u64 {
-    u64::from(serial) * 4 + state
+impl State {
+    fn claim(self, serial: u32) -> u64 {
+        let number = match self {
+            State::Offered => 0,
+            State::Go => 1,
+            State::Withdrawn => 2,
+            State::Taken => 3,
+            State::Became => 4,
+            State::Failed(..) => 5,
+            State::Refused => 6,
+        };
+        u64::from(serial) * 8 + number
+    }
+}
+
+/// A request that was offered, seen from here.
+#[derive(Debug)]
+pub(super) struct Claim {
+    page: Arc<Page>,
+    serial: u32,
+}
+
+impl Claim {
+    /// The next request of this page.
+    pub(super) fn offer(page: &Arc<Page>, serial: u32) -> Claim {
+        page.get()[REPORT].store(PENDING, Ordering::Relaxed);
+        page.get()[CLAIM].store(State::Offered.claim(serial), Ordering::Release);
+        Claim { page: page.clone(), serial }
+    }
+
+    /// What became of the exec, for one that executes something.
+    pub(super) fn report(&self) -> Outcome {
+        Outcome::of(self.page.get()[REPORT].load(Ordering::Acquire))
+    }
+
+    pub(super) fn state(&self) -> State {
+        let [word, failure, index] = [CLAIM, CHILD, INDEX].map(|at| self.page.get()[at].load(Ordering::Acquire));
+        let failed = State::Failed(index as u32, (failure >> 32) as i32);
+        let all = [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, failed];
+        all.into_iter().find(|state| state.claim(self.serial) == word).unwrap_or(State::Refused)
+    }
+
+    /// Takes it from one state to the next, if it is in that; and tells.
+    pub(super) fn turn(&self, from: State, to: State) -> bool {
+        let [from, to] = [from, to].map(|state| state.claim(self.serial));
+        let turned = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        self.page.wake();
+        turned
+    }
+
+    /// Waits while it is in that state, no longer than so.
+    pub(super) fn wait(&self, while_in: State, timeout: Duration) {
+        self.page.wait(while_in.claim(self.serial), timeout);
+    }
+}
+
+/// The child that was born with this page, as the kernel has noted it.
+pub(super) fn child(page: &Page) -> i32 {
+    page.get()[CHILD].load(Ordering::Acquire) as i32
 }
 
 /// Leaves a context in the page.
@@ -53,10 +120,10 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     }
     let words = page.get();
     let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
-    set(2, context.steps.len() as u64);
-    set(3, context.make_default);
-    set(4, context.make_ignored);
-    set(5, context.mask);
+    set(FIRST, context.steps.len() as u64);
+    set(FIRST + 1, context.make_default);
+    set(FIRST + 2, context.make_ignored);
+    set(FIRST + 3, context.mask);
     for (at, op) in (FIRST_STEP..).step_by(STEP).zip(&context.steps) {
         // None of these has a text.
         let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new(), true)? else { continue };
@@ -124,11 +191,10 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         }
     }
     let (path, checks) = if request.executes { program(plan, &mut strings) } else { (0, Vec::new()) };
-    let count = |number: usize| (number as u32).to_ne_bytes();
+    let source = plan.program.source.map_or(-1, |source| source as i32);
     let mut message = Vec::with_capacity(512 + strings.len());
-    message.extend_from_slice(&PROTOCOL.to_ne_bytes());
-    message.extend_from_slice(&serial.to_ne_bytes());
-    for number in [
+    let flags = if request.own_environment { OWN_ENVIRONMENT } else { 0 };
+    let counts = [
         wired.len(),
         request.sources.len(),
         keep.len(),
@@ -137,13 +203,8 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         argv_length,
         env_length,
         strings.len(),
-    ] {
-        message.extend_from_slice(&count(number));
-    }
-    message.extend_from_slice(&plan.above.to_ne_bytes());
-    message.extend_from_slice(&u32::from(request.own_environment).to_ne_bytes());
-    message.extend_from_slice(&plan.program.source.map_or(-1, |source| source as i32).to_ne_bytes());
-    [path, checks.len() as u32, 0].iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
+    ];
+    head(&mut message, serial, counts, plan.above, flags, [source as u32, path, checks.len() as u32]);
     for (index, Wired { op, a, b, text, numbers }) in wired {
         message.extend_from_slice(&op.to_ne_bytes());
         message.extend_from_slice(&index.to_ne_bytes());
@@ -156,6 +217,28 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
     keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
     message.extend_from_slice(&strings);
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
+}
+
+/// A message that asks for a child that waits, with a socket and a page of its own.
+pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
+    let mut message = Vec::with_capacity(64);
+    let flags = FORK | if measure { MEASURE } else { 0 };
+    head(&mut message, 0, [0, 2, 0, 0, 0, 0, 0, 1], 3, flags, [u32::MAX, 0, 0]);
+    message.push(0);
+    message
+}
+
+const OWN_ENVIRONMENT: u32 = 1;
+const FORK: u32 = 2;
+const MEASURE: u32 = 4;
+
+/// struct spawnfd_request.
+fn head(message: &mut Vec<u8>, serial: u32, counts: [usize; 8], above: i32, flags: u32, program: [u32; 3]) {
+    [PROTOCOL, serial].iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
+    counts.iter().for_each(|count| message.extend_from_slice(&(*count as u32).to_ne_bytes()));
+    message.extend_from_slice(&above.to_ne_bytes());
+    message.extend_from_slice(&flags.to_ne_bytes());
+    program.iter().chain(&[0]).for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
 }
 
 /// Adds strings; how many bytes they are.
@@ -284,18 +367,12 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
     /// It waits. The names of variables it has looked at, the files it was made of, and its own memory in bytes.
-    Parked { private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]> },
-    /// It is the program.
-    Became { serial: u32, pid: i32 },
-    /// A step failed.
-    Failed { serial: u32, index: u32, error: i32 },
-    /// Nothing was done.
-    Refused { serial: u32 },
+    Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]> },
     /// It cannot be parked.
     Cannot { why: &'a [u8] },
 }
 
-const REPLY: usize = 32;
+const REPLY: usize = 24;
 
 /// Reads a reply. `None`: it is none.
 pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
@@ -304,18 +381,15 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
     if number(0) != PROTOCOL {
         return None;
     }
-    let (word, serial, pid) = (number(1), number(2), number(3) as i32);
-    Some(match word {
+    Some(match number(1) {
         0 => {
             let mut lists = text.split(|&byte| byte == 0);
             let mut list = || lists.by_ref().take_while(|text| !text.is_empty()).collect();
             let (variables, files) = (list(), list());
-            Reply::Parked { private: u64::from_ne_bytes(head[24..].try_into().ok()?), variables, files }
+            let private = u64::from_ne_bytes(head[16..].try_into().ok()?);
+            Reply::Parked { pid: number(2) as i32, private, variables, files }
         }
-        1 => Reply::Became { serial, pid },
-        2 => Reply::Failed { serial, index: number(4), error: number(5) as i32 },
-        3 => Reply::Refused { serial },
-        4 => Reply::Cannot { why: text },
+        1 => Reply::Cannot { why: text },
         _ => return None,
     })
 }

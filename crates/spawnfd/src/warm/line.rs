@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an owner and a parked process have in common: a socket for what is said once, and a page that says how far a request has come.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
+use spawnfd_sys::{Errno, receive, send};
+
+use super::wire::Page;
+use crate::error::errno;
+use crate::numbers::{Known, above_standard};
+
+/// The owner's side.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: Known,
+    pub(super) page: Arc<Page>,
+}
+
+/// A system call that failed.
+pub(super) type Failed = (&'static str, Errno);
+
+impl Line {
+    /// A line, and what the other side needs of it: its socket, and the page as a file.
+    pub(super) fn new() -> Result<(Line, [OwnedFd; 2]), Failed> {
+        let failed = |call| move |error| (call, errno(error));
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed("socketpair()"))?;
+        let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(failed("memfd_create()"))?;
+        ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
+        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
+        let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
+        let socket = Known::new(socket).map_err(|errno| ("fstat()", errno))?;
+        Ok((Line { socket, page }, [theirs, memory].map(above_standard)))
+    }
+
+    /// Gives its socket a number that is younger than that of the process's pidfd: a descriptor table that has the one has the other.
+    pub(super) fn renumber(&mut self) -> Result<(), Failed> {
+        let socket = self.socket.get().ok_or(("fstat()", Errno::EBADF))?;
+        let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
+        self.socket = Known::new(socket).map_err(|errno| ("fstat()", errno))?;
+        Ok(())
+    }
+
+    /// Whether the calling thread's descriptor table has it.
+    pub(super) fn is_here(&self) -> bool {
+        self.socket.get().is_some()
+    }
+
+    /// Whether there is something to hear, by then.
+    pub(super) fn poll(&self, timeout: Duration) -> bool {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        let Some(socket) = self.socket.get() else { return false };
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// What is said next; `None`: nobody is there, or nothing comes.
+    pub(super) fn hear<'a>(&self, timeout: Duration, message: &'a mut [u8]) -> Option<(&'a mut [u8], Option<OwnedFd>)> {
+        if !self.poll(timeout) {
+            return None;
+        }
+        let (length, fd) = receive(self.socket.get()?.as_raw_fd(), message).ok()?;
+        (length > 0).then(|| (&mut message[..length], fd))
+    }
+
+    /// Ends a child that has been born for this line and has not said so, if there is one.
+    pub(super) fn bury_child(&self) {
+        let Some(child) = Pid::from_raw(super::wire::child(&self.page)) else { return };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // Nobody has waited for it: its number is its own.
+        if matches!(waitid(WaitId::Pid(child), look), Ok(None)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        let _ = waitpid(Some(child), WaitOptions::empty());
+    }
+
+    /// Says something, never waiting.
+    pub(super) fn say(&self, message: &mut [u8], fds: &[RawFd]) -> Result<(), Errno> {
+        send(self.socket.get().ok_or(Errno::EBADF)?.as_raw_fd(), message, fds)
+    }
+}
