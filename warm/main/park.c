@@ -35,7 +35,8 @@
 extern char **environ;
 
 static struct {
-	bool looked, active, parked;
+	/* A child of a process that forks waits itself. */
+	bool looked, active, parked, is_child;
 	int socket, owner, shim, page_fd;
 	char kind, mode;
 	struct spawnfd_page *page;
@@ -562,7 +563,7 @@ static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources,
 	}
 	munmap(park.page, 4096);
 	park.page = page;
-	park.mode = 'r';
+	park.is_child = true;
 	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (pidfd < 0 || dup3(sources[0], park.socket, O_CLOEXEC) < 0)
 		_exit(126);
@@ -598,7 +599,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE,
 				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		size_t count, length;
-		bool forks = park.mode == 'f', sound;
+		bool forks = park.mode == 'f' && !park.is_child, sound;
 
 		if (message == MAP_FAILED)
 			_exit(126);

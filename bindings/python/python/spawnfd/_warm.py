@@ -86,7 +86,7 @@ class Warm(NotPickled):
 
         Args:
             mode: "reserve": each parked process becomes one program, with a memory layout and
-                secrets of its own. "fork": one is forked for each program; these share layout and
+                secrets of its own. "fork": they are forked from one; they share layout and
                 whatever was drawn or read before.
             memory: Bytes that parked processes may have for themselves; no more are started then.
             processes: How many there may be.
@@ -163,9 +163,8 @@ class Warm(NotPickled):
 
         Args:
             depth: How many processes wait.
-            mode: As for Warm. "fork": a zygote has a child of this process execute each program,
-                `started` is "zygote"; one is enough for a thread. "reserve": a pool, each of which
-                executes one program, `started` is "pool".
+            mode: As for Warm. "fork": they are forked from a zygote, `started` is "zygote".
+                "reserve": a pool of processes started by exec, `started` is "pool".
 
         Raises:
             SpawnError: EMFILE, ENFILE, ENOMEM.

@@ -150,11 +150,9 @@ def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None
 
             assert (run(*confined).started, run(*confined).stdout) == (mode, b"")
             before = run(Open(tmp_path / "file", 0), *confined)
-            opens = "confinement" if mode == "reserve" else "open"
-            assert (before.started, before.stdout) == (f"cold: {opens}", b"data\n")
-            if mode == "reserve":
-                after = run(*confined, Open("/etc/hostname", 0))
-                assert (after.started, after.code) == (mode, 0)
+            assert (before.started, before.stdout) == ("cold: confinement", b"data\n")
+            after = run(*confined, Open("/etc/hostname", 0))
+            assert (after.started, after.code) == (mode, 0)
             with pytest.raises(FileNotFoundError) as caught:
                 run(*confined, cwd=tmp_path / "none")
             assert caught.value.filename == str(tmp_path / "none")

@@ -286,6 +286,7 @@ def test_idle(way: Way) -> None:
     before = children()
     with warm_of(way, idle=0.2) as warm:
         add(warm, way, "sh", 2)
+        assert warm.fill(timeout=30)
         deadline = time.monotonic() + 20
         while children() != before and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -87,7 +87,7 @@ pub enum Mode {
     /// Each becomes one program: with a memory layout and secrets of its own.
     #[default]
     Reserve,
-    /// One is forked for each program: these share layout, and whatever was drawn or read before they were forked.
+    /// They are forked from one: they share layout, and whatever was drawn or read before they were forked.
     Fork,
 }
 
@@ -261,9 +261,9 @@ impl Warm {
     /// Has every program that has no parked process of its own, or cannot be started from it, executed by a process that was started
     /// ahead for that: `depth` of them wait, two if 0.
     ///
-    /// In mode fork such a process is a zygote: for each start it has a child of this process, which carries out the actions and
-    /// executes the program ([`Started::Zygote`](crate::Started::Zygote)); one is enough for a thread. In mode reserve they are a
-    /// pool: each executes one program itself ([`Started::Pool`](crate::Started::Pool)). The mode is that of the
+    /// In mode fork they are children of a zygote, born of its memory and this process's own
+    /// ([`Started::Zygote`](crate::Started::Zygote)). In mode reserve they are a pool, started by exec
+    /// ([`Started::Pool`](crate::Started::Pool)). The mode is that of the
     /// [`WarmOptions`] if `None`. As an exec follows, any program will do: static ones, scripts, other interpreters.
     ///
     /// # Errors
