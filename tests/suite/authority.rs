@@ -197,7 +197,8 @@ every_launcher! {
 
     // Nothing that the thread has to look at is forbidden.
     a_landlock_domain_against_writing: |launcher| {
-        if !require_syscall("landlock_create_ruleset") {
+        // Without no_new_privs, which would tell the thread from others already, only CAP_SYS_ADMIN may.
+        if !require_syscall("landlock_create_ruleset") || !require_root() {
             return;
         }
         let directory = scratch();
