@@ -430,15 +430,11 @@ impl Parked {
             let state = claim.state();
             match state {
                 State::Became => return self.became(None),
-                State::Failed(index, error) => {
-                    return match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
-                        Some(index) => {
-                            let failure = Failure { stage: Stage::Action(index), errno: Errno::from_raw(error) };
-                            Answer::Failed(Some(failure))
-                        }
-                        None => Answer::Gone("context"),
-                    };
+                State::Failed(index, error) if index < wire::CONTEXT.into() => {
+                    let stage = Stage::Action(index as u16);
+                    return Answer::Failed(Some(Failure { stage, errno: Errno::from_raw(error) }));
                 }
+                State::Failed(..) => return Answer::Gone("context"),
                 State::Refused => return Answer::Refused("refused"),
                 State::Withdrawn => return Answer::Gone("slow"),
                 // An exec closes the line, and so does an end.
@@ -535,20 +531,15 @@ impl Departure {
     /// Whether a process that has ended had become the program.
     ///
     /// # Errors
-    /// The action that failed; ESRCH: it was killed before it had begun.
+    /// The action that failed. ESRCH: it was killed before it had begun, or could not be made the calling thread's equal.
     pub(crate) fn landed(&self) -> Outcome<()> {
-        let (index, error) = match self.claim.state() {
-            State::Failed(index, error) => (index, error),
-            State::Offered | State::Go | State::Withdrawn => {
-                return Err(Error::new(At::Killed, Errno::ESRCH, "a parked process"));
+        match self.claim.state() {
+            State::Taken | State::Became => Ok(()),
+            State::Failed(index, error) if index < wire::CONTEXT.into() => {
+                Err(step_failed(&self.plan, index as u16, Errno::from_raw(error)))
             }
-            _ => return Ok(()),
-        };
-        let errno = Errno::from_raw(error);
-        Err(match u16::try_from(index).ok().filter(|index| *index != wire::CONTEXT) {
-            Some(index) => step_failed(&self.plan, index, errno),
-            None => Error::new(At::Warm, errno, "a parked process"),
-        })
+            _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
+        }
     }
 }
 
