@@ -149,11 +149,11 @@ class SpawnfdReserve(SpawnfdWarm):
 
 
 class SpawnfdFork(SpawnfdWarm):
-    """One process for each program, which forks for each call."""
+    """One process for each program, of which some children are forked ahead."""
 
     mode = "fork"
     label = "spawnfd fork"
-    depth = 1
+    depth = 4
 
 
 def import_spawnfd() -> Any:

@@ -69,11 +69,11 @@ class Runner:
         if self._method.mode:
             self._warm = warm.make(spawnfd, self._method.mode)
             if self._method.any:
-                depth = max(2, self._in_flight) if self._method.mode == "reserve" else 1
-                self._warm.add_any(depth=depth)
+                self._warm.add_any(depth=max(2, self._in_flight))
             for call in () if self._method.any else calls.values():
-                # One that is forked serves one call at a time.
-                depth = call.depth if self._method.mode == "reserve" else 1
+                # Forks are made ahead: as many as are in flight.
+                ahead = self._in_flight if self._method.mode == "fork" else 1
+                depth = max(call.depth, ahead)
                 warm.park(self._warm, call.argv, depth, self._env, call.prefix, self._cwd)
             self.settle()
 
