@@ -21,8 +21,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PARKED, BECAME, FAILED, REFUSED, CANNOT = range(5)
-GO = 1
+PARKED, CANNOT = range(2)
+# Of a request: the states of its claim.
+OFFERED, GO, TAKEN, BECAME, FAILED, REFUSED = 0, 1, 3, 4, 5, 6
+# Seconds in which a parked process has refused what it does not take.
+REFUSAL = 0.1
+HEAD = "=10IiIiIII"
+# Flags of a request.
+FORK = 2
 PLACE, CHDIR, UMASK, RLIMIT = 0, 6, 8, 13
 # Out of the way of the numbers that Node's own descriptors get.
 FIRST_NUMBER = 40
@@ -51,6 +57,14 @@ def executable_path(name: str, env: Mapping[str, str]) -> str:
     raise FileNotFoundError(name)
 
 
+def line() -> tuple[socket.socket, socket.socket, int, mmap.mmap]:
+    """What an owner and a parked process have in common: two ends, and a page, open and mapped."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    page = os.memfd_create("page")
+    os.ftruncate(page, 4096)
+    return ours, theirs, page, mmap.mmap(page, 4096)
+
+
 @dataclass
 class Parked:
     """A program that waits, parked by the object `shim`, to be another of the same executable."""
@@ -61,13 +75,14 @@ class Parked:
     env: Mapping[str, str] = field(default_factory=dict)
     mode: str = "r"
     serial: int = 0
+    private_bytes: int = 0
 
     def __post_init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        page = os.memfd_create("page")
-        os.ftruncate(page, 4096)
-        self.page = mmap.mmap(page, 4096)
-        owner, shim = os.pidfd_open(os.getpid()), os.open(self.shim, os.O_RDONLY | os.O_CLOEXEC)
+        self.socket, theirs, page, self.page = line()
+        owner, shim = (
+            os.pidfd_open(os.getpid()),
+            os.open(self.shim, os.O_RDONLY | os.O_CLOEXEC),
+        )
         numbers = [
             fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER)
             for fd in (theirs.fileno(), owner, shim, page)
@@ -97,8 +112,7 @@ class Parked:
         self.pid, started.returncode = started.pid, 0
         for fd in numbers:
             os.close(fd)
-        self.socket = ours
-        word, _pid, _, text, _ = self.receive()
+        word, _pid, text = self.receive(self.socket)
         if word == CANNOT:
             os.waitpid(self.pid, 0)
             raise CannotPark(text.decode())
@@ -107,16 +121,31 @@ class Parked:
         self.variables = names.decode().split("\0")
         self.files = files.rstrip(b"\0").decode().split("\0")
 
-    def receive(self) -> tuple[int, int, int, bytes, list[int]]:
-        self.socket.settimeout(30)
-        message, ancillary, _, _ = self.socket.recvmsg(1 << 17, 64)
+    def receive(self, ours: socket.socket) -> tuple[int, int, bytes]:
+        ours.settimeout(30)
+        message, ancillary, _, _ = ours.recvmsg(1 << 17, 64)
         if not message:
             raise CannotPark(f"it died: {os.waitpid(self.pid, 0)[1]:#x}")
         fds = array.array("i")
         for _, _, data in ancillary:
             fds.frombytes(data)
-        _, word, _, pid, _, error, self.private_bytes = struct.unpack_from("=IIIiIiQ", message)
-        return word, pid, error, message[32:], list(fds)
+        for fd in fds:
+            os.close(fd)
+        _, word, pid, _, private_bytes = struct.unpack_from("=IIiIQ", message)
+        self.private_bytes = private_bytes or self.private_bytes
+        return word, pid, message[24:]
+
+    def fork_one(self) -> tuple[socket.socket, mmap.mmap, int]:
+        """A child that waits as its parent does: its line, and its pid."""
+        ours, theirs, page, mapped = line()
+        head = struct.pack(HEAD, 1, 0, 0, 2, 0, 0, 0, 0, 0, 1, 3, FORK, -1, 0, 0, 0)
+        given = array.array("i", [theirs.fileno(), page])
+        self.socket.sendmsg([head + b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)])
+        theirs.close()
+        os.close(page)
+        word, pid, _ = self.receive(ours)
+        assert word == PARKED, word
+        return ours, mapped, pid
 
     def become(
         self,
@@ -146,7 +175,7 @@ class Parked:
         for resource, (soft, hard) in (limits or {}).items():
             packed += struct.pack("=HHiiIQQQ", RLIMIT, 0, resource, 0, 0, soft, hard, 0)
         head = struct.pack(
-            "=10IiI",
+            HEAD,
             1,
             self.serial,
             len(packed) // 40,
@@ -158,22 +187,43 @@ class Parked:
             len(variables),
             len(strings),
             max([2, *keep]) + 1,
-            0,
+            *(0, -1, 0, 0, 0),
         )
         message = head + packed + struct.pack(f"={len(keep)}i", *keep) + strings
-        # Nothing is compared here: it may go ahead as soon as it has read the request.
-        self.page[:48] = struct.pack(
-            "=QiiQQQQ", self.serial * 4 + GO, 0, 0, 0, make_default, make_ignored, mask
+        ours, page, pid = self.socket, self.page, self.pid
+        if self.mode == "f":
+            ours, page, pid = self.fork_one()
+        # Nothing is compared here; but one that refuses is to go on waiting. (A child is not needed again.)
+        first = GO if self.mode == "f" else OFFERED
+        words = (
+            self.serial * 8 + first,
+            0,
+            0,
+            0,
+            0,
+            make_default,
+            make_ignored,
+            mask,
+            0,
         )
-        self.socket.sendmsg(
-            [message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", stdio))]
-        )
-        word, pid, error, _, fds = self.receive()
-        for fd in fds:
-            os.close(fd)
-        if word == REFUSED:
+        page[:64] = struct.pack("=QiiQQQQQQ", *words)
+        given = array.array("i", stdio)
+        ours.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)])
+        begun = time.monotonic()
+        while (state := page[0] % 8) in (OFFERED, GO, TAKEN):
+            waited = time.monotonic() - begun
+            assert waited < 30, state
+            if state == OFFERED and waited > REFUSAL:
+                page[0] += GO - OFFERED
+            time.sleep(0.0002)
+        error = struct.unpack_from("=i", page, 12)[0]
+        if self.mode == "f":
+            ours.close()
+        if state == FAILED:
+            os.waitpid(pid, 0)
+        if state in (REFUSED, FAILED):
             raise Refused(os.strerror(error))
-        assert word == BECAME, (word, error)
+        assert state == BECAME, state
         return pid
 
     def close(self) -> None:
@@ -186,7 +236,11 @@ class Parked:
 
 
 def finish(
-    pid: int, writer: int | None, readers: Sequence[int], data: bytes, timeout: float = 30
+    pid: int,
+    writer: int | None,
+    readers: Sequence[int],
+    data: bytes,
+    timeout: float = 30,
 ) -> Result:
     """Feeds and drains a program's pipes, and waits for it."""
     kept = {fd: b"" for fd in readers}
@@ -230,7 +284,11 @@ def pipes() -> tuple[list[int], int, list[int]]:
 
 
 def run_cold(
-    program: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b""
+    program: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    data: bytes = b"",
 ) -> Result:
     done = subprocess.run(
         list(argv),
@@ -266,7 +324,11 @@ def run_warm(
 
 
 def run_from(
-    parked: Parked, argv: Sequence[str], env: Mapping[str, str], cwd: str, data: bytes = b""
+    parked: Parked,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    data: bytes = b"",
 ) -> Result:
     stdio, writer, readers = pipes()
     try:

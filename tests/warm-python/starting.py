@@ -17,19 +17,23 @@ import struct
 import subprocess
 import tempfile
 import termios
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 60.0
 
-HEAD = struct.Struct("=10IiI")
-PAGE = struct.Struct("=QiiQQQQ")
+HEAD = struct.Struct("=10IiIiIII")
+PAGE = struct.Struct("=QiiQQQQQQ")
 STEP = struct.Struct("=HHiiIQQQ")
-REPLY = struct.Struct("=IIIiIiQ")
+REPLY = struct.Struct("=IIiIQ")
 PLACE, CLOSE, CHDIR = 0, 2, 6
-PARKED, BECAME, CANNOT = 0, 1, 4
-GO = 1
+PARKED, CANNOT = 0, 1
+# Of a request: the states of its claim.
+GO, TAKEN, BECAME = 1, 3, 4
+# Flags of a request.
+FORK = 2
 
 
 def build(directory: Path) -> Path:
@@ -230,11 +234,7 @@ class Parked:
     ) -> None:
         self.fork = fork
         self.serial = 0
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(TIMEOUT)
-        self.socket = ours
-        self.page = os.memfd_create("page")
-        os.ftruncate(self.page, 4096)
+        self.socket, theirs, self.page = self.line()
         object_fd = os.open(shim, os.O_RDONLY)
         owner = os.pidfd_open(os.getpid())
         there = os.stat(executable)
@@ -269,26 +269,45 @@ class Parked:
         os.close(object_fd)
         os.close(owner)
         try:
-            word, head, text, _ = self.receive()
+            word, head, text = self.receive(self.socket)
             if word == CANNOT:
                 raise CannotPark(text.decode())
             assert word == PARKED, word
         except BaseException:
             self.close()
             raise
-        self.private_bytes = head[6]
+        self.private_bytes = head[4]
         variables, _, files = text.partition(b"\0\0")
         self.variables = [os.fsdecode(name) for name in variables.split(b"\0")]
         self.files = [os.fsdecode(name) for name in files.rstrip(b"\0").split(b"\0")]
 
-    def receive(self):
-        data, fds, _, _ = socket.recv_fds(self.socket, 1 << 17, 4)
+    @staticmethod
+    def line() -> tuple[socket.socket, socket.socket, int]:
+        """What an owner and a parked process have in common: two ends, and a page."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(TIMEOUT)
+        page = os.memfd_create("page")
+        os.ftruncate(page, 4096)
+        return ours, theirs, page
+
+    def receive(self, ours: socket.socket):
+        data, fds, _, _ = socket.recv_fds(ours, 1 << 17, 4)
         for fd in fds:
             os.close(fd)
         if not data:
             raise CannotPark(f"it died: {self.process.wait()}")
         head = REPLY.unpack_from(data)
-        return head[1], head, data[REPLY.size :], fds
+        return head[1], head, data[REPLY.size :]
+
+    def fork_one(self) -> tuple[socket.socket, int, int]:
+        """A child that waits as its parent does: its line, and its pid."""
+        ours, theirs, page = self.line()
+        head = HEAD.pack(1, 0, 0, 2, 0, 0, 0, 0, 0, 1, 3, FORK, -1, 0, 0, 0)
+        socket.send_fds(self.socket, [head + b"\0"], [theirs.fileno(), page])
+        theirs.close()
+        word, reply, _ = self.receive(ours)
+        assert word == PARKED, word
+        return ours, page, reply[2]
 
     def ask(self, call: Call, theirs: dict[int, int | None]) -> int:
         """Has the parked process become what `call` says; the program's pid."""
@@ -308,17 +327,30 @@ class Parked:
         ignored = sum(1 << (number - 1) for number in call.ignored)
         head = HEAD.pack(
             *(1, self.serial, len(steps), len(sources), 0, len(argv), len(env)),
-            *(len(b"".join(argv)), len(b"".join(env)), len(strings), 3, 0),
+            *(len(b"".join(argv)), len(b"".join(env)), len(strings), 3, 0, -1, 0, 0, 0),
         )
+        line, page, pid = self.socket, self.page, self.process.pid
+        if self.fork:
+            line, page, pid = self.fork_one()
+        defaults = (1 << 64) - 1 & ~ignored
         os.pwrite(
-            self.page,
-            PAGE.pack(self.serial * 4 + GO, 0, 0, 0, (1 << 64) - 1 & ~ignored, ignored, 0),
+            page,
+            PAGE.pack(self.serial * 8 + GO, 0, 0, 0, 0, defaults, ignored, 0, 0),
             0,
         )
-        socket.send_fds(self.socket, [head + b"".join(steps) + strings], sources)
-        word, reply, text, _ = self.receive()
-        assert word == BECAME, (word, reply, text)
-        return reply[3]
+        socket.send_fds(line, [head + b"".join(steps) + strings], sources)
+        deadline = time.monotonic() + TIMEOUT
+        while (state := PAGE.unpack(os.pread(page, PAGE.size, 0))[0] % 8) in (
+            GO,
+            TAKEN,
+        ):
+            assert time.monotonic() < deadline, state
+            time.sleep(0.0002)
+        assert state == BECAME, PAGE.unpack(os.pread(page, PAGE.size, 0))
+        if self.fork:
+            line.close()
+            os.close(page)
+        return pid
 
     def run(self, call: Call) -> Finished:
         result = finish(call, lambda theirs: self.ask(call, theirs))
