@@ -229,12 +229,7 @@ CASES = [
         if name != "fork" and name != "workers"
     ),
     *(
-        Case(
-            f"script {name}",
-            ["node", "s.js", "x"],
-            {"s.js": code},
-            data=b"a\nb\nc" * 50000,
-        )
+        Case(f"script {name}", ["node", "s.js", "x"], {"s.js": code}, data=b"a\nb\nc" * 50000)
         for name, code in ABOUT.items()
         if name != "fork"
     ),
@@ -272,10 +267,7 @@ CASES = [
     ),
     Case("state, flags and code", ["node", "--no-warnings", "-p", STATE, "b"]),
     Case("-p value", ["node", "-p", "({ a: [1, process.argv] })", "q", "r"]),
-    Case(
-        "-p undefined",
-        ["node", "-p", "setTimeout(() => console.log('late'), 1); undefined"],
-    ),
+    Case("-p undefined", ["node", "-p", "setTimeout(() => console.log('late'), 1); undefined"]),
     Case("-p text", ["node", "-p", "'ü\\u{1F600}' + require('os').EOL"]),
     Case("-p throws", ["node", "-p", "[1].map((x) => x.y.z)"]),
     Case("-p promise", ["node", "-p", "Promise.resolve(1)"]),
@@ -284,25 +276,16 @@ CASES = [
     Case("-e nothing", ["node", "-e", ""]),
     Case(
         "-e crypto",
-        [
-            "node",
-            "-e",
-            "console.log(crypto.createHash('md5').update('').digest('hex'))",
-        ],
+        ["node", "-e", "console.log(crypto.createHash('md5').update('').digest('hex'))"],
     ),
     Case("-p crypto", ["node", "-p", "crypto.createHash('md5').update('').digest('hex')"]),
     Case("-e lines", ["node", "-e", "\n\n  throw new Error('line 3')\n"]),
     Case(
-        "-e long",
-        ["node", "-e", "const a = 1;\n" * 5000 + "console.log(a)".replace("const", "")],
+        "-e long", ["node", "-e", "const a = 1;\n" * 5000 + "console.log(a)".replace("const", "")]
     ),
     Case(
         "-e module",
-        [
-            "node",
-            "-e",
-            "import fs from 'fs'; console.log(typeof fs.readFileSync, import.meta.url)",
-        ],
+        ["node", "-e", "import fs from 'fs'; console.log(typeof fs.readFileSync, import.meta.url)"],
     ),
     Case("-e types", ["node", "-e", TYPES]),
     Case("-e bad types", ["node", "-e", "enum A { x = = 1 }"]),
@@ -333,11 +316,7 @@ CASES = [
     ),
     Case(
         "fork of -e",
-        [
-            "node",
-            "-e",
-            "require('child_process').fork('s.js', ['a']).on('message', console.log)",
-        ],
+        ["node", "-e", "require('child_process').fork('s.js', ['a']).on('message', console.log)"],
         {"s.js": "process.send([process.argv.slice(2), process.execArgv])"},
     ),
     Case(
@@ -351,11 +330,7 @@ CASES = [
     Case(
         "module package",
         ["node", "sub/m.js"],
-        {
-            "sub/m.js": MODULE,
-            "sub/other.cjs": OTHER,
-            "sub/package.json": '{"type":"module"}',
-        },
+        {"sub/m.js": MODULE, "sub/other.cjs": OTHER, "sub/package.json": '{"type":"module"}'},
     ),
     Case(
         "commonjs package",
@@ -374,11 +349,7 @@ CASES = [
             "tool": "#!/usr/bin/env node\nconsole.log(__filename, require.main === module, process.argv)"
         },
     ),
-    Case(
-        "extension left out",
-        ["node", "s"],
-        {"s.js": "console.log(__filename, process.argv)"},
-    ),
+    Case("extension left out", ["node", "s"], {"s.js": "console.log(__filename, process.argv)"}),
     Case(
         "directory",
         ["node", "d"],
@@ -414,17 +385,11 @@ CASES = [
         {"m.mjs": "export default 1;\nfunction f() { throw new Error('in module'); }\nf();"},
     ),
     Case("module of nothing", ["node", "m.mjs"], {"m.mjs": "import './missing.mjs';"}),
-    Case(
-        "module of no export",
-        ["node", "m.mjs"],
-        {"m.mjs": "import { nope } from 'fs';"},
-    ),
+    Case("module of no export", ["node", "m.mjs"], {"m.mjs": "import { nope } from 'fs';"}),
     Case("module syntax", ["node", "m.mjs"], {"m.mjs": "let = 1;"}),
     Case("module never done", ["node", "m.mjs"], {"m.mjs": UNFINISHED}),
     Case(
-        "module rejects",
-        ["node", "m.mjs"],
-        {"m.mjs": "await Promise.reject(new TypeError('r'))"},
+        "module rejects", ["node", "m.mjs"], {"m.mjs": "await Promise.reject(new TypeError('r'))"}
     ),
     Case(
         "module limits",
@@ -488,22 +453,14 @@ CASES = [
         ["node", "-"],
         data=b"console.log(require('fs').readFileSync(0, 'utf8') === '')",
     ),
-    Case(
-        "inspect word",
-        ["node", "inspector", "a"],
-        {"inspector.js": "console.log(process.argv)"},
-    ),
+    Case("inspect word", ["node", "inspector", "a"], {"inspector.js": "console.log(process.argv)"}),
     Case(
         "NODE_PATH",
         ["node", "-p", "require('q')"],
         {"lib/q.js": "module.exports = __filename"},
         env={"NODE_PATH": "lib"},
     ),
-    Case(
-        "NODE_NO_WARNINGS",
-        ["node", "-e", "new Buffer(1)"],
-        env={"NODE_NO_WARNINGS": "1"},
-    ),
+    Case("NODE_NO_WARNINGS", ["node", "-e", "new Buffer(1)"], env={"NODE_NO_WARNINGS": "1"}),
     Case(
         "NODE_DEBUG",
         [

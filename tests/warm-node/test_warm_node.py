@@ -17,24 +17,9 @@ from pathlib import Path
 
 import pytest
 from cases import ABOUT, CASES, STATE, Case
-from owner import (
-    CannotPark,
-    Parked,
-    Refused,
-    Result,
-    finish,
-    pipes,
-    run_cold,
-    run_from,
-    run_warm,
-)
+from owner import CannotPark, Parked, Refused, Result, finish, pipes, run_cold, run_from, run_warm
 
-ENVIRONMENT = {
-    "PATH": os.defpath,
-    "HOME": "/nonexistent",
-    "LANG": "C.UTF-8",
-    "X": "value",
-}
+ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
 
 
 def write(case: Case, directory: Path) -> None:
@@ -63,14 +48,7 @@ def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
     env = {**ENVIRONMENT, **case.env}
     cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
     warm = run_warm(
-        node,
-        shim,
-        case.flags,
-        case.argv,
-        env,
-        str(tmp_path),
-        case.data,
-        parked_env=ENVIRONMENT,
+        node, shim, case.flags, case.argv, env, str(tmp_path), case.data, parked_env=ENVIRONMENT
     )
     same(cold, warm)
 
@@ -139,14 +117,7 @@ def test_forked(
 
 def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRONMENT) -> Result:
     return run_warm(
-        node,
-        shim,
-        ["-e"],
-        ["node", "-e", code],
-        env,
-        "/",
-        mode="f",
-        parked_env=ENVIRONMENT,
+        node, shim, ["-e"], ["node", "-e", code], env, "/", mode="f", parked_env=ENVIRONMENT
     )
 
 
@@ -207,11 +178,7 @@ def test_forks_at_once(node: str, forking_shim: Path) -> None:
     for _ in range(24):
         stdio, writer, readers = pipes()
         running.append(
-            (
-                parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio),
-                writer,
-                readers,
-            )
+            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
         )
         for fd in stdio:
             os.close(fd)
@@ -223,9 +190,7 @@ def test_forks_at_once(node: str, forking_shim: Path) -> None:
         assert (ran.stderr, ran.code) == (b"", 0)
 
 
-def test_signals_reach_one_fork_only(
-    forked_from: Callable[[Sequence[str]], Parked],
-) -> None:
+def test_signals_reach_one_fork_only(forked_from: Callable[[Sequence[str]], Parked]) -> None:
     """What libuv signals itself by is each one's own."""
     parked = forked_from(["-e"])
     code = (
@@ -236,11 +201,7 @@ def test_signals_reach_one_fork_only(
     for _ in range(2):
         stdio, writer, readers = pipes()
         running.append(
-            (
-                parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio),
-                writer,
-                readers,
-            )
+            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
         )
         for fd in stdio:
             os.close(fd)
@@ -346,8 +307,7 @@ def test_after_a_refusal_it_can_still_be_used(node: str, shim: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flag",
-    ["--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission"],
+    "flag", ["--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission"]
 )
 def test_cannot_park_with(node: str, shim: Path, flag: str) -> None:
     with pytest.raises(CannotPark, match="flag"):
@@ -357,15 +317,7 @@ def test_cannot_park_with(node: str, shim: Path, flag: str) -> None:
 def test_variables_read_before_parking_are_told(node: str, shim: Path) -> None:
     parked = Parked(node, shim, ["-e"], ENVIRONMENT)
     assert {"NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LANG", "OPENSSL_CONF"} <= set(parked.variables)
-    late = {
-        "NODE_PATH",
-        "NODE_V8_COVERAGE",
-        "NODE_CHANNEL_FD",
-        "TZ",
-        "NODE_DEBUG",
-        "HOME",
-        "PATH",
-    }
+    late = {"NODE_PATH", "NODE_V8_COVERAGE", "NODE_CHANNEL_FD", "TZ", "NODE_DEBUG", "HOME", "PATH"}
     assert not late & set(parked.variables)
     assert (
         node in [os.path.realpath(f) for f in parked.files]
@@ -383,11 +335,7 @@ def test_cannot_park_with_node_options(node: str, shim: Path, options: str) -> N
 
 def test_node_options_are_as_cold(node: str, shim: Path, tmp_path: Path) -> None:
     env = {**ENVIRONMENT, "NODE_OPTIONS": "--no-deprecation --stack-trace-limit=3"}
-    argv = [
-        "node",
-        "-p",
-        "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]",
-    ]
+    argv = ["node", "-p", "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"]
     cold = run_cold(node, argv, env, str(tmp_path))
     same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
 
@@ -487,12 +435,7 @@ def test_pipes_are_left_as_they_were(node: str, shim: Path, how: str, end: str) 
         parked.close()
     else:
         pid = subprocess.Popen(
-            argv,
-            executable=node,
-            env=ENVIRONMENT,
-            stdin=stdio[0],
-            stdout=stdio[1],
-            stderr=stdio[2],
+            argv, executable=node, env=ENVIRONMENT, stdin=stdio[0], stdout=stdio[1], stderr=stdio[2]
         ).pid
     for fd in stdio[1:]:
         os.close(fd)
@@ -519,12 +462,7 @@ def test_terminals(node: str, shim: Path, how: str) -> None:
         parked.close()
     else:
         pid = subprocess.Popen(
-            argv,
-            executable=node,
-            env=ENVIRONMENT,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            argv, executable=node, env=ENVIRONMENT, stdin=theirs, stdout=theirs, stderr=theirs
         ).pid
     got = b""
     while b"[" not in got or got.count(b"\n") < 1 or b"0" not in got:

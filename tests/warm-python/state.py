@@ -123,11 +123,7 @@ say(
 )
 say(
     "encodings",
-    [
-        sys.getdefaultencoding(),
-        sys.getfilesystemencoding(),
-        sys.getfilesystemencodeerrors(),
-    ],
+    [sys.getdefaultencoding(), sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()],
 )
 say(
     "gc",
@@ -140,15 +136,7 @@ say(
         gc.callbacks,
     ],
 )
-say(
-    "limits",
-    [
-        sys.getrecursionlimit(),
-        sys.getswitchinterval(),
-        sys.gettrace(),
-        sys.getprofile(),
-    ],
-)
+say("limits", [sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace(), sys.getprofile()])
 say("subclasses of dict", [one.__name__ for one in dict.__subclasses__()])
 say("filters", [str(one) for one in warnings.filters])
 say("builtins", sorted(vars(__builtins__)))

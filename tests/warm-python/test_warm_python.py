@@ -18,12 +18,7 @@ import starting
 from starting import DIRECTORY, Call, CannotPark, Finished, Parked, cold
 
 HERE = Path(__file__).resolve().parent
-ENV = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/nonexistent",
-    "LANG": "C.UTF-8",
-    "A": "1",
-}
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
 
 
 def interpreters() -> list[str]:
@@ -52,9 +47,7 @@ def python(request, tmp_path_factory):
     """A virtual environment of each interpreter: no .pth files of the machine's own."""
     directory = tmp_path_factory.mktemp("venv")
     subprocess.run(
-        [request.param, "-m", "venv", "--without-pip", str(directory)],
-        check=True,
-        timeout=120,
+        [request.param, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=120
     )
     return str(directory / "bin" / "python")
 
@@ -332,18 +325,11 @@ def test_program_on_stdin(same, name, dash):
     "name", ["print", "raise", "input", "sigint", "keyboard", "group", "partial"]
 )
 def test_program_on_a_terminal(same, name):
-    same(
-        "-c",
-        PROGRAMS[name],
-        tty=True,
-        stdin=b"typed\nagain\n",
-        env={**ENV, "TERM": "xterm"},
-    )
+    same("-c", PROGRAMS[name], tty=True, stdin=b"typed\nagain\n", env={**ENV, "TERM": "xterm"})
 
 
 @pytest.mark.parametrize(
-    "flag",
-    ["error", "ignore", "always::DeprecationWarning", "error::UserWarning:__main__"],
+    "flag", ["error", "ignore", "always::DeprecationWarning", "error::UserWarning:__main__"]
 )
 def test_warnings(same, flag):
     same("-c", PROGRAMS["warnings"], flags=("-W", flag))
@@ -400,9 +386,7 @@ def test_files(same, python, tmp_path, words):
         "import sys; print(__package__, __spec__.name, sys.argv, sys.path[0], __file__)",
     )
     write(
-        tmp_path,
-        "package/module.py",
-        "from . import __name__ as n; print(n, __name__, __file__)",
+        tmp_path, "package/module.py", "from . import __name__ as n; print(n, __name__, __file__)"
     )
     write(tmp_path, "package/fails.py", "def f():\n    raise OSError(2, 'x', 'y')\nf()")
     write(
@@ -436,17 +420,9 @@ def test_files(same, python, tmp_path, words):
         file.writestr("inner.py", "def f():\n    raise ValueError('in a zip')\n")
     # Compiled ahead, as the first of two runs would differ from the second.
     subprocess.run(
-        [python, "-m", "compileall", "-q", "."],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        timeout=60,
+        [python, "-m", "compileall", "-q", "."], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60
     )
-    same(
-        *words,
-        cwd=str(tmp_path),
-        stdin=b'{"a": [1, 2]}',
-        env={**ENV, "PYTHONHASHSEED": "0"},
-    )
+    same(*words, cwd=str(tmp_path), stdin=b'{"a": [1, 2]}', env={**ENV, "PYTHONHASHSEED": "0"})
 
 
 def test_interrupted_by_the_caller(same):
@@ -584,14 +560,9 @@ def test_start_up_code_that_changes_the_environment(shim, python):
 
 def test_noted_variables(shim, python):
     with Parked(shim, python, [python], ENV) as parked:
-        assert {
-            "PYTHONPATH",
-            "PYTHONHOME",
-            "LC_ALL",
-            "LANG",
-            "HOME",
-            "PYTHONUSERBASE",
-        } <= set(parked.variables)
+        assert {"PYTHONPATH", "PYTHONHOME", "LC_ALL", "LANG", "HOME", "PYTHONUSERBASE"} <= set(
+            parked.variables
+        )
         assert not {"PATH", "A", "TZ", "PWD"} & set(parked.variables)
 
 
