@@ -2,7 +2,7 @@
 /*
  * What owner and parked process say to each other, over an unnamed SOCK_SEQPACKET pair, one message
  * at a time. Both run on one machine and are built together: numbers are in its byte order. The
- * owner's half is crates/spawnfd/src/warm/wire.rs, whose tests compare the layouts.
+ * owner's half is crates/spawnfd/src/warm/wire.rs.
  */
 #ifndef SPAWNFD_PROTOCOL_H
 #define SPAWNFD_PROTOCOL_H
