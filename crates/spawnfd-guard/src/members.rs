@@ -198,44 +198,56 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
     list.get(place).filter(|stat| stat.process == process)
 }
 
-/// Ends trees within so many milliseconds. `true` if nobody is left (zombies are nobody), as far as /proc shows.
+/// Ends trees, and waits so many milliseconds for it. `true` if nobody is left (zombies are nobody), as far as /proc shows.
 ///
 /// A member that is killed can leave a child behind that was born between the look and the kill, with nobody to be known by. So
-/// all are stopped first, and looked for again until no new one is found: a stopped process has no children, and holds its
-/// session, its group and its children's descent. Then all are killed. When the time is over, whoever is found is killed.
+/// all are stopped first: a stopped process has no children, and holds its session, its group and its children's descent.
 pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
-    /// Whoever has more children than are found in so many looks is not stopped by looking on.
-    const LOOKS: usize = 50;
-    let deadline = sys::now().saturating_add(milliseconds);
-    let mut stopped: Vec<Process> = Vec::new();
-    for looks in 1.. {
+    /// Whoever has not stopped by then, or has more children than are found by then, is not waited for.
+    const STOPPING_MS: u64 = 250;
+    let begun = sys::now();
+    let deadline = begun.saturating_add(milliseconds);
+    let mut stopping = Stopping::default();
+    loop {
         let list = candidates(trees);
         let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
         if alive.is_empty() {
             return true;
         }
-        let over = sys::now() >= deadline;
-        let known = stopped.len();
+        let now = sys::now();
         // One alone has nobody to leave a child to but its session.
-        let stops = !(over && alive.len() == 1);
-        for member in alive.iter().filter(|_| stops) {
-            if let Err(place) = stopped.binary_search(&member.process) {
-                stopped.insert(place, member.process);
-                member.process.signal(SIGSTOP);
-            }
-        }
-        if over || stopped.len() == known || looks > LOOKS {
+        if alive.len() == 1 || stopping.is_over(&alive) || now >= begun + STOPPING_MS {
             for member in &alive {
                 member.process.signal(SIGKILL);
             }
+            if now >= deadline {
+                return false;
+            }
         }
-        if over {
-            return false;
-        }
-        // Lets a fork that was under way come to its end, and the killed to theirs.
         sys::sleep(1);
     }
-    false
+}
+
+/// Who has been told to stop, by number; and whether the kernel has passed it on.
+#[derive(Default)]
+struct Stopping(Vec<(Process, bool)>);
+
+impl Stopping {
+    /// Whether all of these were known, and those that will stop have. A fork that was under way when its process was told comes to its
+    /// end before that, however busy the machine is.
+    fn is_over(&mut self, alive: &[Stat]) -> bool {
+        let mut over = true;
+        for member in alive {
+            match self.0.binary_search_by_key(&member.process, |told| told.0) {
+                Ok(place) => over &= member.holds_still() || !self.0.get(place).is_some_and(|told| told.1),
+                Err(place) => {
+                    self.0.insert(place, (member.process, member.process.signal(SIGSTOP)));
+                    over = false;
+                }
+            }
+        }
+        over
+    }
 }
 
 #[cfg(test)]

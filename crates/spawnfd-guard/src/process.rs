@@ -167,6 +167,11 @@ impl Stat {
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')
     }
+
+    /// Whether it does nothing of its own, and least of all forks: it is stopped, or waits in the kernel for what no signal cuts short.
+    pub(crate) fn holds_still(&self) -> bool {
+        self.is_stopped() || self.state == b'D'
+    }
 }
 
 /// A decimal number; -1 counts as 0.

@@ -304,7 +304,7 @@ impl Running {
             let multiplies = limit.resource == Resource::Pids;
             if multiplies {
                 // Before any of it ends, lest its children be lost sight of.
-                let _ = self.tree().kill(AGAIN);
+                let _ = self.tree().kill(Duration::ZERO);
             }
             self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
         }
