@@ -13,20 +13,17 @@
 #define _GNU_SOURCE
 #include "park.h"
 #include "internal.h"
+#include "line.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -37,9 +34,9 @@ extern char **environ;
 static struct {
 	/* A child of a process that forks waits itself. */
 	bool looked, active, parked, is_child;
-	int socket, owner, shim, page_fd;
+	struct spawnfd_line line;
+	int shim;
 	char kind, mode;
-	struct spawnfd_page *page;
 	int dumpable;
 	/* Descriptors that were open before anything of the program ran; those above are not known.
 	 */
@@ -157,27 +154,29 @@ static void look(void)
 {
 	char **at;
 	unsigned long long device, inode;
+	int page;
 	struct stat executable;
 
 	if (park.looked)
 		return;
 	park.looked = true;
 	at = find_variable("SPAWNFD_PARK");
-	if (!at ||
-	    sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.socket, &park.owner,
-		   &park.shim, &park.page_fd, &device, &inode, &park.kind, &park.mode) != 8)
+	if (!at || sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.line.socket,
+			  &park.line.owner, &park.shim, &page, &device, &inode, &park.kind,
+			  &park.mode) != 8)
 		return;
 	if (stat("/proc/self/exe", &executable) || executable.st_dev != device ||
 	    executable.st_ino != inode)
 		return;
 	remove_variable("SPAWNFD_PARK");
 	remove_variable("LD_PRELOAD");
-	park.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, park.page_fd, 0);
-	close(park.page_fd);
-	if (park.page == MAP_FAILED || !each_descriptor(was_there))
+	park.line.page = spawnfd_map(page);
+	close(page);
+	if (!park.line.page || !each_descriptor(was_there))
 		_exit(126);
 	for (int i = 0; i < 3; i++)
-		fcntl((int[]){park.socket, park.owner, park.shim}[i], F_SETFD, FD_CLOEXEC);
+		fcntl((int[]){park.line.socket, park.line.owner, park.shim}[i], F_SETFD,
+		      FD_CLOEXEC);
 	park.active = true;
 }
 
@@ -264,29 +263,10 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 /* --- talking to the owner -----------------------------------------------------------------------
  */
 
-static void reply(struct spawnfd_reply head, const char *text, size_t length, int pidfd)
-{
-	struct iovec parts[] = {{&head, sizeof(head)}, {(void *)text, length}};
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
-	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-
-	head.protocol = SPAWNFD_PROTOCOL;
-	head.pid = getpid();
-	if (pidfd >= 0) {
-		memcpy(CMSG_DATA(&control.head), &pidfd, sizeof(int));
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
-	}
-	while (sendmsg(park.socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
-		continue;
-}
-
 _Noreturn void spawnfd_cannot_park(const char *why)
 {
-	reply((struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why, strlen(why), -1);
+	spawnfd_say(&park.line, (struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why, strlen(why),
+		    -1);
 	_exit(126);
 }
 
@@ -368,8 +348,9 @@ static void tell_that_it_is_parked(void)
 	memcpy(text + length, files.text, files.length);
 	length += files.length + 1;
 	park.parked = true;
-	reply((struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = private_bytes}, text,
-	      length, -1);
+	spawnfd_say(&park.line,
+		    (struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = private_bytes},
+		    text, length, -1);
 }
 
 /* --- waiting, and becoming the program ----------------------------------------------------------
@@ -377,94 +358,6 @@ static void tell_that_it_is_parked(void)
 
 /* Where a message is received, and what it says stays: the program's arguments and environment. */
 static const size_t room = SPAWNFD_MAX_MESSAGE * 2;
-
-static size_t receive(char *message, int *sources, size_t *count)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(SPAWNFD_MAX_DESCRIPTORS * sizeof(int))];
-	} control;
-	struct iovec part = {message, SPAWNFD_MAX_MESSAGE};
-	struct msghdr received = {.msg_iov = &part,
-				  .msg_iovlen = 1,
-				  .msg_control = &control,
-				  .msg_controllen = sizeof(control)};
-	struct pollfd both[] = {{park.socket, POLLIN, 0}, {park.owner, POLLIN, 0}};
-	ssize_t length;
-
-	/* The owner's end may have come into other processes' hands: its death is told by the
-	 * pidfd. */
-	while (poll(both, 2, -1) < 0 || !both[0].revents)
-		if (both[1].revents)
-			_exit(0);
-	length = recvmsg(park.socket, &received, MSG_CMSG_CLOEXEC);
-	if (length <= 0)
-		_exit(0);
-	*count = 0;
-	for (struct cmsghdr *at = CMSG_FIRSTHDR(&received); at; at = CMSG_NXTHDR(&received, at)) {
-		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
-			continue;
-		*count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		memcpy(sources, CMSG_DATA(at), *count * sizeof(int));
-	}
-	return received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : (size_t)length;
-}
-
-static bool turn(uint64_t from, uint64_t to)
-{
-	return atomic_compare_exchange_strong((_Atomic uint64_t *)&park.page->claim, &from, to);
-}
-
-/* Says what has become of the request that is in state `from`; false if it is not. */
-static bool tell(uint64_t from, enum spawnfd_state state)
-{
-	bool told = turn(from, (from & ~UINT64_C(7)) | state);
-
-	syscall(SYS_futex, &park.page->claim, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	return told;
-}
-
-static uint64_t claim(uint32_t serial, enum spawnfd_state state)
-{
-	return (uint64_t)serial * 8 + state;
-}
-
-/* Waits for the owner's word. False: it is not to be. */
-static bool is_to_go(uint32_t serial)
-{
-	const uint64_t offered = claim(serial, SPAWNFD_OFFERED);
-	struct pollfd owner = {park.owner, POLLIN, 0};
-	const struct timespec a_while = {.tv_nsec = 50000000};
-
-	while (atomic_load((_Atomic uint64_t *)&park.page->claim) == offered)
-		/* The lower half, on a machine that has it first. */
-		if (syscall(SYS_futex, &park.page->claim, FUTEX_WAIT, (uint32_t)offered, &a_while,
-			    NULL, 0) &&
-		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
-			_exit(0);
-	return turn(claim(serial, SPAWNFD_GO), claim(serial, SPAWNFD_TAKEN));
-}
-
-/* The step at `index` of the request that is in that state has failed. */
-_Noreturn static void fail(uint64_t state, uint32_t index, int error)
-{
-	park.page->index = index;
-	park.page->error = error;
-	tell(state, SPAWNFD_FAILED);
-	_exit(127);
-}
-
-/* Nothing has been done, and another request may come; but an owner who has said go has gone. */
-static void refuse(void)
-{
-	uint64_t now = atomic_load((_Atomic uint64_t *)&park.page->claim);
-
-	if (now % 8 == SPAWNFD_OFFERED && tell(now, SPAWNFD_REFUSED))
-		return;
-	now = atomic_load((_Atomic uint64_t *)&park.page->claim);
-	if (now % 8 == SPAWNFD_GO)
-		fail(now, UINT32_MAX, EINVAL);
-}
 
 /* Of all signals, those that libc keeps to itself as well. */
 static void set_mask(uint64_t mask)
@@ -513,7 +406,7 @@ static bool become(struct request *request, struct program *program)
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
 	char **before = environ;
-	uint64_t mask, taken = claim(head->serial, SPAWNFD_TAKEN);
+	uint64_t mask;
 	uint32_t index = UINT32_MAX;
 	int error;
 
@@ -521,26 +414,26 @@ static bool become(struct request *request, struct program *program)
 		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head->argv_length, env_length);
-	if (!is_to_go(head->serial)) {
+	if (!spawnfd_is_to_go(&park.line, head->serial)) {
 		environ = before;
 		return false;
 	}
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
-	close(park.owner);
-	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.socket, &index)
+	close(park.line.owner);
+	error = spawnfd_read_page(request) ? spawnfd_carry_out(request, &park.line.socket, &index)
 					   : EINVAL;
 	if (error)
-		fail(taken, index, error);
+		spawnfd_fail(&park.line, index, error);
 	spawnfd_settle_signals(request);
 	if (park.kind == 'n')
 		/* Its own have numbers above 2, and stay; it accepts no others there. */
 		close_all(request->sources, head->sources);
 	else
-		spawnfd_keep_only(request, park.socket);
-	close(park.socket);
-	mask = park.page->mask;
-	tell(taken, SPAWNFD_BECAME);
-	munmap(park.page, 4096);
+		spawnfd_keep_only(request, park.line.socket);
+	close(park.line.socket);
+	mask = park.line.page->mask;
+	spawnfd_became(&park.line);
+	munmap(park.line.page, 4096);
 	park.active = false;
 	set_mask(mask);
 	return true;
@@ -550,27 +443,17 @@ static bool become(struct request *request, struct program *program)
  * number stands in that page before it runs. */
 static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
 {
-	struct spawnfd_reply parked = {.word = SPAWNFD_PARKED};
-	struct spawnfd_page *page =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, sources[1], 0);
-	int pidfd;
+	struct spawnfd_page *page = spawnfd_map(sources[1]);
 
-	if (page == MAP_FAILED)
+	if (!page)
 		return;
 	if (spawnfd_fork(hooks, &page->child)) {
 		munmap(page, 4096);
 		return;
 	}
-	munmap(park.page, 4096);
-	park.page = page;
 	park.is_child = true;
-	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	if (pidfd < 0 || dup3(sources[0], park.socket, O_CLOEXEC) < 0)
-		_exit(126);
-	if (flags & SPAWNFD_MEASURE)
-		parked.private_bytes = private_memory();
-	reply(parked, NULL, 0, pidfd);
-	close(pidfd);
+	spawnfd_wait_apart(&park.line, page, sources[0],
+			   flags & SPAWNFD_MEASURE ? private_memory() : 0);
 }
 
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
@@ -603,15 +486,15 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 
 		if (message == MAP_FAILED)
 			_exit(126);
-		request.page = park.page;
-		length = receive(message, request.sources, &count);
+		request.page = park.line.page;
+		length = spawnfd_receive(&park.line, message, request.sources, &count);
 		sound = spawnfd_read_request(message, length, room, count, &request, &program);
 		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK)) {
-			refuse();
+			spawnfd_refuse(&park.line);
 		} else if (forks) {
 			fork_one(hooks, request.sources, request.head->flags);
 		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
-			refuse();
+			spawnfd_refuse(&park.line);
 		} else if (become(&request, &program)) {
 			return &program;
 		}

@@ -203,9 +203,9 @@ ssize_t recvmsg(int socket, struct msghdr *message, int flags)
 	return syscall(SYS_recvmsg, socket, message, flags);
 }
 
-ssize_t send(int socket, const void *bytes, size_t length, int flags)
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
-	return syscall(SYS_sendto, socket, bytes, length, flags, NULL, 0);
+	return syscall(SYS_sendmsg, socket, message, flags);
 }
 
 /* What the compiler itself calls. The loops are not to become calls of themselves. */
