@@ -107,13 +107,7 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
     if !(1..=4096).contains(&instructions.len()) {
         return Err(wrong_value(&name, format_args!("{} instructions; 1 to 4096 can be", instructions.len())));
     }
-    let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
-        code: u16::from_ne_bytes([c0, c1]),
-        jt,
-        jf,
-        k: u32::from_ne_bytes([k0, k1, k2, k3]),
-    };
-    Ok(instructions.iter().map(instruction).collect())
+    Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }
 
 /// Adds the caller's list to a command, and notes which of the command's actions is which of the caller's.

@@ -346,6 +346,13 @@ pub struct FilterInstruction {
     pub k: u32,
 }
 
+impl FilterInstruction {
+    /// From its 8 bytes, in this machine's order.
+    pub fn from_bytes(&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]) -> FilterInstruction {
+        FilterInstruction { code: u16::from_ne_bytes([c0, c1]), jt, jf, k: u32::from_ne_bytes([k0, k1, k2, k3]) }
+    }
+}
+
 /// Puts a seccomp filter over the calling task. The program is checked by the kernel.
 pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno> {
     #[repr(C)]

@@ -62,11 +62,5 @@ pub fn filter(path: &Path) -> Result<Vec<FilterInstruction>, Failure> {
         let length = bytes.len();
         return Err(Failure::flag(&flag, format!("{length} bytes are not 1 to 4096 instructions of 8 bytes")));
     }
-    let instruction = |&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]| FilterInstruction {
-        code: u16::from_ne_bytes([c0, c1]),
-        jt,
-        jf,
-        k: u32::from_ne_bytes([k0, k1, k2, k3]),
-    };
-    Ok(instructions.iter().map(instruction).collect())
+    Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }
