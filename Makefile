@@ -11,6 +11,8 @@ KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
+# As a shell in the foreground has them, also below nohup, or in the background of one without job control.
+SIGNALS := env --default-signal=HUP,INT,QUIT
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest soak lint format bench-launch bench-snapshot \
@@ -43,13 +45,13 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
 
 test-python: python ## The Python package's tests, and the Python benchmarks'.
-	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) ../../$(PY) -m pytest -q -rs
-	$(PY) -m pytest -q -rs bench/agent bench/job bench/warm
-	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
+	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) ../../$(PY) -m pytest -q -rs
+	$(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/warm
+	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
 test-interpreters: python ## Parked CPythons and Node.js, every version: those of this machine, and of npm.
-	$(PY) -m pytest -q -rs tests/warm-python tests/warm-node
-	cd bindings/python && SPAWNFD_ALL_VERSIONS=1 ../../$(PY) -m pytest -q -rs tests/test_cpython_suites.py -k warm
+	$(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
+	cd bindings/python && SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) ../../$(PY) -m pytest -q -rs tests/test_cpython_suites.py -k warm
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
