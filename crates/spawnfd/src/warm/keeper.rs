@@ -15,7 +15,8 @@ use rustix::time::{
 use spawnfd_sys::{Errno, call, fork_generation};
 
 use super::parked::{NotParked, Parked};
-use super::state::{State, Work};
+use super::state::State;
+use super::tend::Work;
 use crate::authority::Marker;
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};

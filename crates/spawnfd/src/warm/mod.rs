@@ -8,7 +8,9 @@
 //! just the same way. See docs/warm.md.
 
 mod confinement;
+mod entry;
 mod handed;
+mod held;
 mod image;
 mod keeper;
 mod kind;
@@ -17,6 +19,7 @@ mod parked;
 mod sandbox;
 mod standing;
 mod state;
+mod tend;
 mod watch;
 mod wire;
 
@@ -43,11 +46,12 @@ use crate::per_process::PerProcess;
 use crate::template::{Template, from_io};
 use confinement::{CONFINED, Confinement};
 use handed::Handed;
+use held::Held;
 use keeper::Keeper;
 use parked::{Answer, Parked};
 pub(crate) use parked::{Departure, PATIENCE};
 use sandbox::{Inside, Prefix};
-use state::{ARGUMENTS, Held, NOT_ADDED, State};
+use state::{ARGUMENTS, NOT_ADDED, State};
 use wire::Request;
 
 /// Programs that are kept warm: started ahead, waiting to become what a command asks for.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One program that is kept warm, and its processes that wait.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::held::Held;
+use super::parked::{Parked, Recipe};
+use super::{Mode, image};
+use crate::numbers::standard_is_open;
+use crate::template::Template;
+
+/// One program.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: u64,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) depth: usize,
+    /// Those that wait, the oldest first.
+    pub(super) parked: VecDeque<Waiting>,
+    /// Mode fork: the process they are forked from.
+    pub(super) parent: Option<Waiting>,
+    /// How many a start has for itself.
+    pub(super) taken: usize,
+    /// One is being parked.
+    pub(super) making: bool,
+    /// Why it cannot be parked.
+    pub(super) cannot: Option<&'static str>,
+    /// It has been parked before, as it is.
+    pub(super) proven: bool,
+    /// How often in a row something has changed while it was being parked.
+    pub(super) disturbed: u32,
+    /// Not before then.
+    pub(super) due: Instant,
+    pub(super) used: Instant,
+    pub(super) asleep: bool,
+    /// Not added, but started.
+    pub(super) kept: bool,
+    /// Tells what was parked before a change from what is parked now.
+    pub(super) version: u64,
+}
+
+impl Entry {
+    /// What a command for it runs.
+    pub(super) fn started(&self) -> &Template {
+        self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
+    }
+
+    /// One that waits, for one start; or the parent, for one to be forked from it.
+    pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
+        let waiting = self.parked.pop_front();
+        let is_parent = waiting.is_none();
+        let shared = waiting
+            .or_else(|| self.parent.clone())
+            .ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
+        if self.parked.len() + 1 >= self.depth {
+            self.due = now + delay;
+        }
+        self.taken += 1;
+        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
+    }
+
+    pub(super) fn is_missing(&self) -> bool {
+        self.lacks_parent() || self.parked.len() < self.depth
+    }
+
+    fn lacks_parent(&self) -> bool {
+        self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.old)
+    }
+
+    /// All its processes, to be ended.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+        self.parked.drain(..).chain(self.parent.take())
+    }
+
+    /// All its processes that no start has for itself.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> + Clone {
+        self.parked.iter().chain(&self.parent)
+    }
+}
+
+/// A parked process. From a parent several threads may want something.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) version: u64,
+    /// To be replaced, and used until it is.
+    pub(super) old: bool,
+    pub(super) memory: u64,
+    pub(super) process: Arc<Mutex<Parked>>,
+}
+
+impl Waiting {
+    pub(super) fn new(version: u64, parked: Parked) -> Waiting {
+        Waiting { version, old: false, memory: parked.private, process: Arc::new(Mutex::new(parked)) }
+    }
+}
+
+/// Whether it can be parked at all; else why not.
+pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
+    if recipe.executes {
+        return Ok(());
+    }
+    if let Some(prefix) = &recipe.prefix {
+        image::hands_on(&prefix.template)?;
+        // A fork would not be a child of the one in front; and what parks is known by its file.
+        if recipe.mode == Mode::Fork || prefix.template.has_file(recipe.template.identity()) {
+            return Err("sandbox");
+        }
+    }
+    image::can_park(&recipe.template)
+}

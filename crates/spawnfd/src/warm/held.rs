@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A parked process in the hands of one start: whether it suits, and how the calling thread differs from it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use spawnfd_child::{Op, Plan};
+use spawnfd_sys::{abi, call};
+
+use super::Kind;
+use super::entry::Waiting;
+use super::parked::{Parked, Recipe};
+use super::sandbox::Inside;
+use super::standing::Standing;
+use super::state::ARGUMENTS;
+use super::wire::Context;
+use crate::template::Template;
+
+/// One that a start has taken.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) entry: u64,
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) shared: Waiting,
+    /// One is yet to be forked from it.
+    pub(super) is_parent: bool,
+}
+
+impl Held {
+    pub(super) fn is_parent(&self) -> bool {
+        self.is_parent
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.recipe.kind
+    }
+
+    /// Whether exec follows.
+    pub(super) fn executes(&self) -> bool {
+        self.recipe.executes
+    }
+
+    pub(super) fn is_sandboxed(&self) -> bool {
+        self.recipe.prefix.is_some()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Parked> {
+        self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this plan's actions suit it.
+    pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
+        // CPython looks for itself by argv[0]: a name will do where it is found by that, too.
+        let as_parked = |name: &[u8]| name == self.recipe.template.name().as_bytes() || !name.contains(&b'/');
+        let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
+        if self.recipe.kind == Kind::Python && !self.is_sandboxed() && !name.is_some_and(as_parked) {
+            return Err(ARGUMENTS);
+        }
+        Ok(())
+    }
+
+    /// What of the plan is to be done inside, where it is confined or in a sandbox; `None`: it is neither.
+    ///
+    /// # Errors
+    /// What nobody but the program in front could do.
+    pub(super) fn inside(&self, parked: &Parked, plan: &Plan) -> Result<Option<Inside>, &'static str> {
+        if !self.is_confined() && !self.is_sandboxed() {
+            return Ok(None);
+        }
+        let mut inside = Inside::of(plan);
+        self.recipe.confinement.enter(&mut inside, plan)?;
+        if let Some(prefix) = &self.recipe.prefix {
+            prefix.enter(&mut inside, plan, parked.environment(), &parked.birth.given)?;
+        }
+        Ok(Some(inside))
+    }
+
+    /// Whether it is confined more than its owner.
+    pub(super) fn is_confined(&self) -> bool {
+        self.recipe.confinement.is_any()
+    }
+
+    /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
+    ///
+    /// # Errors
+    /// In what they differ, where nothing can be done about it.
+    pub(super) fn compare(
+        &self,
+        parked: &Parked,
+        plan: &Plan,
+        template: &Template,
+        here: Option<usize>,
+    ) -> Result<Context, &'static str> {
+        template.check().map_err(|_| "stale")?;
+        if self.is_sandboxed() {
+            self.recipe.template.check().map_err(|_| "stale")?;
+        }
+        let now = Standing::of_calling_thread().ok_or("/proc")?;
+        parked.birth.marker.reach()?;
+        let mut steps = parked.birth.standing.steps_to(&now, self.executes())?;
+        match here {
+            Some(dir) => steps.push(Op::Fchdir { dir }),
+            None if steps.len() > 1 => return Err("limits"),
+            None => {}
+        }
+        if now.is_ordinary() && self.recipe.stands_back() {
+            // Parked processes stand back.
+            steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
+        }
+        let ignored = parked.ignored();
+        let wanted = now.ignored() & !plan.default_signals;
+        // The program in front has looked at them, or not.
+        if self.is_sandboxed() && ignored != wanted {
+            return Err("ignored signals");
+        }
+        Ok(Context {
+            steps,
+            make_default: ignored & !wanted,
+            make_ignored: wanted & !ignored,
+            mask: plan.signal_mask.unwrap_or_else(call::signal_mask),
+        })
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the keeper asks of the state, and tells it.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::entry::{Entry, Waiting, can_park};
+use super::held::Held;
+use super::parked::{NotParked, Parked, Recipe};
+use super::state::State;
+use super::{Mode, reason};
+use crate::numbers::standard_is_open;
+use crate::template::Template;
+
+/// How long the keeper waits where the host has a standard stream closed.
+const LATER: Duration = Duration::from_millis(50);
+/// How often a program is parked anew because a file of its has changed meanwhile.
+const PATIENCE: u32 = 50;
+
+/// How many children are forked at once.
+const AT_ONCE: usize = 16;
+
+/// When to try again what failed for want of something, and how often.
+const AGAIN: Duration = Duration::from_millis(200);
+const ATTEMPTS: u32 = 5;
+
+/// What the keeper is to do next.
+pub(super) enum Work {
+    /// Park one for this entry.
+    Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
+    /// Fork so many more.
+    Fork(Held, usize),
+    /// Nothing before then.
+    Wait(Option<Instant>),
+}
+
+impl State {
+    /// What has come of the keeper's wish for so many.
+    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Vec<Parked>, &'static str>) {
+        let version = parent.shared.version;
+        let forks = if parent.recipe.grows_old() { self.options.forks } else { u64::MAX };
+        let again = Instant::now() + AGAIN;
+        let born_all = born.as_ref().is_ok_and(|born| born.len() == count);
+        let spoilt = born.is_ok() && !born_all;
+        let born = born.unwrap_or_default().into_iter().map(|parked| Waiting::new(version, parked));
+        match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
+            Some(entry) => {
+                entry.parked.extend(born);
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
+                }
+            }
+            None => self.gone.extend(born),
+        }
+        if let Some(entry) = self.entry(parent.entry) {
+            entry.taken -= count;
+            if !born_all {
+                entry.due = again;
+            }
+            if spoilt {
+                entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
+                self.gone.push(parent.shared);
+            }
+        }
+    }
+
+    /// Ends what was parked before something changed.
+    pub(super) fn retire(&mut self, changed: &HashSet<u64>) {
+        for entry in self.entries.iter_mut().filter(|entry| changed.contains(&entry.id)) {
+            entry.version += 1;
+            entry.proven = false;
+            entry.cannot = None;
+            self.gone.extend(entry.drain());
+        }
+    }
+
+    /// What is due; ends what is idle or too old.
+    pub(super) fn next_work(&mut self) -> (Work, Vec<Waiting>) {
+        let Some(common) = &mut self.shared else { return (Work::Wait(None), std::mem::take(&mut self.gone)) };
+        let changed = common.watch.changed().unwrap_or_default();
+        let object = common.object.clone();
+        self.retire(&changed);
+        let mut gone = std::mem::take(&mut self.gone);
+        let now = Instant::now();
+        let (parked, memory) = self.held();
+        let room = parked < self.options.processes && memory < self.options.memory;
+        let mut next: Option<Instant> = None;
+        let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
+        let mut work = None;
+        for entry in &mut self.entries {
+            if !entry.asleep && now >= entry.used + self.options.idle {
+                entry.asleep = true;
+                gone.extend(entry.drain());
+            }
+            if entry.asleep || entry.cannot.is_some() {
+                continue;
+            }
+            sooner(entry.used + self.options.idle);
+            if entry.recipe.grows_old() {
+                let age = self.options.age;
+                if let Some(parent) = &mut entry.parent {
+                    parent.old |= parent.process.try_lock().is_ok_and(|parent| now >= parent.birth.since + age);
+                    sooner(now + age);
+                }
+            }
+            let missing = entry.is_missing() && !entry.making && room;
+            if missing && !standard_is_open() {
+                sooner(now + LATER);
+            } else if missing
+                && now >= entry.due
+                && work.is_none()
+                && let Some(parent) = entry.parent.as_ref().filter(|parent| !parent.old)
+            {
+                let count = (entry.depth - entry.parked.len()).min(AT_ONCE).min(self.options.processes - parked);
+                let shared = parent.clone();
+                entry.taken += count;
+                let recipe = entry.recipe.clone();
+                work = Some(Work::Fork(Held { entry: entry.id, recipe, shared, is_parent: true }, count));
+            } else if missing && now >= entry.due && work.is_none() {
+                entry.making = true;
+                work = Some(Work::Park {
+                    entry: entry.id,
+                    version: entry.version,
+                    recipe: entry.recipe.clone(),
+                    object: object.clone(),
+                });
+            } else if missing {
+                sooner(entry.due);
+            }
+        }
+        (work.unwrap_or(Work::Wait(next)), gone)
+    }
+
+    /// What the keeper has parked, or why it could not.
+    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
+        let Some(common) = &mut self.shared else { return outcome.ok() };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
+        entry.making = false;
+        match outcome {
+            Ok(parked) if entry.version == version => {
+                if !entry.recipe.executes && common.watch.add(id, &parked.birth.files).is_err() {
+                    entry.cannot = Some("inotify");
+                    return Some(parked);
+                }
+                if parked.is_outdated() {
+                    entry.disturbed += 1;
+                    entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
+                    entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");
+                    return Some(parked);
+                }
+                (entry.disturbed, entry.proven) = (0, true);
+                self.stats.made += 1;
+                let waiting = Waiting::new(version, parked);
+                match entry.recipe.mode {
+                    Mode::Reserve => entry.parked.push_back(waiting),
+                    // What the old one has left shares its layout.
+                    Mode::Fork => {
+                        self.gone.extend(entry.drain());
+                        entry.parent = Some(waiting);
+                    }
+                }
+                None
+            }
+            Ok(parked) => Some(parked),
+            // It was another version's, which a start has put away meanwhile.
+            Err(_) if entry.version != version => None,
+            Err(why) => {
+                // A file that was replaced is recorded anew; all else stays as it is until something changes.
+                if entry.recipe.template.revalidate().is_err() {
+                    let path = entry.recipe.template.path().map(std::path::Path::to_owned);
+                    match path.map(Template::open) {
+                        Some(Ok(template)) => {
+                            Arc::make_mut(&mut entry.recipe).template = template;
+                            entry.cannot = can_park(&entry.recipe).err();
+                        }
+                        // Until a start finds it again.
+                        _ => entry.cannot = Some("not found"),
+                    }
+                    return None;
+                }
+                let (why, again) = match why {
+                    NotParked::Now(why) => (why, true),
+                    // What has been parked before met with something.
+                    NotParked::Ever(why) => (why, entry.proven),
+                };
+                entry.disturbed += 1;
+                entry.due = Instant::now() + AGAIN;
+                entry.cannot = (!again || entry.disturbed >= ATTEMPTS).then(|| reason(&why));
+                None
+            }
+        }
+    }
+
+    /// How many processes there are, and their memory.
+    pub(super) fn held(&self) -> (usize, u64) {
+        let all = self.entries.iter().flat_map(Entry::waiting);
+        let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
+        (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
+    }
+
+    /// Whether all that can be parked is.
+    pub(super) fn is_full(&self) -> bool {
+        let (parked, memory) = self.held();
+        let room = parked < self.options.processes && memory < self.options.memory;
+        let done = |entry: &Entry| entry.cannot.is_some() || !entry.is_missing();
+        !room || self.entries.iter().all(done)
+    }
+
+    /// Whether nothing is parked for the time being.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.shared.is_none() || !standard_is_open()
+    }
+
+    /// Nobody is to wait for what could be parked now.
+    pub(super) fn hurry(&mut self) {
+        let now = Instant::now();
+        for entry in &mut self.entries {
+            entry.due = entry.due.min(now);
+            if entry.asleep {
+                (entry.asleep, entry.used) = (false, now);
+            }
+        }
+    }
+}
