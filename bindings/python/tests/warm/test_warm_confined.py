@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,8 @@ import warm_cases
 from spawnfd.actions import Action, Dup2, Landlock, NoNewPrivs, Open, Seccomp
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Mode, each_mode, need
+from warm_support import FILL_S, Mode, each_mode, need, outcome_of
 
-HERE = Path(__file__).parent
 MKDIR = ["/bin/sh", "-c", "mkdir made || exit 9"]
 # What a thread of the owner may have done to itself, by which it may do less than what is parked.
 AUTHORITY = [case.id for case in CASES if case.thread]
@@ -184,21 +180,7 @@ def test_filters_under_which_nothing_parks(call: str, mode: Mode, tmp_path: Path
 def test_nothing_escapes(name: str, mode: Mode, tmp_path: Path) -> None:
     """A thread that is confined otherwise has from it what a fork of its own would have."""
     case = BY_ID[name]
-    if case.root and os.geteuid() != 0:
-        pytest.skip("only root may do this")
-    ended = subprocess.run(
-        [sys.executable, str(HERE / "warm_cases.py"), mode, name, "confined"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)
-    if "cannot" in found:
-        pytest.skip(f"not possible here: {found['cannot']}")
-    assert found["filled"]
-    assert found["before"] == mode
-    assert found["warm"] == found["cold"]
+    found = outcome_of(case, mode, tmp_path, "confined")
     assert found["after"].startswith("cold: ")
     assert case.cold is not None
     assert case.cold in found["after"]

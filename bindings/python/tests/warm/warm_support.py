@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import spawnfd as sf
 from warm_lines import ENVIRONMENT, FILES
+
+if TYPE_CHECKING:
+    from warm_cases import Case
 
 Mode = Literal["reserve", "fork"]
 MODES: tuple[Mode, ...] = ("reserve", "fork")
@@ -48,6 +53,25 @@ def parked(program: str, way: Way, **options: Any) -> Generator[sf.Warm]:
         add(warm, way, program, 1, **options)
         assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
         yield warm
+
+
+def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, Any]:
+    """What the case comes to in a process of its own; skips where it cannot be had."""
+    need(case.argv[0])
+    if case.root and os.geteuid() != 0:
+        pytest.skip("only root may do this")
+    # No session of its own: a leader could not become one again.
+    script = str(Path(__file__).with_name("warm_cases.py"))
+    words = [sys.executable, script, way, case.id, *more]
+    ended = subprocess.run(words, cwd=directory, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    if "cannot" in found:
+        pytest.skip(f"not possible here: {found['cannot']}")
+    assert found["filled"]
+    assert found["before"] == way
+    assert found["warm"] == found["cold"]
+    return found
 
 
 def need(*programs: str) -> None:
