@@ -136,6 +136,8 @@ def make_tasks(
         )
         for cell in definitions.cells
         if not options.cell or cell.name in options.cell
+        # Only root may start programs as somebody else.
+        if cell.uid < 0 or os.geteuid() == 0
     ]
 
 

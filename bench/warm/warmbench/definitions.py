@@ -41,7 +41,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Cell:
-    """The same calls by several methods."""
+    """The same calls by several methods.
+
+    Attributes:
+        touched_mib: What the caller has written to, in memory of its own.
+        uid: Whom the program runs as; -1: as its caller does.
+    """
 
     name: str
     title: str
@@ -51,6 +56,8 @@ class Cell:
     methods: tuple[str, ...]
     blocks: Mapping[Scale, int]
     per_block: Mapping[Scale, int]
+    touched_mib: int = 0
+    uid: int = -1
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,13 @@ class Held:
 
 
 def _command(
-    setting: Setting, method: Method, calls: Sequence[Call], in_flight: int, gap_ms: int, name: str
+    setting: Setting, method: Method, calls: Sequence[Call], name: str, **terms: int
 ) -> list[str]:
     job = setting.scratch / f"job-{name}-{method.name}.json"
     description = {
         "method": asdict(method),
         "calls": [asdict(call) for call in calls],
-        "in_flight": in_flight,
-        "gap_ms": gap_ms,
+        "terms": terms,
         "cwd": str(setting.cwd),
         "env": dict(setting.env),
         "references": [reference.plain() for reference in setting.references.values()],
@@ -94,7 +93,16 @@ def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
         for method in task.methods:
-            command = _command(setting, method, task.calls, cell.in_flight, cell.gap_ms, cell.name)
+            command = _command(
+                setting,
+                method,
+                task.calls,
+                cell.name,
+                in_flight=cell.in_flight,
+                gap_ms=cell.gap_ms,
+                touched_mib=cell.touched_mib,
+                uid=cell.uid,
+            )
             worker = Worker(f"{method.name}, {cell.name}", command, _environment())
             stack.callback(worker.abandon)
             running[method.name] = worker
@@ -156,7 +164,7 @@ def hold(
     """What is held for each call and mode, each looked at alone."""
     chosen = [calls[name] for name in memory.calls if name in calls]
     found: list[Held] = []
-    command = _command(setting, methods["cold"], chosen, 1, 0, "memory")
+    command = _command(setting, methods["cold"], chosen, "memory", in_flight=1, gap_ms=0)
     worker = Worker("memory", command, _environment())
     try:
         worker.hear("hello")

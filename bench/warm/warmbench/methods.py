@@ -45,12 +45,16 @@ class Runner:
         env: Mapping[str, str],
         in_flight: int,
         gap_ms: int,
+        touched_mib: int = 0,
+        uid: int = -1,
     ) -> None:
         self._method = method
         self._cwd = cwd
         self._env = dict(env)
         self._in_flight = in_flight
         self._gap_s = gap_ms / 1e3
+        self._uid = uid
+        self._touched = bytearray(b"\1") * (touched_mib << 20)
         self._warm: Any = None
         self.started: Counter[str] = Counter()
         if method.way in ("run", "run_async"):
@@ -63,6 +67,7 @@ class Runner:
         import spawnfd
 
         self._spawnfd: Any = spawnfd
+        self._actions = [spawnfd.actions.Uid(self._uid)] if self._uid >= 0 else []
         self._prepared = spawnfd.Env.empty()
         for name, value in self._env.items():
             self._prepared = self._prepared.set(name, value)
@@ -86,6 +91,7 @@ class Runner:
             env=self._env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            user=None if self._uid < 0 else self._uid,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -95,7 +101,9 @@ class Runner:
 
     def _run(self, call: Call) -> Answer:
         run = (self._warm or self._spawnfd).run
-        return self._answer(run([*call.prefix, *call.argv], cwd=self._cwd, env=self._prepared))
+        argv = [*call.prefix, *call.argv]
+        made = run(argv, cwd=self._cwd, env=self._prepared, actions=self._actions)
+        return self._answer(made)
 
     async def _run_async(self, call: Call) -> Answer:
         run = (self._warm or self._spawnfd).run_async

@@ -123,6 +123,7 @@ def rows_of(measured: Measured) -> list[Row]:
             "mode": methods[name].mode or "cold",
             "in_flight": cell.in_flight,
             "gap_ms": cell.gap_ms,
+            "touched_mib": cell.touched_mib,
             "calls": len(every),
             "us_p50": round(middle.value, 1),
             "us_p50_low": round(middle.low, 1),

@@ -36,7 +36,7 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
     references = {entry["name"]: Reference.from_plain(entry) for entry in job["references"]}
     calls = {entry["name"]: _call(entry) for entry in job["calls"]}
     method = Method(**job["method"])
-    runner = Runner(method, calls, job["cwd"], job["env"], job["in_flight"], job["gap_ms"])
+    runner = Runner(method, calls, job["cwd"], job["env"], **job["terms"])
     tell(out, hello=True)
     while line := sys.stdin.readline():
         order = json.loads(line)
