@@ -374,8 +374,9 @@ TEST_F_TIMEOUT(exec, caller_memory, TIMEOUT)
 		SET(SET_STRING, PATH, round == 1 ? "/nonexistent" : child_path, 0);
 		for (int i = 0; i < 10; i++)
 			start(&self->it, self->fd, list, NULL, 0, 0);
-		if (round == 2)
+		if (round == 2) {
 			EXPECT_LT(labs(atol(after + 8) - atol(before + 8)), 10000);
+		}
 	}
 	free(text);
 }
