@@ -125,7 +125,7 @@ build() {
 export CCACHE_DIR="$cache/ccache" CCACHE_MAXSIZE=1500M CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=time_macros
 export KBUILD_BUILD_TIMESTAMP='2020-01-01 00:00:00 UTC' KBUILD_BUILD_USER=spawnfd KBUILD_BUILD_HOST=guest KBUILD_BUILD_VERSION=1
 tree=${SPAWNFD_KERNEL_TREE:-$cache/tree} # A few gigabytes while it builds; not to be shared by two caches.
-find "$cache" -maxdepth 1 -name '*-????????????????' -mtime +30 -exec rm -rf {} +
+find "$cache" -maxdepth 1 -name 'base*-????????????????' -mtime +30 -exec rm -rf {} +
 for config; do
     where=$(place "$config")
     if [ ! -d "$where" ]; then

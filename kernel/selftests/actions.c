@@ -18,11 +18,13 @@ struct sched_attr {
 
 /* None is the type that the kernel refuses when all the other members are as they should be. */
 static const unsigned int types[] = {
-	SPAWN_ACTION_CLOSE,    SPAWN_ACTION_DUP2,	   SPAWN_ACTION_FCHDIR,	   SPAWN_ACTION_OPEN,
-	SPAWN_ACTION_CLOSE_RANGE, SPAWN_ACTION_SIGMASK,   SPAWN_ACTION_SIGDEFAULT, SPAWN_ACTION_CHDIR,
-	SPAWN_ACTION_SETSID,   SPAWN_ACTION_SETPGID,	   SPAWN_ACTION_UMASK,	   SPAWN_ACTION_RLIMIT,
-	SPAWN_ACTION_SETGROUPS, SPAWN_ACTION_SETRESGID,   SPAWN_ACTION_SETRESUID,  SPAWN_ACTION_NO_NEW_PRIVS,
-	SPAWN_ACTION_PDEATHSIG, SPAWN_ACTION_SCHED_ATTR,  SPAWN_ACTION_AFFINITY,   SPAWN_ACTION_SIGIGNORE,
+	SPAWN_ACTION_CLOSE,	   SPAWN_ACTION_DUP2,	     SPAWN_ACTION_FCHDIR,
+	SPAWN_ACTION_OPEN,	   SPAWN_ACTION_CLOSE_RANGE, SPAWN_ACTION_SIGMASK,
+	SPAWN_ACTION_SIGDEFAULT,   SPAWN_ACTION_CHDIR,	     SPAWN_ACTION_SETSID,
+	SPAWN_ACTION_SETPGID,	   SPAWN_ACTION_UMASK,	     SPAWN_ACTION_RLIMIT,
+	SPAWN_ACTION_SETGROUPS,	   SPAWN_ACTION_SETRESGID,   SPAWN_ACTION_SETRESUID,
+	SPAWN_ACTION_NO_NEW_PRIVS, SPAWN_ACTION_PDEATHSIG,   SPAWN_ACTION_SCHED_ATTR,
+	SPAWN_ACTION_AFFINITY,	   SPAWN_ACTION_SIGIGNORE,
 };
 
 static const __u64 some_signals = 1ULL << (SIGUSR1 - 1);
@@ -168,7 +170,8 @@ TEST_F_TIMEOUT(actions, each_alone, TIMEOUT)
 		{
 			TH_LOG("type %u: %ld", types[i], self->it.ret);
 		}
-		EXPECT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &one, 1))
+		EXPECT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS,
+					PIDFD_CONFIG_KEY_ACTIONS, &one, 1))
 		{
 			TH_LOG("type %u", types[i]);
 		}
@@ -180,7 +183,8 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 {
 	for (size_t i = 0; i < COUNT(types); i++) {
 		struct spawn_action right = good(types[i]), wrong;
-		bool uses_fd = right.fd != 0 || types[i] == SPAWN_ACTION_CLOSE || types[i] == SPAWN_ACTION_SETPGID;
+		bool uses_fd = right.fd != 0 || types[i] == SPAWN_ACTION_CLOSE ||
+			       types[i] == SPAWN_ACTION_SETPGID;
 
 		for (int member = 0; member < 4 + 32; member++) {
 			wrong = right;
@@ -193,21 +197,23 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 			else if (member == 3 && right.arg == 0)
 				wrong.arg = ADDRESS(&right);
 			else if (member >= 4 &&
-				 !(types[i] == SPAWN_ACTION_DUP2 && 1U << (member - 4) == O_CLOEXEC) &&
+				 !(types[i] == SPAWN_ACTION_DUP2 &&
+				   1U << (member - 4) == O_CLOEXEC) &&
 				 !(types[i] == SPAWN_ACTION_CLOSE_RANGE &&
 				   1U << (member - 4) == CLOSE_RANGE_CLOEXEC))
 				wrong.flags = 1U << (member - 4);
 			else
 				continue;
 			BAD(EINVAL, 1, right, wrong);
-			EXPECT_EQ(-EINVAL,
-				  sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &wrong, 1))
+			EXPECT_EQ(-EINVAL, sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS,
+						      PIDFD_CONFIG_KEY_ACTIONS, &wrong, 1))
 			{
 				TH_LOG("type %u, member %d", types[i], member);
 			}
 		}
 	}
-	static const unsigned int unknown[] = {20, 21, 255, 256, 65536, INT_MAX, 1U << 31, UINT_MAX};
+	static const unsigned int unknown[] = {20,    21,      255,	 256,
+					       65536, INT_MAX, 1U << 31, UINT_MAX};
 	for (size_t i = 0; i < COUNT(unknown); i++) {
 		BAD(EINVAL, 1, good(SPAWN_ACTION_SETSID), {.type = unknown[i]});
 	}
@@ -222,7 +228,8 @@ TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 	for (size_t i = 0; i < COUNT(types); i++) {
 		struct spawn_action wrong = good(types[i]);
 
-		if (!wrong.arg || types[i] == SPAWN_ACTION_SETRESGID || types[i] == SPAWN_ACTION_SETRESUID)
+		if (!wrong.arg || types[i] == SPAWN_ACTION_SETRESGID ||
+		    types[i] == SPAWN_ACTION_SETRESUID)
 			continue;
 		for (size_t j = 0; j < COUNT(nowhere); j++) {
 			wrong.arg = nowhere[j];
@@ -252,7 +259,9 @@ TEST_F_TIMEOUT(actions, negative_numbers, TIMEOUT)
 		BAD(EINVAL, 0, {ACTION(DUP2), .fd = 1, .newfd = fd});
 		BAD(EINVAL, 0, {ACTION(DUP2), .fd = fd, .newfd = fd});
 		BAD(EINVAL, 0, {ACTION(FCHDIR), .fd = fd});
-		BAD(EINVAL, 0, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = fd, .arg = good(SPAWN_ACTION_OPEN).arg});
+		BAD(EINVAL, 0,
+		    {ACTION(OPEN), .fd = AT_FDCWD, .newfd = fd,
+		     .arg = good(SPAWN_ACTION_OPEN).arg});
 		BAD(EINVAL, 0, {ACTION(CLOSE_RANGE), .fd = fd, .newfd = -1});
 		BAD(EINVAL, 0, {ACTION(UMASK), .fd = fd});
 		BAD(EINVAL, 0, {ACTION(RLIMIT), .fd = fd, .arg = ADDRESS(&files)});
@@ -260,7 +269,9 @@ TEST_F_TIMEOUT(actions, negative_numbers, TIMEOUT)
 		BAD(EINVAL, 0, {ACTION(PDEATHSIG), .fd = fd});
 		BAD(EINVAL, 0, {ACTION(AFFINITY), .fd = fd, .arg = ADDRESS(&cpu0)});
 		if (fd != AT_FDCWD) {
-			BAD(EINVAL, 0, {ACTION(OPEN), .fd = fd, .newfd = 5, .arg = good(SPAWN_ACTION_OPEN).arg});
+			BAD(EINVAL, 0,
+			    {ACTION(OPEN), .fd = fd, .newfd = 5,
+			     .arg = good(SPAWN_ACTION_OPEN).arg});
 		}
 		if (fd != -1) {
 			BAD(EINVAL, 0, {ACTION(CLOSE_RANGE), .fd = 3, .newfd = fd});
@@ -282,7 +293,8 @@ TEST_F_TIMEOUT(actions, huge_numbers, TIMEOUT)
 		BAD(EBADF, 1, good(SPAWN_ACTION_SETSID), {ACTION(DUP2), .fd = 1, .newfd = fd});
 		BAD(EBADF, 1, good(SPAWN_ACTION_SETSID), {ACTION(FCHDIR), .fd = fd});
 		BAD(EBADF, 1, good(SPAWN_ACTION_SETSID),
-		    {ACTION(OPEN), .fd = AT_FDCWD, .newfd = fd, .arg = good(SPAWN_ACTION_OPEN).arg});
+		    {ACTION(OPEN), .fd = AT_FDCWD, .newfd = fd,
+		     .arg = good(SPAWN_ACTION_OPEN).arg});
 		GOOD({ACTION(CLOSE_RANGE), .fd = fd, .newfd = -1});
 		GOOD({ACTION(CLOSE_RANGE), .fd = fd, .newfd = INT_MAX});
 		RUN({ACTION(UMASK), .fd = fd});
@@ -348,7 +360,8 @@ TEST_F_TIMEOUT(actions, directories, TIMEOUT)
 	GOOD({ACTION(FCHDIR), .fd = root}, {ACTION(CHDIR), .arg = ADDRESS("proc")});
 	HAS("cwd=/proc");
 	GOOD({ACTION(CHDIR), .arg = ADDRESS("below")});
-	BAD(ENOENT, 1, {ACTION(CHDIR), .arg = ADDRESS("below")}, {ACTION(CHDIR), .arg = ADDRESS("below")});
+	BAD(ENOENT, 1, {ACTION(CHDIR), .arg = ADDRESS("below")},
+	    {ACTION(CHDIR), .arg = ADDRESS("below")});
 	BAD(ENOENT, 0, {ACTION(CHDIR), .arg = ADDRESS("/nonexistent")});
 	BAD(ENOTDIR, 0, {ACTION(CHDIR), .arg = ADDRESS("/dev/null")});
 	BAD(ENOTDIR, 0, {ACTION(FCHDIR), .fd = null});
@@ -370,7 +383,8 @@ TEST_F_TIMEOUT(actions, cwd_and_relative_path, TIMEOUT)
 	fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	ASSERT_LE(0, fd);
 	ASSERT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_CWD, NULL, fd));
-	ASSERT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_PATH, "./child", 0));
+	ASSERT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_PATH, "./child",
+				0));
 	GOOD(good(SPAWN_ACTION_SETSID));
 	HAS("cwd=%s", directory);
 	HAS("execfn=./child");
@@ -385,8 +399,7 @@ TEST_F_TIMEOUT(actions, cwd_and_relative_path, TIMEOUT)
 	BAD(EBADF, SPAWN_FAILED_SETUP, good(SPAWN_ACTION_SETSID));
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	ASSERT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_CWD, NULL, fd));
-	RUN(good(SPAWN_ACTION_SETSID));
-	EXPECT_EQ(-ENOTDIR, self->it.ret);
+	BAD(ENOTDIR, SPAWN_FAILED_CWD, good(SPAWN_ACTION_SETSID));
 	close(fd);
 }
 
@@ -411,7 +424,8 @@ TEST_F_TIMEOUT(actions, sessions_and_groups, TIMEOUT)
 
 TEST_F_TIMEOUT(actions, umask_and_limits, TIMEOUT)
 {
-	static struct rlimit64 backwards = {10, 5}, infinite = {RLIM64_INFINITY, RLIM64_INFINITY}, zero = {0, 0};
+	static struct rlimit64 backwards = {10, 5}, infinite = {RLIM64_INFINITY, RLIM64_INFINITY},
+			       zero = {0, 0};
 	mode_t mask = umask(0);
 
 	umask(mask);
@@ -446,7 +460,8 @@ TEST_F_TIMEOUT(actions, ids, TIMEOUT)
 	HAS("groups=5 6 70000 ");
 	GOOD({ACTION(SETGROUPS)});
 	HAS("groups=");
-	GOOD({ACTION(SETRESGID), .fd = 1, .newfd = 2, .arg = 3}, {ACTION(SETRESUID), .fd = 4, .newfd = 5, .arg = 6});
+	GOOD({ACTION(SETRESGID), .fd = 1, .newfd = 2, .arg = 3},
+	     {ACTION(SETRESUID), .fd = 4, .newfd = 5, .arg = 6});
 	HAS("uids=4 5 6");
 	HAS("gids=1 2 3");
 	EXPECT_EQ(0, getuid());
@@ -456,8 +471,10 @@ TEST_F_TIMEOUT(actions, ids, TIMEOUT)
 	/* In order: without the right after the ids are gone. */
 	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
 	    {ACTION(SETRESGID), .fd = 1000, .newfd = 1000, .arg = 1000});
-	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000}, good(SPAWN_ACTION_SETGROUPS));
-	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000}, {ACTION(SETRESUID)});
+	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
+	    good(SPAWN_ACTION_SETGROUPS));
+	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
+	    {ACTION(SETRESUID)});
 	/* The id where 0 would be read from the low half of arg. */
 	RUN({ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = 1ULL << 32});
 	EXPECT_EQ(-EINVAL, self->it.ret);
@@ -472,15 +489,16 @@ TEST_F_TIMEOUT(actions, ids, TIMEOUT)
 TEST_F_TIMEOUT(actions, the_rest, TIMEOUT)
 {
 	static __u64 none, outside = 1ULL << 63;
-	static struct sched_attr odd = {.size = 48, .sched_policy = 99}, nice_5 = {.size = 48, .sched_nice = 5};
+	static struct sched_attr odd = {.size = 48, .sched_policy = 99},
+				 nice_5 = {.size = 48, .sched_nice = 5};
 	static struct sched_attr short_one = {.size = 4}, long_one = {.size = 4097};
 
 	GOOD({ACTION(UMASK), .fd = 022});
 	HAS("nnp=0");
 	HAS("pdeathsig=0");
 	HAS("policy=0");
-	GOOD(good(SPAWN_ACTION_NO_NEW_PRIVS), good(SPAWN_ACTION_PDEATHSIG), good(SPAWN_ACTION_SCHED_ATTR),
-	     good(SPAWN_ACTION_AFFINITY));
+	GOOD(good(SPAWN_ACTION_NO_NEW_PRIVS), good(SPAWN_ACTION_PDEATHSIG),
+	     good(SPAWN_ACTION_SCHED_ATTR), good(SPAWN_ACTION_AFFINITY));
 	HAS("nnp=1");
 	HAS("NoNewPrivs:\t1");
 	HAS("pdeathsig=%d", SIGKILL);
@@ -518,7 +536,8 @@ TEST_F_TIMEOUT(actions, signals, TIMEOUT)
 	GOOD(good(SPAWN_ACTION_SIGMASK), good(SPAWN_ACTION_SIGDEFAULT));
 	HAS("mask=%d ", SIGUSR1);
 	HAS("ignored=%d ", SIGUSR2);
-	GOOD({ACTION(SIGMASK), .arg = ADDRESS(&to_none)}, {ACTION(SIGDEFAULT), .arg = ADDRESS(&to_all)});
+	GOOD({ACTION(SIGMASK), .arg = ADDRESS(&to_none)},
+	     {ACTION(SIGDEFAULT), .arg = ADDRESS(&to_all)});
 	HAS("mask=");
 	HAS("ignored=");
 	GOOD({ACTION(SIGDEFAULT), .arg = ADDRESS(&to_all)}, good(SPAWN_ACTION_SIGIGNORE));
@@ -561,7 +580,8 @@ TEST_F_TIMEOUT(actions, handlers, TIMEOUT)
 
 TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 {
-	struct spawn_open it = {.path = ADDRESS("new"), .how = {.flags = O_WRONLY | O_CREAT | O_EXCL, .mode = 0640}};
+	struct spawn_open it = {.path = ADDRESS("new"),
+				.how = {.flags = O_WRONLY | O_CREAT | O_EXCL, .mode = 0640}};
 	int here = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat status;
 	char text[64];
@@ -576,12 +596,14 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	BAD(EEXIST, 0, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 1, .arg = ADDRESS(&it)});
 	/* Relative to a descriptor, and after umask. */
 	unlink("new");
-	GOOD({ACTION(UMASK), .fd = 0777}, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 7, .arg = ADDRESS(&it)});
+	GOOD({ACTION(UMASK), .fd = 0777},
+	     {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 7, .arg = ADDRESS(&it)});
 	ASSERT_EQ(0, stat("new", &status));
 	EXPECT_EQ(0, status.st_mode & 0777);
 	it = (struct spawn_open){.path = ADDRESS("self/comm"), .how = {.flags = O_RDONLY}};
 	start(&self->it, self->fd, STRINGS("child", "read", "9"),
-	      &(struct spawn_action){ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)}, 1, 0);
+	      &(struct spawn_action){ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)}, 1,
+	      0);
 	EXPECT_LE(0, self->it.ret);
 	it.how.resolve = 0x08 /* RESOLVE_BENEATH */;
 	it.path = ADDRESS("../dev/null");
@@ -600,7 +622,8 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	RUN({ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)});
 	EXPECT_EQ(-ENOENT, self->it.ret);
 	/* As the flags say it goes at exec, or stays. */
-	it = (struct spawn_open){.path = ADDRESS("/dev/null"), .how = {.flags = O_RDONLY | O_CLOEXEC}};
+	it = (struct spawn_open){.path = ADDRESS("/dev/null"),
+				 .how = {.flags = O_RDONLY | O_CLOEXEC}};
 	GOOD({ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&it)});
 	HAS("fds=0 1 2 ");
 	it.how.flags = O_RDONLY;

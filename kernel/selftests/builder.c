@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The builder: opening, configuring, what is refused and in which order, running it again and again. */
+/* The builder: opening, configuring, what is refused and in which order, running it again and
+ * again. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include <linux/sched.h>
@@ -183,13 +184,14 @@ TEST_F_TIMEOUT(opened, refused, TIMEOUT)
 
 TEST_F_TIMEOUT(opened, namespace_flags, TIMEOUT)
 {
-	const unsigned int allowed = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-				     CLONE_NEWPID | CLONE_NEWNET;
+	const unsigned int allowed = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
+				     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
 	for (int bit = 0; bit < 32; bit++) {
 		unsigned int flag = 1U << bit;
 
-		EXPECT_EQ(allowed & flag ? 0 : -EINVAL, sys_config(self->fd, FLAGS, KEY(NAMESPACES), NULL, flag))
+		EXPECT_EQ(allowed & flag ? 0 : -EINVAL,
+			  sys_config(self->fd, FLAGS, KEY(NAMESPACES), NULL, flag))
 		{
 			TH_LOG("bit %d", bit);
 		}
@@ -227,8 +229,10 @@ TEST_F_TIMEOUT(opened, lengths, TIMEOUT)
 	((char **)(edge + 4096))[-1] = NULL;
 	EXPECT_EQ(-EINVAL, sys_config(self->fd, STRINGS_OF, KEY(ARGV), edge + 4096 - 8, 0));
 	EXPECT_EQ(0, sys_config(self->fd, STRINGS_OF, KEY(ENVP), edge + 4096 - 8, 0));
-	EXPECT_EQ(-E2BIG, sys_config(self->fd, STRINGS_OF, KEY(ARGV), STRINGS("child", many("a", 128 << 10)), 0));
-	EXPECT_EQ(-EFAULT, sys_config(self->fd, STRINGS_OF, KEY(ARGV), STRINGS("child", BAD_POINTER), 0));
+	EXPECT_EQ(-E2BIG, sys_config(self->fd, STRINGS_OF, KEY(ARGV),
+				     STRINGS("child", many("a", 128 << 10)), 0));
+	EXPECT_EQ(-EFAULT,
+		  sys_config(self->fd, STRINGS_OF, KEY(ARGV), STRINGS("child", BAD_POINTER), 0));
 }
 
 /* What is no builder. */
@@ -241,9 +245,12 @@ TEST_F_TIMEOUT(opened, other_descriptors, TIMEOUT)
 	args.argv = ADDRESS(STRINGS("child", "exit", "0"));
 	ASSERT_LE(0, others[COUNT(others) - 1]);
 	for (size_t i = 0; i < COUNT(others); i++) {
-		EXPECT_EQ(-EBADF, sys_config(others[i], STRING, KEY(PATH), child_path, 0)) TH_LOG("fd %d", others[i]);
-		EXPECT_EQ(-EBADF, sys_config(others[i], ~0U, ~0U, BAD_POINTER, -1)) TH_LOG("fd %d", others[i]);
-		EXPECT_EQ(-EBADF, sys_run(others[i], &args, sizeof(args))) TH_LOG("fd %d", others[i]);
+		EXPECT_EQ(-EBADF, sys_config(others[i], STRING, KEY(PATH), child_path, 0))
+		TH_LOG("fd %d", others[i]);
+		EXPECT_EQ(-EBADF, sys_config(others[i], ~0U, ~0U, BAD_POINTER, -1))
+		TH_LOG("fd %d", others[i]);
+		EXPECT_EQ(-EBADF, sys_run(others[i], &args, sizeof(args)))
+		TH_LOG("fd %d", others[i]);
 	}
 	EXPECT_NO_CHILD();
 }
@@ -324,7 +331,7 @@ TEST_F_TIMEOUT(ready, wrong_args, TIMEOUT)
 	args.reserved0 = 1;
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 	args = make_args(NULL, 0);
-	args.reserved[0] = 1ULL << 63;
+	args.reserved1 = 1ULL << 63;
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 	args = make_args(NULL, 0);
 	args.action_size = sizeof(*actions);
@@ -336,12 +343,14 @@ TEST_F_TIMEOUT(ready, wrong_args, TIMEOUT)
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		args = make_args(actions, 1);
 		args.action_size = sizes[i];
-		EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args))) TH_LOG("size %u", sizes[i]);
+		EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)))
+		TH_LOG("size %u", sizes[i]);
 	}
 	static const unsigned int counts[] = {257, 1 << 16, INT_MAX, 1U << 27, 1U << 31, UINT_MAX};
 	for (size_t i = 0; i < COUNT(counts); i++) {
 		args = make_args(actions, counts[i]);
-		EXPECT_EQ(-E2BIG, sys_run(self->fd, &args, sizeof(args))) TH_LOG("count %u", counts[i]);
+		EXPECT_EQ(-E2BIG, sys_run(self->fd, &args, sizeof(args)))
+		TH_LOG("count %u", counts[i]);
 	}
 }
 
@@ -416,7 +425,8 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	args.argv = BAD_ADDRESS;
 	EXPECT_EQ(-EFAULT, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
-	/* Actions before descriptors, those before argv, argv before the limits, these before the program. */
+	/* Actions before descriptors, those before argv, argv before the limits, these before the
+	 * program. */
 	ASSERT_EQ(0, sys_config(self->fd, FD, KEY(CWD), NULL, 1 << 19));
 	args = make_args(bad_type, 1);
 	args.path = ADDRESS("/nonexistent");
@@ -661,7 +671,8 @@ TEST_F_TIMEOUT(ready, by_many_threads, TIMEOUT)
 	void *wrong;
 
 	for (size_t i = 0; i < COUNT(threads); i++)
-		ASSERT_EQ(0, pthread_create(threads + i, NULL, i ? run_many : configure_many, &self->fd));
+		ASSERT_EQ(0, pthread_create(threads + i, NULL, i ? run_many : configure_many,
+					    &self->fd));
 	for (size_t i = 0; i < COUNT(threads); i++) {
 		ASSERT_EQ(0, pthread_join(threads[i], &wrong));
 		EXPECT_EQ(NULL, wrong) TH_LOG("%ld wrong", (long)wrong);

@@ -72,9 +72,10 @@ static void print_signals(void)
 
 static void print_status(void)
 {
-	static const char *const wanted[] = {"SigPnd:", "ShdPnd:", "NoNewPrivs:", "Seccomp:", "TracerPid:",
-					     "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "Cpus_allowed:",
-					     "CoreDumping:", "THP_enabled:"};
+	static const char *const wanted[] = {
+		"SigPnd:",	 "ShdPnd:",	 "NoNewPrivs:", "Seccomp:", "TracerPid:",
+		"CapInh:",	 "CapPrm:",	 "CapEff:",	"CapBnd:",  "CapAmb:",
+		"Cpus_allowed:", "CoreDumping:", "THP_enabled:"};
 	char line[4096];
 	FILE *file = fopen("/proc/self/status", "r");
 
@@ -95,7 +96,8 @@ static void print_state(void)
 	mode_t mask = umask(0);
 
 	umask(mask);
-	printf("pid=%d\nppid=%d\npgid=%d\nsid=%d\numask=%o\n", getpid(), getppid(), getpgid(0), getsid(0), mask);
+	printf("pid=%d\nppid=%d\npgid=%d\nsid=%d\numask=%o\n", getpid(), getppid(), getpgid(0),
+	       getsid(0), mask);
 	printf("cwd=%s\n", getcwd(text, sizeof(text)) ? text : "?");
 	getresuid(id, id + 1, id + 2);
 	printf("uids=%u %u %u\n", id[0], id[1], id[2]);
@@ -109,17 +111,19 @@ static void print_state(void)
 	print_signals();
 	number = 0;
 	prctl(PR_GET_PDEATHSIG, &number);
-	printf("pdeathsig=%d\nnnp=%d\ndumpable=%d\n", number, prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0),
-	       prctl(PR_GET_DUMPABLE));
+	printf("pdeathsig=%d\nnnp=%d\ndumpable=%d\n", number,
+	       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_DUMPABLE));
 	printf("policy=%d\nnice=%d\n", sched_getscheduler(0), getpriority(PRIO_PROCESS, 0));
 	prctl(PR_GET_NAME, text);
-	printf("comm=%s\nexecfn=%s\nsecure=%lu\n", text, (char *)getauxval(AT_EXECFN), getauxval(AT_SECURE));
+	printf("comm=%s\nexecfn=%s\nsecure=%lu\n", text, (char *)getauxval(AT_EXECFN),
+	       getauxval(AT_SECURE));
 	print_link("exe", "/proc/self/exe");
 	for (int i = 0; i < RLIM_NLIMITS; i++) {
 		struct rlimit limit;
 
 		getrlimit(i, &limit);
-		printf("rlimit%d=%llu %llu\n", i, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
+		printf("rlimit%d=%llu %llu\n", i, (unsigned long long)limit.rlim_cur,
+		       (unsigned long long)limit.rlim_max);
 	}
 	print_link("pidns", "/proc/self/ns/pid");
 	print_link("utsns", "/proc/self/ns/uts");

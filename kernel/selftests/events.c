@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What others see, and may do: signals, the caller's death, ptrace, seccomp, setuid programs, Landlock, audit. */
+/* What others see, and may do: signals, the caller's death, ptrace, seccomp, setuid programs,
+ * Landlock, audit. */
 #include "spawn_test.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -13,7 +14,8 @@
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
-#define SET(cmd, key, value, aux) sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
+#define SET(cmd, key, value, aux)                                                                  \
+	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
 
 FIXTURE(events)
 {
@@ -61,11 +63,13 @@ static pid_t child_of(pid_t pid)
 	}
 }
 
-/* Runs a builder whose child waits to open a FIFO, in a process of its own; that process' status is the errno. */
+/* Runs a builder whose child waits to open a FIFO, in a process of its own; that process' status is
+ * the errno. */
 static pid_t start_blocked(int fd, pid_t *child)
 {
 	static struct spawn_open fifo;
-	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&fifo)};
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
 	pid_t pid;
 
 	fifo.path = ADDRESS("fifo");
@@ -141,7 +145,8 @@ TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
 	for (size_t i = 0; i < COUNT(harmless); i++) {
 		pid = start_blocked(self->fd, &child);
 		ASSERT_LT(0, child);
-		/* To the child, which has them blocked until it has executed; it ends by them then. */
+		/* To the child, which has them blocked until it has executed; it ends by them then.
+		 */
 		EXPECT_EQ(0, kill(child, harmless[i]));
 		writer = open("fifo", O_WRONLY | O_CLOEXEC);
 		ASSERT_LE(0, writer);
@@ -176,7 +181,8 @@ static void *signal_and_open(void *data)
 TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
 {
 	struct spawn_open fifo = {.path = ADDRESS("fifo")};
-	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&fifo)};
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
 	struct spawn_args args = make_args(&action, 1);
 	pthread_t caller = pthread_self(), thread;
 	void *writer;
@@ -354,8 +360,8 @@ static pid_t start_traced(int fd, const char *path)
 
 TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
 {
-	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE |
-		   PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEFORK |
+		   PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
 	char seen[64];
 	int status = -1;
 
@@ -376,7 +382,8 @@ TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
 
 TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
 {
-	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEEXEC |
+		   PTRACE_O_EXITKILL;
 	char seen[64];
 	int status = -1;
 
@@ -417,7 +424,8 @@ TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
 			pid_t pid, tracee = start_traced(self->fd, child_path);
 
 			waitpid(tracee, &status, 0);
-			ptrace(PTRACE_SETOPTIONS, tracee, 0, PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL);
+			ptrace(PTRACE_SETOPTIONS, tracee, 0,
+			       PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL);
 			ptrace(PTRACE_CONT, tracee, 0, 0);
 			pid = waitpid(tracee, &status, __WALL);
 			if (pid == tracee && status >> 16 == PTRACE_EVENT_VFORK)
@@ -571,7 +579,8 @@ static int find_record(int kmsg, const char *type, const char *what)
 	ssize_t length;
 	int found = 0;
 
-	while ((length = read(kmsg, text, sizeof(text) - 1)) > 0 || (length < 0 && errno == EPIPE)) {
+	while ((length = read(kmsg, text, sizeof(text) - 1)) > 0 ||
+	       (length < 0 && errno == EPIPE)) {
 		text[length > 0 ? length : 0] = 0;
 		found += strstr(text, type) && strstr(text, what);
 	}

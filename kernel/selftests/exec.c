@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is executed, and what the child begins with: paths, searches, scripts, descriptors, arguments; failures. */
+/* What is executed, and what the child begins with: paths, searches, scripts, descriptors,
+ * arguments; failures. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
-#define SET(cmd, key, value, aux) sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
+#define SET(cmd, key, value, aux)                                                                  \
+	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
 
 FIXTURE(exec)
 {
@@ -54,7 +56,8 @@ FIXTURE_TEARDOWN(exec)
 		}                                                                                  \
 	} while (0)
 
-/* Whatever exec says comes back, and of the child nothing is left: no zombie, no SIGCHLD, no descriptor. */
+/* Whatever exec says comes back, and of the child nothing is left: no zombie, no SIGCHLD, no
+ * descriptor. */
 TEST_F_TIMEOUT(exec, failures, TIMEOUT)
 {
 	static const struct {
@@ -106,7 +109,8 @@ TEST_F_TIMEOUT(exec, failures, TIMEOUT)
 /* After exec's point of no return: the program's loader is not to be had. */
 TEST_F_TIMEOUT(exec, fails_late, TIMEOUT)
 {
-	/* An ELF header with a segment that cannot be mapped: the old program would be gone by then. */
+	/* An ELF header with a segment that cannot be mapped: the old program would be gone by
+	 * then. */
 	struct {
 		unsigned char ident[16];
 		__u16 type, machine;
@@ -182,7 +186,8 @@ TEST_F_TIMEOUT(exec, scripts, TIMEOUT)
 
 TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 {
-	int file = open(child_path, O_RDONLY | O_CLOEXEC), path = open(child_path, O_PATH | O_CLOEXEC);
+	int file = open(child_path, O_RDONLY | O_CLOEXEC),
+	    path = open(child_path, O_PATH | O_CLOEXEC);
 	int script, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	char text[PATH_MAX + 64];
 
@@ -309,7 +314,8 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 
 	memset(text, 'a', most);
 	text[most] = 0;
-	EXPECT_EQ(-E2BIG, (start(&self->it, self->fd, STRINGS("child", "bytes", text), NULL, 0, 0), self->it.ret));
+	EXPECT_EQ(-E2BIG, (start(&self->it, self->fd, STRINGS("child", "bytes", text), NULL, 0, 0),
+			   self->it.ret));
 	text[most - 1] = 0;
 	start(&self->it, self->fd, STRINGS("child", "bytes", text), NULL, 0, 0);
 	HAS("count=3");

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Limits, cgroups and namespaces: a spawn obeys them as fork and exec do, and one that fails leaves nothing charged. */
+/* Limits, cgroups and namespaces: a spawn obeys them as fork and exec do, and one that fails leaves
+ * nothing charged. */
 #include "spawn_test.h"
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
-#define SET(cmd, key, value, aux) sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
+#define SET(cmd, key, value, aux)                                                                  \
+	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
 #define CGROUPS "/sys/fs/cgroup"
 
 FIXTURE(limits)
@@ -228,7 +230,8 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 {
 	static const int closed[] = {1 << 19, INT_MAX};
 	char below[128], file[160];
-	int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+	    null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	for (size_t i = 0; i < COUNT(closed); i++) {
 		ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, closed[i]));
@@ -306,16 +309,18 @@ FIXTURE_VARIANT(namespaces)
 	bool unprivileged;
 };
 
-FIXTURE_VARIANT_ADD(namespaces, uts) { .name = "uts", .flags = CLONE_NEWUTS };
-FIXTURE_VARIANT_ADD(namespaces, ipc) { .name = "ipc", .flags = CLONE_NEWIPC };
-FIXTURE_VARIANT_ADD(namespaces, mnt) { .name = "mnt", .flags = CLONE_NEWNS };
-FIXTURE_VARIANT_ADD(namespaces, net) { .name = "net", .flags = CLONE_NEWNET };
-FIXTURE_VARIANT_ADD(namespaces, pid) { .name = "pid", .flags = CLONE_NEWPID };
-FIXTURE_VARIANT_ADD(namespaces, user) { .name = "user", .flags = CLONE_NEWUSER };
-FIXTURE_VARIANT_ADD(namespaces, user_of_a_user) { .name = "user", .flags = CLONE_NEWUSER, .unprivileged = true };
-FIXTURE_VARIANT_ADD(namespaces, all_of_a_user) {
+FIXTURE_VARIANT_ADD(namespaces, uts){.name = "uts", .flags = CLONE_NEWUTS};
+FIXTURE_VARIANT_ADD(namespaces, ipc){.name = "ipc", .flags = CLONE_NEWIPC};
+FIXTURE_VARIANT_ADD(namespaces, mnt){.name = "mnt", .flags = CLONE_NEWNS};
+FIXTURE_VARIANT_ADD(namespaces, net){.name = "net", .flags = CLONE_NEWNET};
+FIXTURE_VARIANT_ADD(namespaces, pid){.name = "pid", .flags = CLONE_NEWPID};
+FIXTURE_VARIANT_ADD(namespaces, user){.name = "user", .flags = CLONE_NEWUSER};
+FIXTURE_VARIANT_ADD(namespaces,
+		    user_of_a_user){.name = "user", .flags = CLONE_NEWUSER, .unprivileged = true};
+FIXTURE_VARIANT_ADD(namespaces, all_of_a_user){
 	.name = "net",
-	.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP,
+	.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS |
+		 CLONE_NEWIPC | CLONE_NEWCGROUP,
 	.unprivileged = true,
 };
 
@@ -338,7 +343,8 @@ TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
 		EXPECT_LE(0, self->it.ret);
 		EXPECT_EQ(0, self->it.code);
 		EXPECT_FALSE(has_line(self->it.out, "%sns=%s", variant->name, ours));
-		/* /proc is of the caller's namespace, so the child's links are not to be had in another. */
+		/* /proc is of the caller's namespace, so the child's links are not to be had in
+		 * another. */
 		if (variant->flags & CLONE_NEWPID) {
 			EXPECT_TRUE(has_line(self->it.out, "pid=1"));
 			EXPECT_TRUE(has_line(self->it.out, "ppid=0"));

@@ -53,7 +53,7 @@
 #endif
 
 #define BAD_POINTER ((void *)-4096L)
-#define BAD_ADDRESS ((__u64)-4096L)
+#define BAD_ADDRESS ((__u64) - 4096L)
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define STRINGS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define ADDRESS(pointer) ((__u64)(uintptr_t)(pointer))
@@ -82,7 +82,8 @@ static inline long sys_pidfd_open(pid_t pid, unsigned int flags)
 	return result(syscall(__NR_pidfd_open, pid, flags));
 }
 
-static inline long sys_config(int fd, unsigned int cmd, unsigned int key, const void *value, int aux)
+static inline long sys_config(int fd, unsigned int cmd, unsigned int key, const void *value,
+			      int aux)
 {
 	return result(syscall(__NR_pidfd_config, fd, cmd, key, value, aux));
 }
@@ -154,8 +155,8 @@ static inline int reap_and_close(int pidfd)
 }
 
 struct outcome {
-	long ret;	/* of the call */
-	int failed;	/* as reported, without the action that start() adds */
+	long ret;   /* of the call */
+	int failed; /* as reported, without the action that start() adds */
 	pid_t pid;
 	int code;	/* how the child ended */
 	char out[8192]; /* what it printed */
@@ -208,7 +209,8 @@ static inline void start(struct outcome *it, int fd, const char *const *argv,
 }
 
 /* Whether a line of the output is this one. */
-static inline bool __attribute__((format(printf, 2, 3))) has_line(const char *out, const char *format, ...)
+static inline bool __attribute__((format(printf, 2, 3))) has_line(const char *out,
+								  const char *format, ...)
 {
 	char line[4096];
 	size_t length;
@@ -261,7 +263,8 @@ static inline void write_file(const char *path, const char *text, mode_t mode)
 
 	unlink(path);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || fchmod(fd, mode) < 0)
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) ||
+	    fchmod(fd, mode) < 0)
 		abort();
 	close(fd);
 }

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The io_uring operation: as pidfd_spawn_run(), and as a request among others. */
+#include "spawn_test.h"
+#include <linux/io_uring.h>
+#include "kselftest_harness.h"
+
+#ifdef HAVE_URING_SPAWN
+
+struct ring {
+	int fd;
+	unsigned int *sq_tail, *sq_mask, *sq_array, *cq_head, *cq_tail, *cq_mask;
+	struct io_uring_sqe *sqes;
+	struct io_uring_cqe *cqes;
+	unsigned int queued;
+};
+
+static int ring_open(struct ring *ring, unsigned int flags)
+{
+	struct io_uring_params params = {.flags = flags};
+	char *rings;
+
+	memset(ring, 0, sizeof(*ring));
+	ring->fd = result(syscall(__NR_io_uring_setup, 64, &params));
+	if (ring->fd < 0)
+		return ring->fd;
+	rings = mmap(NULL, params.cq_off.cqes + params.cq_entries * sizeof(*ring->cqes) + 4096,
+		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring->fd,
+		     IORING_OFF_SQ_RING);
+	ring->sqes = mmap(NULL, params.sq_entries * sizeof(*ring->sqes), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_POPULATE, ring->fd, IORING_OFF_SQES);
+	if (rings == MAP_FAILED || ring->sqes == MAP_FAILED)
+		return -ENOMEM;
+	ring->sq_tail = (void *)(rings + params.sq_off.tail);
+	ring->sq_mask = (void *)(rings + params.sq_off.ring_mask);
+	ring->sq_array = (void *)(rings + params.sq_off.array);
+	ring->cq_head = (void *)(rings + params.cq_off.head);
+	ring->cq_tail = (void *)(rings + params.cq_off.tail);
+	ring->cq_mask = (void *)(rings + params.cq_off.ring_mask);
+	ring->cqes = (void *)(rings + params.cq_off.cqes);
+	return 0;
+}
+
+static struct io_uring_sqe *queue(struct ring *ring, int opcode, __u64 user_data)
+{
+	unsigned int tail = *ring->sq_tail + ring->queued, index = tail & *ring->sq_mask;
+	struct io_uring_sqe *sqe = ring->sqes + index;
+
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = opcode;
+	sqe->user_data = user_data;
+	ring->sq_array[index] = index;
+	ring->queued++;
+	return sqe;
+}
+
+static struct io_uring_sqe *queue_spawn(struct ring *ring, int fd, struct spawn_args *args,
+					__u64 user_data)
+{
+	struct io_uring_sqe *sqe = queue(ring, IORING_OP_SPAWN, user_data);
+
+	sqe->fd = fd;
+	sqe->addr = ADDRESS(args);
+	sqe->len = sizeof(*args);
+	return sqe;
+}
+
+static int submit(struct ring *ring, unsigned int wait_for)
+{
+	unsigned int count = ring->queued;
+
+	__atomic_store_n(ring->sq_tail, *ring->sq_tail + count, __ATOMIC_RELEASE);
+	ring->queued = 0;
+	return result(syscall(__NR_io_uring_enter, ring->fd, count, wait_for,
+			      wait_for ? IORING_ENTER_GETEVENTS : 0, NULL, 0));
+}
+
+/* The result of the request with this user_data, out of order; waits. */
+static int completion(struct ring *ring, __u64 user_data)
+{
+	static struct {
+		__u64 user_data;
+		int res;
+	} kept[256];
+	static int count;
+
+	for (;;) {
+		unsigned int head = *ring->cq_head;
+
+		for (int i = 0; i < count; i++) {
+			if (kept[i].user_data == user_data) {
+				int res = kept[i].res;
+
+				kept[i] = kept[--count];
+				return res;
+			}
+		}
+		if (head == __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE)) {
+			if (syscall(__NR_io_uring_enter, ring->fd, 0, 1, IORING_ENTER_GETEVENTS,
+				    NULL, 0) < 0 &&
+			    errno != EINTR)
+				return -9999;
+			continue;
+		}
+		kept[count].user_data = ring->cqes[head & *ring->cq_mask].user_data;
+		kept[count++].res = ring->cqes[head & *ring->cq_mask].res;
+		__atomic_store_n(ring->cq_head, head + 1, __ATOMIC_RELEASE);
+	}
+}
+
+FIXTURE(uring)
+{
+	int fd;
+	int before;
+	struct ring ring;
+	struct spawn_args args;
+};
+
+FIXTURE_SETUP(uring)
+{
+	int error;
+
+	block_sigchld();
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "exit", "3"));
+	error = ring_open(&self->ring, 0);
+	if (error)
+		SKIP(return, "no io_uring: %s", strerror(-error));
+	struct spawn_args *args = &self->args;
+	*args = make_args(NULL, 0);
+	queue_spawn(&self->ring, -1, args, 1);
+	submit(&self->ring, 1);
+	if (completion(&self->ring, 1) == -EINVAL)
+		SKIP(return, "this kernel has no IORING_OP_SPAWN");
+	self->before = next_fd();
+}
+
+FIXTURE_TEARDOWN(uring)
+{
+	EXPECT_EQ(self->before, next_fd());
+	EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG | __WALL));
+	close(self->ring.fd);
+	close(self->fd);
+}
+
+TEST_F_TIMEOUT(uring, runs, TIMEOUT)
+{
+	int pidfd;
+
+	for (int i = 0; i < 30; i++) {
+		queue_spawn(&self->ring, self->fd, &self->args, 10);
+		ASSERT_EQ(1, submit(&self->ring, 1));
+		pidfd = completion(&self->ring, 10);
+		ASSERT_LE(0, pidfd);
+		EXPECT_LT(0, self->args.pid);
+		EXPECT_EQ(FD_CLOEXEC, fcntl(pidfd, F_GETFD));
+		EXPECT_EQ(3, reap_and_close(pidfd));
+	}
+}
+
+/* Its child is as that of the system call: no worker of io_uring shows. */
+TEST_F_TIMEOUT(uring, ordinary_child, TIMEOUT)
+{
+	struct outcome it = {};
+	int pipes[2], pidfd;
+	struct spawn_action action = {.type = SPAWN_ACTION_DUP2, .newfd = 1};
+
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	action.fd = pipes[1];
+	self->args = make_args(&action, 1);
+	self->args.argv = ADDRESS(STRINGS("child", "state"));
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	ASSERT_EQ(1, submit(&self->ring, 1));
+	pidfd = completion(&self->ring, 10);
+	ASSERT_LE(0, pidfd);
+	close(pipes[1]);
+	read_all(pipes[0], it.out, sizeof(it.out));
+	close(pipes[0]);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+	EXPECT_TRUE(has_line(it.out, "ppid=%d", getpid()));
+	EXPECT_TRUE(has_line(it.out, "mask=%d ", SIGCHLD));
+	EXPECT_TRUE(has_line(it.out, "pdeathsig=0"));
+	EXPECT_TRUE(has_line(it.out, "fds=0 1 2 "));
+	EXPECT_TRUE(has_line(it.out, "comm=child"));
+}
+
+TEST_F_TIMEOUT(uring, errors, TIMEOUT)
+{
+	static const int closed[] = {-1, INT_MIN, INT_MAX, 1 << 19, 0};
+	struct io_uring_sqe *sqe;
+
+	for (size_t i = 0; i < COUNT(closed); i++) {
+		queue_spawn(&self->ring, closed[i], &self->args, 10);
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EBADF, completion(&self->ring, 10));
+	}
+	self->args.path = ADDRESS("/nonexistent");
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	submit(&self->ring, 1);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 10));
+	EXPECT_EQ(SPAWN_FAILED_EXEC, self->args.failed);
+	self->args.path = 0;
+	static const unsigned int short_ones[] = {0, 1, 63};
+	for (size_t i = 0; i < COUNT(short_ones); i++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		sqe->len = short_ones[i];
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EINVAL, completion(&self->ring, 10));
+	}
+	static const unsigned int huge[] = {4097, INT_MAX, UINT_MAX};
+	for (size_t i = 0; i < COUNT(huge); i++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		sqe->len = huge[i];
+		submit(&self->ring, 1);
+		EXPECT_EQ(-E2BIG, completion(&self->ring, 10));
+	}
+	sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe->addr = BAD_ADDRESS;
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EFAULT, completion(&self->ring, 10));
+	for (int member = 0; member < 8; member++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		switch (member) {
+		case 0:
+			sqe->off = 1;
+			break;
+		case 1:
+			sqe->rw_flags = 1;
+			break;
+		case 2:
+			sqe->ioprio = 1;
+			break;
+		case 3:
+			sqe->buf_index = 1;
+			break;
+		case 4:
+			sqe->file_index = 1;
+			break;
+		case 5:
+			sqe->addr3 = 1;
+			break;
+		case 6:
+			sqe->__pad2[0] = 1;
+			break;
+		case 7:
+			sqe->flags = IOSQE_ASYNC;
+			break;
+		}
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EINVAL, completion(&self->ring, 10))
+		{
+			TH_LOG("member %d", member);
+		}
+	}
+	sqe = queue_spawn(&self->ring, 0, &self->args, 10);
+	sqe->flags = IOSQE_FIXED_FILE;
+	submit(&self->ring, 1);
+	EXPECT_GT(0, completion(&self->ring, 10));
+	sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe->flags = IOSQE_BUFFER_SELECT;
+	submit(&self->ring, 1);
+	EXPECT_GT(0, completion(&self->ring, 10));
+	EXPECT_NO_CHILD();
+}
+
+/* A failure breaks a chain, but not a hard one; what follows a success is run. */
+TEST_F_TIMEOUT(uring, links, TIMEOUT)
+{
+	struct spawn_args bad = make_args(NULL, 0), second = make_args(NULL, 0);
+	struct io_uring_sqe *sqe;
+	int pidfd;
+
+	bad.path = ADDRESS("/nonexistent");
+	sqe = queue_spawn(&self->ring, self->fd, &bad, 10);
+	sqe->flags = IOSQE_IO_LINK;
+	sqe = queue_spawn(&self->ring, self->fd, &second, 11);
+	sqe->flags = IOSQE_IO_LINK;
+	queue(&self->ring, IORING_OP_NOP, 12);
+	submit(&self->ring, 3);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 10));
+	EXPECT_EQ(-ECANCELED, completion(&self->ring, 11));
+	EXPECT_EQ(-ECANCELED, completion(&self->ring, 12));
+	EXPECT_NO_CHILD();
+	sqe = queue_spawn(&self->ring, self->fd, &bad, 20);
+	sqe->flags = IOSQE_IO_HARDLINK;
+	queue_spawn(&self->ring, self->fd, &second, 21);
+	submit(&self->ring, 2);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 20));
+	pidfd = completion(&self->ring, 21);
+	ASSERT_LE(0, pidfd);
+	EXPECT_EQ(3, reap_and_close(pidfd));
+	sqe = queue(&self->ring, IORING_OP_NOP, 30);
+	sqe->flags = IOSQE_IO_LINK;
+	sqe = queue_spawn(&self->ring, self->fd, &second, 31);
+	sqe->flags = IOSQE_IO_LINK;
+	queue(&self->ring, IORING_OP_NOP, 32);
+	submit(&self->ring, 3);
+	EXPECT_EQ(0, completion(&self->ring, 30));
+	EXPECT_EQ(0, completion(&self->ring, 32));
+	pidfd = completion(&self->ring, 31);
+	ASSERT_LE(0, pidfd);
+	EXPECT_EQ(3, reap_and_close(pidfd));
+}
+
+/* Behind a request that waits: it runs once that is done, or never when that is cancelled. */
+TEST_F_TIMEOUT(uring, behind_what_waits, TIMEOUT)
+{
+	struct io_uring_sqe *sqe;
+	int pipes[2], pidfd;
+	char byte = 0;
+
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	for (int round = 0; round < 6; round++) {
+		sqe = queue(&self->ring, IORING_OP_READ, 10);
+		sqe->fd = pipes[0];
+		sqe->addr = ADDRESS(&byte);
+		sqe->len = 1;
+		sqe->off = -1ULL;
+		sqe->flags = IOSQE_IO_LINK;
+		queue_spawn(&self->ring, self->fd, &self->args, 11);
+		ASSERT_EQ(2, submit(&self->ring, 0));
+		EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG | __WALL));
+		if (round % 2) {
+			ASSERT_EQ(1, write(pipes[1], "x", 1));
+			EXPECT_EQ(1, completion(&self->ring, 10));
+			pidfd = completion(&self->ring, 11);
+			ASSERT_LE(0, pidfd)
+			{
+				TH_LOG("round %d: %d", round, pidfd);
+			}
+			EXPECT_EQ(3, reap_and_close(pidfd));
+		} else {
+			sqe = queue(&self->ring, IORING_OP_ASYNC_CANCEL, 12);
+			sqe->addr = round % 4 ? 11 : 10;
+			submit(&self->ring, 0);
+			if (round % 4) {
+				completion(&self->ring, 12);
+				ASSERT_EQ(1, write(pipes[1], "x", 1));
+				completion(&self->ring, 10);
+				pidfd = completion(&self->ring, 11);
+				if (pidfd >= 0)
+					reap_and_close(pidfd);
+			} else {
+				EXPECT_EQ(0, completion(&self->ring, 12));
+				EXPECT_EQ(-ECANCELED, completion(&self->ring, 10));
+				EXPECT_EQ(-ECANCELED, completion(&self->ring, 11));
+			}
+		}
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	self->before = next_fd();
+}
+
+TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)
+{
+	struct spawn_args args[40];
+	int pidfd;
+
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < COUNT(args); i++) {
+			args[i] = make_args(NULL, 0);
+			if (i % 4 == 3)
+				args[i].path = ADDRESS("/nonexistent");
+			queue_spawn(&self->ring, self->fd, args + i, i);
+		}
+		ASSERT_EQ(COUNT(args), submit(&self->ring, COUNT(args)));
+		for (size_t i = 0; i < COUNT(args); i++) {
+			pidfd = completion(&self->ring, i);
+			if (i % 4 == 3) {
+				EXPECT_EQ(-ENOENT, pidfd);
+				continue;
+			}
+			ASSERT_LE(0, pidfd);
+			EXPECT_EQ(3, reap_and_close(pidfd));
+		}
+	}
+}
+
+TEST_F_TIMEOUT(uring, nothing_to_cancel, TIMEOUT)
+{
+	struct io_uring_sqe *sqe;
+	int pidfd;
+
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe = queue(&self->ring, IORING_OP_ASYNC_CANCEL, 11);
+	sqe->addr = 10;
+	submit(&self->ring, 2);
+	pidfd = completion(&self->ring, 10);
+	EXPECT_LE(0, pidfd);
+	completion(&self->ring, 11);
+	if (pidfd >= 0) {
+		EXPECT_EQ(3, reap_and_close(pidfd));
+	}
+}
+
+/* A kernel thread submits, which could not have a child of the caller's. */
+TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
+{
+	struct ring ring;
+	int error = ring_open(&ring, IORING_SETUP_SQPOLL);
+
+	if (error)
+		SKIP(return, "no SQPOLL: %s", strerror(-error));
+	self->before = next_fd();
+	queue_spawn(&ring, self->fd, &self->args, 10);
+	__atomic_store_n(ring.sq_tail, *ring.sq_tail + 1, __ATOMIC_RELEASE);
+	syscall(__NR_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP,
+		NULL, 0);
+	EXPECT_EQ(-EINVAL, completion(&ring, 10));
+	close(ring.fd);
+	self->before = next_fd();
+}
+
+/* The ring goes, or its owner dies, while a spawn waits behind something. */
+TEST_F_TIMEOUT(uring, closed_meanwhile, TIMEOUT)
+{
+	for (int i = 0; i < 10; i++) {
+		int pipes[2], status;
+		pid_t pid;
+
+		ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+		pid = fork();
+		if (pid == 0) {
+			struct io_uring_sqe *sqe;
+			struct ring ring;
+			char byte;
+
+			if (ring_open(&ring, 0))
+				_exit(1);
+			sqe = queue(&ring, IORING_OP_READ, 10);
+			sqe->fd = pipes[0];
+			sqe->addr = ADDRESS(&byte);
+			sqe->len = 1;
+			sqe->flags = IOSQE_IO_LINK;
+			queue_spawn(&ring, self->fd, &self->args, 11);
+			submit(&ring, 0);
+			if (i % 3 == 0)
+				_exit(0);
+			if (i % 3 == 1)
+				close(ring.fd);
+			raise(SIGKILL);
+		}
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(i % 3 ? SIGKILL : 0, status);
+		close(pipes[0]);
+		close(pipes[1]);
+	}
+}
+
+#else
+
+TEST(operation)
+{
+	SKIP(return, "the series has no IORING_OP_SPAWN");
+}
+
+#endif
+
+TEST_HARNESS_MAIN
