@@ -478,8 +478,7 @@ TEST_F_TIMEOUT(actions, ids, TIMEOUT)
 	/* The id where 0 would be read from the low half of arg. */
 	RUN({ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = 1ULL << 32});
 	EXPECT_EQ(-EINVAL, self->it.ret);
-	RUN({ACTION(SETRESGID), .fd = -1, .newfd = -1, .arg = ~0ULL});
-	EXPECT_EQ(-EINVAL, self->it.ret);
+	GOOD({ACTION(SETRESGID), .fd = -1, .newfd = -1, .arg = ~0ULL});
 	/* Capabilities go with the ids, as by exec. */
 	GOOD({ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000});
 	HAS("CapEff:\t0000000000000000");

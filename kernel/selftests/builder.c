@@ -148,6 +148,7 @@ static const struct refused {
 	{"exec_fd least", FD, KEY(EXEC_FD), NULL, INT_MIN, EBADF},
 	{"exec_fd AT_FDCWD", FD, KEY(EXEC_FD), NULL, AT_FDCWD, EBADF},
 	{"cwd -1", FD, KEY(CWD), NULL, -1, EBADF},
+	{"cwd AT_FDCWD", FD, KEY(CWD), NULL, AT_FDCWD, EBADF},
 	{"cwd least", FD, KEY(CWD), NULL, INT_MIN, EBADF},
 	{"cgroup -1", FD, KEY(CGROUP), NULL, -1, EBADF},
 	{"cgroup AT_FDCWD", FD, KEY(CGROUP), NULL, AT_FDCWD, EBADF},
@@ -436,7 +437,7 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	args.actions = ADDRESS(missing);
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
-	ASSERT_EQ(0, sys_config(self->fd, FD, KEY(CWD), NULL, AT_FDCWD));
+	ASSERT_EQ(0, sys_config(self->fd, RESET, KEY(CWD), NULL, 0));
 	getrlimit(RLIMIT_NOFILE, &limit);
 	none = limit;
 	none.rlim_cur = 3;

@@ -272,7 +272,7 @@ TEST_F_TIMEOUT(exec, search, TIMEOUT)
 	long_name[sizeof(long_name) - 1] = 0;
 	ASSERT_EQ(0, SET(SET_STRING, NAME, long_name, 0));
 	RUN(0);
-	EXPECT_RUN(-ENAMETOOLONG, SPAWN_FAILED_EXEC);
+	EXPECT_RUN(-ENOENT, SPAWN_FAILED_EXEC);
 	EXPECT_NO_CHILD();
 }
 
@@ -308,7 +308,6 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 {
 	const size_t page = 4096, most = 32 * page; /* MAX_ARG_STRLEN, with its NUL */
 	static const char *list[20002];
-	struct spawn_args args = make_args(NULL, 0);
 	char *text = malloc(most + 1);
 	struct rlimit stack, old;
 
@@ -348,7 +347,6 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 	start(&self->it, self->fd, list, NULL, 0, 0);
 	EXPECT_EQ(-E2BIG, self->it.ret);
 	EXPECT_EQ(SPAWN_FAILED_SETUP, self->it.failed);
-	args.argv = ADDRESS(list);
 	EXPECT_EQ(-E2BIG, SET(SET_STRINGS, ARGV, list, 0));
 	setrlimit(RLIMIT_STACK, &old);
 	EXPECT_NO_CHILD();
