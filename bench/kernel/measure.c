@@ -264,7 +264,8 @@ static void make_parent(const char *parent)
 		struct rlimit limit = {20000, 20000};
 
 		setrlimit(RLIMIT_NOFILE, &limit);
-		while (dup(0) < 9999)
+		// Close-on-exec, as careful programs have them: copied, and closed again.
+		while (fcntl(0, F_DUPFD_CLOEXEC, 3) < 9999)
 			;
 	}
 }
@@ -287,6 +288,8 @@ int main(int argc, char **argv)
 
 		methods[i].missing =
 			!theirs && (builder < 0 || (methods[i].start == by_uring && !open_ring()));
+		if (methods[i].missing)
+			fprintf(report, "missing %s: %s\n", methods[i].name, strerror(errno));
 	}
 	make_parent(parent);
 	for (int child = 3; child < argc; child++) {

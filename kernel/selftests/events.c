@@ -47,18 +47,20 @@ static void ignore_pending_sigchld(void)
 	sigtimedwait(&set, NULL, &at_once);
 }
 
-/* The child of a process; looked for until there is one. */
-static pid_t child_of(pid_t pid)
+/* The child of a process, not yet reaped; looked for until there is one. */
+static pid_t child_of(pid_t parent)
 {
-	char path[64], text[64];
+	char path[64], text[512], *state;
+	int pid, found;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
 	for (;;) {
-		file_text(path, text, sizeof(text));
-		if (atoi(text))
-			return atoi(text);
-		if (access(path, F_OK) != 0)
-			return -1;
+		/* Numbers are given in order, and the guest has but one user of them. */
+		for (pid = parent + 1; pid < parent + 100; pid++) {
+			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+			state = strrchr(file_text(path, text, sizeof(text)), ')');
+			if (state && sscanf(state + 1, " %*c %d", &found) == 1 && found == parent)
+				return pid;
+		}
 		sched_yield();
 	}
 }

@@ -186,8 +186,9 @@ TEST_F_TIMEOUT(exec, scripts, TIMEOUT)
 
 TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 {
-	int file = open(child_path, O_RDONLY | O_CLOEXEC),
-	    path = open(child_path, O_PATH | O_CLOEXEC);
+	int opened = open(child_path, O_PATH | O_CLOEXEC);
+	int path = fcntl(opened, F_DUPFD_CLOEXEC, 100); /* which start() does not use again */
+	int file = open(child_path, O_RDONLY | O_CLOEXEC);
 	int script, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	char text[PATH_MAX + 64];
 
@@ -221,6 +222,7 @@ TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 	ASSERT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
 	RUN(0);
 	HAS("execfn=%s", child_path);
+	close(opened);
 	close(file);
 	close(script);
 	close(null);

@@ -132,10 +132,12 @@ static inline struct spawn_args make_args(const struct spawn_action *actions, un
 	return args;
 }
 
-/* How a process ended, as shells say it; it is reaped. Negative: an error. */
+/* How a process ended, as shells say it; it is reaped, and so is its signal. Negative: an error. */
 static inline int reap(int pidfd)
 {
+	struct timespec at_once = {};
 	siginfo_t info = {};
+	sigset_t set, blocked;
 	int ret;
 
 	do
@@ -143,6 +145,11 @@ static inline int reap(int pidfd)
 	while (ret < 0 && errno == EINTR);
 	if (ret < 0)
 		return -errno;
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, NULL, &blocked);
+	if (sigismember(&blocked, SIGCHLD))
+		sigtimedwait(&set, NULL, &at_once);
 	return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
