@@ -39,9 +39,10 @@ trap 'rm -rf "$scratch"' EXIT
 log=${log:-$scratch/log}
 mkdir "$scratch/init"
 cc -O2 -Wall -Werror -static -o "$scratch/init/init" "$here/init.c"
-# The kernel unpacks one archive after the other.
+# The kernel unpacks one archive after the other. Their order and times count as well.
 for directory in "$root" "$scratch/init"; do
-    (cd "$directory" && find . -print0 | cpio --quiet --null --create --format=newc --owner=0:0)
+    [ -z "$count" ] || find "$directory" -exec touch -h -d @0 {} +
+    (cd "$directory" && find . -print0 | LC_ALL=C sort -z | cpio --quiet --null --create --format=newc --owner=0:0 --reproducible)
 done >"$scratch/initramfs"
 
 # REP string instructions count each iteration, and random numbers are the same only without the CPU's.
