@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs the kernel's checkpatch --strict over the series; what kernel/patches/checkpatch-exceptions names is left out.
+# Runs the kernel's checkpatch --strict over the series; what checkpatch-exceptions beside this script names is left out.
 #
 #   kernel/qemu/checkpatch.sh SCRIPTS PATCHES       (SCRIPTS: scripts/ of what build.sh prints)
 set -eu
 scripts=$1
 patches=$2
 # A type in each line, as checkpatch calls it with --show-types; the rest of the line says why.
-exceptions=$(sed -n 's/^\([A-Z_]\{1,\}\)\>.*/\1/p' "$patches/checkpatch-exceptions" 2>/dev/null | paste -sd, -)
+exceptions=$(sed -n 's/^\([A-Z_]\{1,\}\)\>.*/\1/p' "$(dirname "$0")/checkpatch-exceptions" | paste -sd, -)
 status=0
 for patch in "$patches"/*.patch; do
     case ${patch##*/} in 0000-*) continue ;; esac

@@ -158,30 +158,49 @@ TEST_F_TIMEOUT(uring, runs, TIMEOUT)
 	}
 }
 
-/* Its child is as that of the system call: no worker of io_uring shows. */
-TEST_F_TIMEOUT(uring, ordinary_child, TIMEOUT)
+/*
+ * Its child is as that of the system call, also if a request is asked to be
+ * handled by a worker: nothing of one shows.
+ */
+static void ordinary_child(struct __test_metadata *_metadata, struct ring *ring, int fd,
+			   unsigned int flags)
 {
 	struct outcome it = {};
 	int pipes[2], pidfd;
 	struct spawn_action action = {.type = SPAWN_ACTION_DUP2, .newfd = 1};
+	struct spawn_args args;
 
 	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
 	action.fd = pipes[1];
-	self->args = make_args(&action, 1);
-	self->args.argv = ADDRESS(STRINGS("child", "state"));
-	queue_spawn(&self->ring, self->fd, &self->args, 10);
-	ASSERT_EQ(1, submit(&self->ring, 1));
-	pidfd = completion(&self->ring, 10);
-	ASSERT_LE(0, pidfd);
+	args = make_args(&action, 1);
+	args.argv = ADDRESS(STRINGS("child", "state"));
+	queue_spawn(ring, fd, &args, 10)->flags = flags;
+	ASSERT_EQ(1, submit(ring, 1));
+	pidfd = completion(ring, 10);
+	ASSERT_LE(0, pidfd)
+	{
+		TH_LOG("flags %x: %d", flags, pidfd);
+	}
 	close(pipes[1]);
 	read_all(pipes[0], it.out, sizeof(it.out));
 	close(pipes[0]);
 	EXPECT_EQ(0, reap_and_close(pidfd));
 	EXPECT_TRUE(has_line(it.out, "ppid=%d", getpid()));
 	EXPECT_TRUE(has_line(it.out, "mask=%d ", SIGCHLD));
+	EXPECT_TRUE(has_line(it.out, "ignored="));
 	EXPECT_TRUE(has_line(it.out, "pdeathsig=0"));
 	EXPECT_TRUE(has_line(it.out, "fds=0 1 2 "));
 	EXPECT_TRUE(has_line(it.out, "comm=child"));
+	EXPECT_TRUE(has_line(it.out, "policy=0"));
+}
+
+TEST_F_TIMEOUT(uring, children_are_ordinary, TIMEOUT)
+{
+	for (int i = 0; i < 10; i++) {
+		ordinary_child(_metadata, &self->ring, self->fd, 0);
+		ordinary_child(_metadata, &self->ring, self->fd, IOSQE_ASYNC);
+		ordinary_child(_metadata, &self->ring, self->fd, IOSQE_IO_DRAIN);
+	}
 }
 
 TEST_F_TIMEOUT(uring, errors, TIMEOUT)
@@ -218,7 +237,7 @@ TEST_F_TIMEOUT(uring, errors, TIMEOUT)
 	sqe->addr = BAD_ADDRESS;
 	submit(&self->ring, 1);
 	EXPECT_EQ(-EFAULT, completion(&self->ring, 10));
-	for (int member = 0; member < 8; member++) {
+	for (int member = 0; member < 7; member++) {
 		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
 		switch (member) {
 		case 0:
@@ -241,9 +260,6 @@ TEST_F_TIMEOUT(uring, errors, TIMEOUT)
 			break;
 		case 6:
 			sqe->__pad2[0] = 1;
-			break;
-		case 7:
-			sqe->flags = IOSQE_ASYNC;
 			break;
 		}
 		submit(&self->ring, 1);
