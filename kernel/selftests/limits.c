@@ -139,6 +139,57 @@ TEST_F_TIMEOUT(limits, descriptors, TIMEOUT)
 	EXPECT_EQ(0, self->it.code);
 }
 
+/* What is written to a sysctl while one run is tried as another user, without rights. */
+static int run_with_sysctl(int fd, const char *path, const char *value, struct outcome *shared)
+{
+	char old[64];
+	int status = -1;
+	int begin[2];
+	pid_t pid;
+	char byte;
+
+	if (pipe2(begin, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		struct spawn_args args = make_args(NULL, 0);
+
+		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+		close(begin[1]);
+		if (setresuid(4249, 4249, 4249) < 0 || read(begin[0], &byte, 1) != 0)
+			_exit(1);
+		shared->ret = sys_run(fd, &args, sizeof(args));
+		shared->failed = args.failed;
+		if (shared->ret >= 0)
+			reap(shared->ret);
+		_exit(waitpid(-1, NULL, WNOHANG | __WALL) != -1 || errno != ECHILD);
+	}
+	close(begin[0]);
+	file_text(path, old, sizeof(old));
+	status = put_text(path, value);
+	close(begin[1]);
+	waitpid(pid, &status, 0);
+	put_text(path, old);
+	return status;
+}
+
+/* There is no room for the pidfd's file, or for one more thread. */
+TEST_F_TIMEOUT(limits, system_is_full, TIMEOUT)
+{
+	struct outcome *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT_NE(MAP_FAILED, shared);
+	EXPECT_EQ(0, run_with_sysctl(self->fd, "/proc/sys/fs/file-max", "0", shared));
+	EXPECT_EQ(-ENFILE, shared->ret);
+	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
+	EXPECT_EQ(0, run_with_sysctl(self->fd, "/proc/sys/kernel/threads-max", "20", shared));
+	EXPECT_EQ(-EAGAIN, shared->ret);
+	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+}
+
 FIXTURE(group)
 {
 	int fd;
@@ -223,6 +274,29 @@ TEST_F_TIMEOUT(group, its_limit, TIMEOUT)
 		ASSERT_EQ(-ENOENT, self->it.ret);
 		EXPECT_STREQ("0", of_group(self->path, "pids.current", text));
 	}
+	EXPECT_NO_CHILD();
+}
+
+/* A child that is frozen from its birth executes, and stays where it can be killed. */
+TEST_F_TIMEOUT(group, frozen, TIMEOUT)
+{
+	char file[128];
+	long pidfd;
+
+	snprintf(file, sizeof(file), "%s/cgroup.freeze", self->path);
+	ASSERT_EQ(0, put_text(file, "1"));
+	for (int i = 0; i < 5; i++) {
+		struct spawn_args args = make_args(NULL, 0);
+
+		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+		pidfd = sys_run(self->fd, &args, sizeof(args));
+		ASSERT_LE(0, pidfd);
+		EXPECT_EQ(0, syscall(__NR_pidfd_send_signal, (int)pidfd, SIGKILL, NULL, 0));
+		EXPECT_EQ(128 + SIGKILL, reap_and_close(pidfd));
+		args.path = ADDRESS("/nonexistent");
+		EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	}
+	EXPECT_EQ(0, put_text(file, "0"));
 	EXPECT_NO_CHILD();
 }
 

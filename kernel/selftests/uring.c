@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The io_uring operation: as pidfd_spawn_run(), and as a request among others. */
 #include "spawn_test.h"
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include "kselftest_harness.h"
 
 #ifdef HAVE_URING_SPAWN
@@ -426,6 +429,22 @@ TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
 	EXPECT_EQ(-EINVAL, completion(&ring, 10));
 	close(ring.fd);
 	self->before = next_fd();
+}
+
+/* A filter cannot see what a ring does, so the ring does nothing that one might deny. */
+TEST_F_TIMEOUT(uring, under_a_filter, TIMEOUT)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = {1, &allow};
+
+	ASSERT_EQ(0, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	ASSERT_EQ(0, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EACCES, completion(&self->ring, 10));
+	queue_spawn(&self->ring, self->fd, &self->args, 10)->flags = IOSQE_ASYNC;
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EACCES, completion(&self->ring, 10));
 }
 
 /* The ring goes, or its owner dies, while a spawn waits behind something. */
