@@ -17,7 +17,7 @@ for test; do
     }
     grep -E '# SKIP' /tmp/output | sed "s/^ok [0-9]* /[$test] SKIP /; s/ # SKIP / /"
     echo "$test: ${totals:-no totals} $(($(cut -d . -f 1 /proc/uptime) - begun)) s of the guest"
-    grep -E '[0-9]+ runs and kills' /tmp/output
+    grep -E '[0-9]+ runs and kills|^# wrong:' /tmp/output
     if [ "$ended" -ne 0 ] && [ "$ended" -ne 4 ] || [ -z "$totals" ]; then
         status=1
         echo "$test: exit status $ended"

@@ -7,11 +7,15 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <time.h>
+#ifdef HAVE_URING_SPAWN
+#include "ring.h"
+#endif
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
 
 static int stop;
+static bool to_be_killed; /* nobody counts what it says */
 static long runs, wrong;
 
 static unsigned int next_random(unsigned int *state)
@@ -32,12 +36,92 @@ static bool stopped(void)
 	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
 }
 
-static void count(bool right)
+static void count(bool right, const char *what, long ret)
 {
 	__atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
-	if (!right)
-		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+	if (!right && !to_be_killed && __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED) <= 10)
+		fprintf(stderr, "# wrong: %s: %ld\n", what, ret);
 }
+
+#ifdef HAVE_TEMPLATES
+/* A template that is made, used and closed; or the one that all have, in which others may be at
+ * work. */
+static void run_template(unsigned int *state)
+{
+	struct spawn_template_create_args create = {
+		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
+		.execfd = -1,
+		.filename = ADDRESS(child_path),
+	};
+	static int shared;
+	struct spawn_template_spawn_args args = {};
+	__s32 pidfd = -1;
+	long ret;
+	int fd = __atomic_load_n(&shared, __ATOMIC_RELAXED);
+
+	if (!fd || next_random(state) % 4 == 0) {
+		fd = syscall(__NR_spawn_template_create, &create, sizeof(create));
+		if (fd < 0)
+			return;
+	}
+	args.pidfd = ADDRESS(&pidfd);
+	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
+	ret = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	if (ret >= 0)
+		ret = reap_and_close(pidfd);
+	count(ret == 3 || ret == -EAGAIN || ret == -ENOMEM, "template", ret);
+	if (!__atomic_load_n(&shared, __ATOMIC_RELAXED))
+		__atomic_store_n(&shared, fd, __ATOMIC_RELAXED);
+	else if (fd != __atomic_load_n(&shared, __ATOMIC_RELAXED))
+		close(fd);
+}
+#else
+static void run_template(unsigned int *state)
+{
+}
+#endif
+
+#ifdef HAVE_URING_SPAWN
+/* Some requests of which one may fail, in a ring of their own, which may be closed before they are
+ * done. */
+static void run_ring(int fd, unsigned int *state)
+{
+	struct spawn_args args[4];
+	struct ring ring;
+	int pidfd;
+
+	if (ring_open(&ring, 0)) {
+		ring_close(&ring);
+		return;
+	}
+	for (int i = 0; i < 4; i++) {
+		struct io_uring_sqe *sqe;
+
+		args[i] = make_args(NULL, 0);
+		args[i].argv = ADDRESS(STRINGS("child", "exit", "3"));
+		args[i].path = next_random(state) % 6 ? 0 : ADDRESS("/nonexistent");
+		sqe = queue_spawn(&ring, fd, args + i, i);
+		sqe->flags = (next_random(state) % 2 ? IOSQE_IO_LINK : 0) |
+			     (next_random(state) % 3 ? 0 : IOSQE_ASYNC);
+		if (i == 3)
+			sqe->flags &= ~IOSQE_IO_LINK;
+	}
+	submit(&ring, 0);
+	for (int i = 0; i < 4; i++) {
+		pidfd = completion(&ring, i);
+		if (pidfd >= 0)
+			pidfd = reap_and_close(pidfd);
+		count(pidfd == 3 || pidfd == -ENOENT || pidfd == -ECANCELED || pidfd == -EAGAIN ||
+			      pidfd == -ENOMEM,
+		      "ring", pidfd);
+	}
+	ring_close(&ring);
+}
+#else
+static void run_ring(int fd, unsigned int *state)
+{
+}
+#endif
 
 /* One run of a kind that is drawn; its result is checked where it is certain. */
 static void run_one(int shared, unsigned int *state)
@@ -58,7 +142,12 @@ static void run_one(int shared, unsigned int *state)
 		{ACTION(NO_NEW_PRIVS)},
 		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&none)},
 	};
-	unsigned int kind = next_random(state) % 10;
+	unsigned int kind = next_random(state) % 14;
+
+	if (kind == 10 || kind == 11)
+		return run_template(state);
+	if (kind == 12)
+		return run_ring(shared, state);
 	struct spawn_args args = make_args(actions, kind == 1 ? 9 : next_random(state) % 9);
 	int fd = shared, own = -1;
 	long ret;
@@ -81,15 +170,16 @@ static void run_one(int shared, unsigned int *state)
 	}
 	ret = sys_run(fd, &args, sizeof(args));
 	if (kind == 1 || kind == 2) {
-		count(ret == -ENOENT && args.failed == (kind == 1 ? 8 : SPAWN_FAILED_EXEC));
+		count(ret == -ENOENT && args.failed == (kind == 1 ? 8 : SPAWN_FAILED_EXEC),
+		      "failure", ret);
 	} else if (ret >= 0) {
 		if (next_random(state) % 4 == 0)
 			syscall(__NR_pidfd_send_signal, (int)ret, SIGKILL, NULL, 0);
 		int code = reap(ret);
 
-		count(code == 3 || code == 128 + SIGKILL);
+		count(code == 3 || code == 128 + SIGKILL, "run", code);
 	} else {
-		count(ret == -EAGAIN || ret == -ENOMEM);
+		count(ret == -EAGAIN || ret == -ENOMEM, "call", ret);
 	}
 	if (ret >= 0)
 		close(ret);
@@ -149,6 +239,7 @@ static void kill_callers(int fd, unsigned int *state)
 		if (pid == 0) {
 			pthread_t thread;
 
+			to_be_killed = true;
 			signal(SIGCHLD, next_random(state) % 2 ? SIG_IGN : SIG_DFL);
 			pthread_create(&thread, NULL, run_always, &fd);
 			run_always(&fd);
@@ -159,7 +250,7 @@ static void kill_callers(int fd, unsigned int *state)
 		kill(pid, SIGKILL);
 		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 			;
-		count(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+		count(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "caller", status);
 	}
 }
 
