@@ -538,7 +538,7 @@ TEST_F_TIMEOUT(exec, no_transient_leak, TIMEOUT)
 
 	for (size_t i = 0; i < COUNT(threads); i++)
 		ASSERT_EQ(0, pthread_create(threads + i, NULL, open_many, &stop));
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 60; i++) {
 		start(&self->it, self->fd, STRINGS("child", "fds"), NULL, 0, 0);
 		EXPECT_STREQ("fds=0 1 2 \n", self->it.out);
 	}
@@ -552,7 +552,7 @@ static void *spawn_many(void *data)
 {
 	int fd = *(int *)data;
 
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 40; i++) {
 		struct spawn_args args = make_args(NULL, 0);
 		long pidfd;
 
@@ -571,7 +571,7 @@ TEST_F_TIMEOUT(exec, not_busy, TIMEOUT)
 	char name[32];
 
 	ASSERT_EQ(0, pthread_create(&thread, NULL, spawn_many, &self->fd));
-	for (int i = 0; i < 60; i++) {
+	for (int i = 0; i < 20; i++) {
 		struct spawn_args args = make_args(NULL, 0);
 		long pidfd;
 
