@@ -86,6 +86,7 @@ static void run_template(unsigned int *state)
  * done. */
 static void run_ring(int fd, unsigned int *state)
 {
+	static const char *const words[] = {"child", "exit", "3", NULL};
 	struct spawn_args args[4];
 	struct ring ring;
 	int pidfd;
@@ -98,7 +99,7 @@ static void run_ring(int fd, unsigned int *state)
 		struct io_uring_sqe *sqe;
 
 		args[i] = make_args(NULL, 0);
-		args[i].argv = ADDRESS(STRINGS("child", "exit", "3"));
+		args[i].argv = ADDRESS(words);
 		args[i].path = next_random(state) % 6 ? 0 : ADDRESS("/nonexistent");
 		sqe = queue_spawn(&ring, fd, args + i, i);
 		sqe->flags = (next_random(state) % 2 ? IOSQE_IO_LINK : 0) |
