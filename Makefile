@@ -15,8 +15,8 @@ SKIPS   := $(CURDIR)/build/skips.txt
 SIGNALS := env --default-signal=HUP,INT,QUIT
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest soak lint format bench-launch bench-snapshot \
-        bench-agent bench-job bench-warm clean
+.PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest test-kernel kernel-shell soak lint format \
+        bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -59,6 +59,17 @@ test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controll
 	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
+test-kernel: ## The kernel series: built plain and with KASAN and lockdep, booted in QEMU, its selftests run.
+	@mkdir -p build && rm -f $(SKIPS)
+	scripts/setup-guest.sh
+	SPAWNFD_SKIPS=$(SKIPS) kernel/qemu/test-kernel.sh $(CACHE)/kernel
+	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
+
+kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnfd command and the selftests.
+	scripts/setup-guest.sh
+	cargo build --quiet --release -p spawnfd-cli
+	kernel/qemu/shell.sh $(CACHE)/kernel $(CARGO_TARGET_DIR)/release/spawnfd
+
 soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
 
@@ -87,6 +98,10 @@ bench-job: python ## Captured runs, one and 16 in flight, against subprocess, as
 bench-warm: python ## Programs parked ahead: time of one call, calls per second, memory; build/bench/warm.json (and the report).
 	$(PY) bench/warm/run.py
 	$(PY) bench/agent/run.py --report-only
+
+bench-kernel: setup ## Starts under the series' kernel, counted in instructions, in QEMU; build/bench/kernel.json.
+	scripts/setup-guest.sh
+	$(PY) bench/kernel/run.py --cache $(CACHE)/kernel
 
 clean: ## Remove what was built here. The cache outside the tree stays: rm -rf $(CACHE)
 	rm -rf build target

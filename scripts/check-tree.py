@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
+# What is linked with or made from the kernel's sources.
+KERNEL_SPDX = "SPDX-License-Identifier: GPL-2.0-only"
 SOURCES = {".rs", ".py", ".pyi", ".c", ".h", ".S", ".sh"}
 LONGEST = 800
 
@@ -20,7 +22,8 @@ def main() -> int:
         if path.suffix not in SOURCES or not path.exists():
             continue
         lines = path.read_text().splitlines()
-        if not any(SPDX in line for line in lines[:3]):
+        wanted = KERNEL_SPDX if path.is_relative_to("kernel/selftests") else SPDX
+        if not any(wanted in line for line in lines[:3]):
             problems.append(f"{path}: no SPDX line among the first three")
         if len(lines) > LONGEST:
             problems.append(f"{path}: {len(lines)} lines, {LONGEST} at most")

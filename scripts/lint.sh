@@ -30,5 +30,6 @@ step "$bin/ruff" format --check bench
 (cd bench/agent && MYPYPATH=.. step "$bin/mypy" --strict agentbench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
+(cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
 step scripts/check-tree.py

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
@@ -29,11 +30,12 @@ static const struct {
 	{"devtmpfs", "/dev", "mode=0755", MS_NOSUID},
 	{"devpts", "/dev/pts", "mode=0620,ptmxmode=0666", MS_NOSUID | MS_NOEXEC},
 	{"tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV},
+	{"debugfs", "/sys/kernel/debug", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
 	{"cgroup2", "/sys/fs/cgroup", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
 };
 
-// A serial port that passes bytes on as they are.
-static int port(const char *path)
+// A serial port; a raw one passes bytes on as they are.
+static int port(const char *path, int raw)
 {
 	int fd = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0) {
@@ -41,7 +43,7 @@ static int port(const char *path)
 		return -1;
 	}
 	struct termios settings;
-	if (tcgetattr(fd, &settings) == 0) {
+	if (raw && tcgetattr(fd, &settings) == 0) {
 		cfmakeraw(&settings);
 		tcsetattr(fd, TCSANOW, &settings);
 	}
@@ -49,14 +51,18 @@ static int port(const char *path)
 }
 
 // Runs the command, in a session of its own, and reaps whatever orphans come to
-// this process. The command's exit status, as shells give it.
-static int run(char **command, int output)
+// this process. The command's exit status, as shells give it. For a person the
+// port is a terminal, and the session's.
+static int run(char **command, int output, int person)
 {
 	pid_t pid = fork();
 	if (pid == 0) {
-		int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		int input = person ? output : open("/dev/null", O_RDONLY | O_CLOEXEC);
 		setsid();
-		if (null >= 0 && dup2(null, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2)
+		if (person)
+			ioctl(output, TIOCSCTTY, 0);
+		if (input >= 0 && dup2(input, 0) == 0 && dup2(output, 1) == 1 &&
+		    dup2(output, 2) == 2)
 			execvp(command[0], command);
 		dprintf(output, "init: %s: %s\n", command[0], strerror(errno));
 		_exit(errno == ENOENT ? 127 : 126);
@@ -91,13 +97,16 @@ int main(int argc, char **argv)
 	unsetenv("TERM");
 
 	// Words that the kernel did not know come before.
+	int person = 0;
 	char **command = argv + 1;
 	while (*command && strcmp(*command, "run") != 0)
-		command++;
-	int output = port("/dev/ttyS1");
-	int answer = port("/dev/ttyS2");
+		person |= strcmp(*command++, "shell") == 0;
+	if (person)
+		setenv("TERM", "vt100", 1);
+	int output = port("/dev/ttyS1", !person);
+	int answer = port("/dev/ttyS2", 1);
 	if (output >= 0 && answer >= 0 && command[0] && command[1]) {
-		int status = run(command + 1, output);
+		int status = run(command + 1, output, person);
 		tcdrain(output);
 		dprintf(answer, "exit %d\n", status);
 		tcdrain(answer);

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Starts a program by every way the kernel has, in a guest whose clock counts
+// instructions, and prints a line for each start:
+//
+//   sample PARENT CHILD METHOD FIRST WHOLE
+//
+// FIRST is from the call to what the child reads as its first act, WHOLE until
+// it is reaped and its descriptors are closed. A method that this kernel has
+// not is said once: `missing METHOD`.
+//
+//   measure ROUNDS PARENT CHILD=PROGRAM...
+//
+// PARENT is small, touched1g or fds10000. A program of a child `x` is told to
+// write its first time stamp to descriptor 1 (as first_instruction.S does); one
+// of `x.life` is run as it is, with the words after `,` in PROGRAM.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <linux/spawn.h>
+#include <linux/spawn_template.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef PIDFD_EMPTY
+#define PIDFD_EMPTY (1U << 27)
+#endif
+#define ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
+#define WARM_UP 8
+
+static char *const environment[] = {"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "TERM=dumb",
+				    NULL};
+static const char *path;
+static char **words;
+static int builder, template, ring;
+static struct io_uring_sqe *sqes;
+static unsigned *sq_tail, *sq_mask, *sq_array, *cq_head;
+
+// What a method gives: a pid, or a pidfd to wait by.
+struct started {
+	long pid, pidfd;
+};
+
+static int config(int fd, unsigned command, unsigned key, const void *value)
+{
+	return syscall(__NR_pidfd_config, fd, command, key, value, 0);
+}
+
+static struct started by_fork(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execve(path, words, environment);
+		_exit(127);
+	}
+	return (struct started){pid, -1};
+}
+
+static struct started by_vfork(void)
+{
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		execve(path, words, environment);
+		_exit(127);
+	}
+	return (struct started){pid, -1};
+}
+
+static struct started by_posix_spawn(void)
+{
+	pid_t pid;
+	int error = posix_spawn(&pid, path, NULL, NULL, words, environment);
+
+	return (struct started){error ? -error : pid, -1};
+}
+
+static struct started run(int fd, struct spawn_args *args)
+{
+	return (struct started){-1, syscall(__NR_pidfd_spawn_run, fd, args, sizeof(*args))};
+}
+
+// Nothing is configured, and the child has what is asked for only.
+static struct started by_pristine(void)
+{
+	struct spawn_action actions[] = {{.type = SPAWN_ACTION_DUP2, .fd = 1, .newfd = 1}};
+	struct spawn_args args = {
+		.flags = SPAWN_FDS_NONE,
+		.nr_actions = 1,
+		.path = ADDRESS(path),
+		.argv = ADDRESS(words),
+		.envp = ADDRESS(environment),
+		.actions = ADDRESS(actions),
+		.action_size = sizeof(*actions),
+	};
+	static int empty = -1;
+
+	if (empty < 0)
+		empty = syscall(__NR_pidfd_open, 0, PIDFD_EMPTY);
+	return run(empty, &args);
+}
+
+static void configure(int fd)
+{
+	config(fd, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_PATH, path);
+	config(fd, PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ARGV, words);
+	config(fd, PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP, environment);
+}
+
+static struct started by_builder(void)
+{
+	struct spawn_args args = {};
+
+	return run(builder, &args);
+}
+
+static struct started by_fresh_builder(void)
+{
+	struct spawn_args args = {};
+	int fd = syscall(__NR_pidfd_open, 0, PIDFD_EMPTY);
+	struct started it;
+
+	configure(fd);
+	it = run(fd, &args);
+	close(fd);
+	return it;
+}
+
+static struct started by_template(void)
+{
+	int pidfd = -1;
+	struct spawn_template_spawn_args args = {
+		.pidfd = ADDRESS(&pidfd),
+		.argv = ADDRESS(words),
+		.envp = ADDRESS(environment),
+	};
+	long pid = syscall(__NR_spawn_template_spawn, template, &args, sizeof(args));
+
+	return (struct started){pid, pidfd};
+}
+
+static struct io_uring_cqe *cqes;
+
+static struct started by_uring(void)
+{
+	struct spawn_args args = {};
+	unsigned index = *sq_tail & *sq_mask;
+	struct io_uring_sqe *sqe = sqes + index;
+	long result;
+
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_SPAWN;
+	sqe->fd = builder;
+	sqe->addr = ADDRESS(&args);
+	sqe->len = sizeof(args);
+	sq_array[index] = index;
+	__atomic_store_n(sq_tail, *sq_tail + 1, __ATOMIC_RELEASE);
+	syscall(__NR_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
+	result = cqes[*cq_head & *sq_mask].res;
+	__atomic_store_n(cq_head, *cq_head + 1, __ATOMIC_RELEASE);
+	return (struct started){-1, result};
+}
+
+static bool open_ring(void)
+{
+	struct io_uring_params params = {.flags = IORING_SETUP_CQSIZE, .cq_entries = 4};
+	char *rings;
+
+	ring = syscall(__NR_io_uring_setup, 4, &params);
+	if (ring < 0)
+		return false;
+	rings = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
+		     IORING_OFF_SQ_RING);
+	if (rings == MAP_FAILED)
+		rings = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
+			     IORING_OFF_SQ_RING);
+	sqes = mmap(NULL, 4 * sizeof(*sqes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+		    ring, IORING_OFF_SQES);
+	if (rings == MAP_FAILED || sqes == MAP_FAILED)
+		return false;
+	sq_tail = (void *)(rings + params.sq_off.tail);
+	sq_mask = (void *)(rings + params.sq_off.ring_mask);
+	sq_array = (void *)(rings + params.sq_off.array);
+	cq_head = (void *)(rings + params.cq_off.head);
+	cqes = (void *)(rings + params.cq_off.cqes);
+	return true;
+}
+
+static struct method {
+	const char *name;
+	struct started (*start)(void);
+	bool missing;
+} methods[] = {
+	{"vfork", by_vfork, false},
+	{"fork", by_fork, false},
+	{"posix_spawn", by_posix_spawn, false},
+	{"pristine", by_pristine, false},
+	{"builder", by_builder, false},
+	{"builder_fresh", by_fresh_builder, false},
+	{"template", by_template, false},
+	{"io_uring", by_uring, false},
+};
+#define METHODS (sizeof(methods) / sizeof(*methods))
+
+static int64_t now(void)
+{
+	struct timespec time;
+
+	syscall(__NR_clock_gettime, CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+// One start; false if it is not to be had, or the child did not end well.
+static bool sample(struct method *method, int from_child, bool stamps, int64_t *first,
+		   int64_t *whole)
+{
+	struct timespec time = {};
+	siginfo_t info = {};
+	int64_t begun = now();
+	struct started it = method->start();
+	int failed;
+
+	if (it.pid < 0 && it.pidfd < 0)
+		return false;
+	if (it.pidfd >= 0) {
+		failed = waitid(P_PIDFD, it.pidfd, &info, WEXITED);
+		close(it.pidfd);
+	} else {
+		failed = waitid(P_PID, it.pid, &info, WEXITED);
+	}
+	*whole = now() - begun;
+	*first = 0;
+	if (failed || info.si_code != CLD_EXITED || info.si_status != 0)
+		return false;
+	if (stamps) {
+		if (read(from_child, &time, sizeof(time)) != sizeof(time))
+			return false;
+		*first = time.tv_sec * 1000000000LL + time.tv_nsec - begun;
+	}
+	return true;
+}
+
+static void make_parent(const char *parent)
+{
+	if (strcmp(parent, "touched1g") == 0) {
+		char *memory = mmap(NULL, 1UL << 30, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		madvise(memory, 1UL << 30, MADV_NOHUGEPAGE);
+		for (size_t i = 0; i < 1UL << 30; i += 4096)
+			memory[i] = 1;
+	} else if (strcmp(parent, "fds10000") == 0) {
+		struct rlimit limit = {20000, 20000};
+
+		setrlimit(RLIMIT_NOFILE, &limit);
+		// Close-on-exec, as careful programs have them: copied, and closed again.
+		while (fcntl(0, F_DUPFD_CLOEXEC, 3) < 9999)
+			;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 3 ? atoi(argv[1]) : 0, output = dup(1), pipes[2];
+	const char *parent = argc > 2 ? argv[2] : "";
+	FILE *report = fdopen(output, "w");
+
+	if (rounds < 1 || pipe(pipes) < 0)
+		return 2;
+	fcntl(output, F_SETFD, FD_CLOEXEC);
+	fcntl(pipes[0], F_SETFD, FD_CLOEXEC);
+	dup2(pipes[1], 1);
+	close(pipes[1]);
+	builder = syscall(__NR_pidfd_open, 0, PIDFD_EMPTY);
+	for (size_t i = 0; i < METHODS; i++) {
+		bool theirs = i < 3;
+
+		methods[i].missing =
+			!theirs && (builder < 0 || (methods[i].start == by_uring && !open_ring()));
+		if (methods[i].missing)
+			fprintf(report, "missing %s: %s\n", methods[i].name, strerror(errno));
+	}
+	make_parent(parent);
+	for (int child = 3; child < argc; child++) {
+		char *name = argv[child], *list[16] = {}, *equals = strchr(name, '=');
+		int64_t *firsts = calloc(METHODS * rounds, sizeof(*firsts)),
+			*wholes = calloc(METHODS * rounds, sizeof(*wholes));
+		bool stamps;
+
+		*equals = 0;
+		stamps = !strstr(name, ".life");
+		for (char *word = strtok(equals + 1, ","), **next = list; word;
+		     word = strtok(NULL, ","))
+			*next++ = word;
+		path = list[0];
+		words = list;
+		if (builder >= 0) {
+			struct spawn_template_create_args args = {
+				.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC, .execfd = -1};
+
+			configure(builder);
+			args.filename = ADDRESS(path);
+			if (template > 0)
+				close(template);
+			template = syscall(__NR_spawn_template_create, &args, sizeof(args));
+		}
+		for (int round = -WARM_UP; round < rounds; round++) {
+			// A fork of a large parent costs as much as all others together.
+			for (size_t turn = 0; turn < METHODS; turn++) {
+				size_t number = (turn + round + WARM_UP) % METHODS;
+				struct method *method = methods + number;
+				int64_t first, whole;
+
+				if (method->missing || (method->start == by_fork && round < 0))
+					continue;
+				if (!sample(method, pipes[0], stamps, &first, &whole)) {
+					method->missing = true;
+					fprintf(report, "missing %s: %s with %s: %s\n",
+						method->name, parent, name, strerror(errno));
+				} else if (round >= 0) {
+					firsts[number * rounds + round] = first;
+					wholes[number * rounds + round] = whole;
+				}
+			}
+		}
+		for (int round = 0; round < rounds; round++)
+			for (size_t i = 0; i < METHODS; i++)
+				if (!methods[i].missing)
+					fprintf(report, "sample %s %s %s %lld %lld\n", parent, name,
+						methods[i].name,
+						(long long)firsts[i * rounds + round],
+						(long long)wholes[i * rounds + round]);
+		fflush(report);
+	}
+	return fclose(report) ? 1 : 0;
+}

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Measures the kernel series in a guest that counts instructions; writes build/bench/kernel.json.
+
+python bench/kernel/run.py --cache DIR
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common import bars, document
+from common.stats import estimate
+
+PROJECT = Path(__file__).resolve().parents[2]
+QEMU = PROJECT / "kernel" / "qemu"
+HERE = Path(__file__).resolve().parent
+INTERVAL = "95 % bootstrap interval of the median over rounds; within one boot, not between boots"
+UNIT = "instructions of the guest, by QEMU -icount: not time; see not_measured"
+NOT_MEASURED = [
+    "time: each instruction counts one, whatever it costs",
+    "cache and TLB misses, branch prediction, page-table walks",
+    "inter-processor interrupts, lock contention, more than one CPU",
+    "real devices and file systems: programs lie in the initramfs",
+    "mitigations against speculation, which are off in the guest",
+    "differences below 1 %, which the same path shows at different points of one boot",
+]
+# A descriptor closed, a page touched: what is asked for in each parent, and how often.
+PARENTS = {"small": 41, "fds10000": 21, "touched1g": 5}
+DYNAMIC = {
+    "true": ["/bin/true"],
+    "sed": ["/bin/sed", "-n", "p", "/dev/null"],
+    "git": ["/usr/bin/git", "--version"],
+}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Over divided by under, of one parent and child; part is first or whole."""
+
+    id: str
+    parent: str
+    child: str
+    over: str
+    under: str
+    meaning: str
+    part: str = "first"
+
+
+RATIOS = (
+    Ratio("kernel.first_insn.pristine_vs_vfork", "small", "tiny", "pristine", "vfork",
+          "pristine with pidfd / vfork+exec, to the first instruction"),
+    Ratio("kernel.first_insn.posix_spawn_vs_builder", "small", "tiny", "posix_spawn", "builder",
+          "glibc posix_spawn / builder reused, to the first instruction"),
+    Ratio("kernel.first_insn.template_vs_vfork", "small", "tiny", "template", "vfork",
+          "template with pidfd and revalidation / vfork+exec, to the first instruction"),
+    Ratio("kernel.first_insn.builder_vs_vfork", "small", "tiny", "builder", "vfork",
+          "builder reused, with pidfd / vfork+exec, to the first instruction"),
+    Ratio("kernel.first_insn.builder_fresh_vs_vfork", "small", "tiny", "builder_fresh", "vfork",
+          "builder opened, configured and closed / vfork+exec, to the first instruction"),
+    Ratio("kernel.first_insn.io_uring_vs_vfork", "small", "tiny", "io_uring", "vfork",
+          "io_uring operation / vfork+exec, to the first instruction"),
+    Ratio("kernel.first_insn.fork_vs_vfork", "small", "tiny", "fork", "vfork",
+          "fork+exec / vfork+exec, to the first instruction"),
+    Ratio("kernel.life.builder_vs_vfork", "small", "tiny", "builder", "vfork",
+          "builder reused / vfork+exec, until reaped and closed", "whole"),
+    Ratio("kernel.fds10000.vfork_vs_pristine", "fds10000", "tiny", "vfork", "pristine",
+          "vfork+exec / pristine, parent with 10,000 descriptors, to the first instruction"),
+    Ratio("kernel.touched1g.fork_vs_builder", "touched1g", "tiny", "fork", "builder",
+          "fork+exec / builder, parent with 1 GiB touched, to the first instruction"),
+    Ratio("kernel.dynamic.vfork_vs_template", "small", "true", "vfork", "template",
+          "vfork+exec / template after warm-up, dynamic /bin/true, to the program's entry"),
+    Ratio("kernel.dynamic.vfork_vs_template.sed", "small", "sed", "vfork", "template",
+          "vfork+exec / template after warm-up, sed, to the program's entry"),
+    Ratio("kernel.dynamic.vfork_vs_template.git", "small", "git", "vfork", "template",
+          "vfork+exec / template after warm-up, git, to the program's entry"),
+)  # fmt: skip
+
+
+def call(*command: str | Path) -> str:
+    """What the command prints; the program ends if it fails."""
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"bench-kernel: {command[0]}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def with_entry(program: Path, code: bytes, copy: Path) -> None:
+    """A copy of a program that runs this code where it would begin, and nothing of its own.
+
+    The dynamic loader has done all its work by then, and has run the libraries' constructors.
+    """
+    image = bytearray(program.read_bytes())
+    entry, headers = struct.unpack_from("<QQ", image, 24)
+    size, count = struct.unpack_from("<HH", image, 54)
+    for number in range(count):
+        kind, _, offset, address, _, length = struct.unpack_from(
+            "<IIQQQQ", image, headers + number * size
+        )
+        if kind == 1 and address <= entry < address + length:
+            place = offset + entry - address
+            image[place : place + len(code)] = code
+            copy.write_bytes(image)
+            copy.chmod(0o755)
+            return
+    sys.exit(f"bench-kernel: {program}: no segment of its entry")
+
+
+def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
+    """Fills the guest's root directory; the children as measure wants them."""
+    bench = root / "bench"
+    bench.mkdir(parents=True)
+    source = PROJECT / "bench" / "native" / "programs" / "first_instruction.S"
+    call("cc", "-static", "-nostdlib", "-o", bench / "tiny", source)
+    call("cc", "-c", "-o", scratch / "tiny.o", source)
+    call("objcopy", "-O", "binary", "-j", ".text", scratch / "tiny.o", scratch / "code")
+    include = kernel / "include"
+    call("cc", "-O2", "-static", "-isystem", include, "-o", bench / "measure", HERE / "measure.c")
+    code = (scratch / "code").read_bytes()
+    programs = {name: Path(shutil.which(words[0]) or "") for name, words in DYNAMIC.items()}
+    found = {name: path for name, path in programs.items() if path.is_file()}
+    call(QEMU / "stage.sh", root, "/bin/sh", *found.values())
+    children = ["tiny=/bench/tiny"]
+    for name, path in found.items():
+        with_entry(path, code, bench / name)
+        children.append(f"{name}=/bench/{name}")
+        children.append(f"{name}.life=" + ",".join([str(path), *DYNAMIC[name][1:]]))
+    return children
+
+
+def measure(
+    kernel: Path, root: Path, children: Sequence[str], scale: float, log: Path
+) -> list[str]:
+    """The lines that the guest prints: one boot, a process for each parent."""
+    script = ["#!/bin/sh", "set -e"]
+    for parent, rounds in PARENTS.items():
+        what = children if parent == "small" else children[:1]
+        count = max(3, round(rounds * scale))
+        script.append(f"/bench/measure {count} {parent} {' '.join(what)}")
+    (root / "bench" / "all.sh").write_text("\n".join(script) + "\n")
+    (root / "bench" / "all.sh").chmod(0o755)
+    out = call(
+        QEMU / "boot.sh", "--count", "--time", "1200", "--memory", "2560", "--log", log,
+        kernel / "bzImage", root, "/bench/all.sh",
+    )  # fmt: skip
+    return out.splitlines()
+
+
+def collect(lines: Iterable[str]) -> dict[tuple[str, str, str], dict[str, list[float]]]:
+    """Samples by parent, child and method, in the order of rounds."""
+    found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for line in lines:
+        match = re.fullmatch(r"sample (\S+) (\S+) (\S+) (-?\d+) (\d+)", line)
+        if match:
+            cell = found.setdefault((match[1], match[2], match[3]), {"first": [], "whole": []})
+            cell["first"].append(float(match[4]))
+            cell["whole"].append(float(match[5]))
+    return found
+
+
+def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
+    """The ratios that both sides were measured for."""
+    rows = []
+    for ratio in RATIOS:
+        over = samples.get((ratio.parent, ratio.child, ratio.over))
+        under = samples.get((ratio.parent, ratio.child, ratio.under))
+        if not over or not under:
+            continue
+        pairs = zip(over[ratio.part], under[ratio.part], strict=True)
+        found = estimate([above / below for above, below in pairs])
+        rows.append(
+            {
+                "id": ratio.id,
+                "value": round(found.value, 4),
+                "low": round(found.low, 4),
+                "high": round(found.high, 4),
+                "meaning": f"{ratio.meaning}; instruction counts",
+                "samples": len(over["first"]),
+            }
+        )
+    return rows
+
+
+def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
+    """Medians in thousands of instructions."""
+    rows = []
+    for (parent, child, method), cell in samples.items():
+        row: Row = {"parent": parent, "child": child, "method": method}
+        for part, values in cell.items():
+            if any(values):
+                found = estimate(values)
+                row[f"{part}_kinsn"] = round(found.value / 1000, 2)
+                row[f"{part}_kinsn_low"] = round(found.low / 1000, 2)
+                row[f"{part}_kinsn_high"] = round(found.high / 1000, 2)
+        rows.append(row | {"samples": len(cell["first"])})
+    return rows
+
+
+def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
+    """The table, and the bars."""
+    print("\nThousands of instructions (QEMU -icount, not time), medians: first / whole life")
+    for row in rows:
+        cells = f"{row.get('first_kinsn', '-')} / {row.get('whole_kinsn', '-')}"
+        print(f"  {row['parent']:10} {row['child']:10} {row['method']:14} {cells}")
+    print("\nRatios of instruction counts (median, 95 % interval within the boot)")
+    for ratio in ratios:
+        print(f"  {ratio['id']:42} {ratio['value']:9.4f}  {ratio['low']:.4f} - {ratio['high']:.4f}")
+    wanted = [bar for bar in bars.load() if bar["id"].startswith("kernel.")]
+    for verdict in bars.judge(wanted, ratios):
+        print(f"  {verdict.status:14} {verdict.id} {verdict.op} {verdict.bar}")
+    print("\nNot measured: " + "; ".join(NOT_MEASURED))
+
+
+def main() -> int:
+    """Exit status 0 if all that the kernel has was measured."""
+    parser = argparse.ArgumentParser(prog="bench-kernel", description=__doc__)
+    parser.add_argument("--cache", type=Path, required=True, help="of kernel/qemu/build.sh")
+    parser.add_argument("--patches", type=Path, default=PROJECT / "kernel" / "patches")
+    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "bench")
+    options = parser.parse_args()
+    quick = os.environ.get("QUICK", "0") not in ("", "0")
+    kernel = Path(
+        call(QEMU / "build.sh", "--patches", options.patches, options.cache, "base").strip()
+    )
+    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
+    log = PROJECT / "build" / "kernel" / "bench.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        children = prepare(kernel, scratch / "root", scratch)
+        lines = measure(kernel, scratch / "root", children, 0.2 if quick else 1.0, log)
+    finally:
+        shutil.rmtree(scratch)
+    missing = [line for line in lines if line.startswith("missing ")]
+    samples = collect(lines)
+    rows, ratios = cell_rows(samples), ratio_rows(samples)
+    banner = next(
+        (x for x in log.read_text(errors="replace").splitlines() if "Linux version" in x), ""
+    )
+    qemu = call("qemu-system-x86_64", "--version").splitlines()[0]
+    found: Row = {
+        "suite": "kernel",
+        "unit": UNIT,
+        "machine": {
+            "kernel": banner.partition("Linux version ")[2],
+            "image": kernel.name,
+            "image_sha256": hashlib.sha256((kernel / "bzImage").read_bytes()).hexdigest(),
+            "qemu": qemu,
+            "cpus": 1,
+            "memory_mib": 2560,
+            "scale": "quick" if quick else "full",
+        },
+        "interval": INTERVAL,
+        "not_measured": NOT_MEASURED,
+        "missing": missing,
+        "ratios": ratios,
+        "rows": rows,
+    }
+    document.write(found, options.out / "kernel.json")
+    show(rows, ratios)
+    print("\n".join(missing))
+    print(f"figures: {options.out / 'kernel.json'}")
+    return 1 if not samples else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs the kernel's checkpatch --strict over the series; what checkpatch-exceptions beside this script names is left out.
+#
+#   kernel/qemu/checkpatch.sh SCRIPTS PATCHES       (SCRIPTS: scripts/ of what build.sh prints)
+set -eu
+scripts=$1
+patches=$2
+# A type in each line, as checkpatch calls it with --show-types; the rest of the line says why.
+exceptions=$(sed -n 's/^\([A-Z_]\{1,\}\)\>.*/\1/p' "$(dirname "$0")/checkpatch-exceptions" | paste -sd, -)
+status=0
+for patch in "$patches"/*.patch; do
+    case ${patch##*/} in 0000-*) continue ;; esac
+    perl "$scripts/checkpatch.pl" --strict --no-tree --show-types --no-summary --quiet ${exceptions:+--ignore "$exceptions"} "$patch" || status=1
+done
+[ $status = 0 ] && echo "checkpatch: clean${exceptions:+, but for $exceptions}"
+exit $status

@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Boots the series' kernel with a shell in this terminal: the usual tools, the spawnfd command, the selftests in /selftests.
+#
+#   kernel/qemu/shell.sh CACHE SPAWNFD
+#
+# SPAWNFD  the command, built. Leaving the shell ends the guest; what was changed there is gone.
+set -eu
+cd "$(dirname "$0")/../.."
+kernel=$(kernel/qemu/build.sh "$1" base)
+root=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-kernel.XXXXXX")
+trap 'rm -rf "$root"' EXIT
+if [ -e "$kernel/include/linux/spawn.h" ]; then
+    make -s -C kernel/selftests KERNEL="$kernel" OUT="$root/selftests"
+    cp kernel/selftests/run.sh "$root/selftests"
+fi
+packages="bash coreutils dash findutils grep mawk mount procps sed util-linux"
+# shellcheck disable=SC2046,SC2086 # lists
+kernel/qemu/stage.sh "$root" $(dpkg -L $packages | grep -E '/bin/|/sbin/' | while read -r file; do [ ! -f "$file" ] || echo "$file"; done) \
+    $(command -v strace git perl || true) "$2"
+ln -sf "$2" "$root/usr/bin/spawnfd"
+echo "kernel-shell: $(basename "$kernel"); emulated, so slow. \`exit\` ends it."
+kernel/qemu/boot.sh --time 0 --memory 2048 --shell "$kernel/bzImage" "$root" /bin/bash -i

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds the series' kernels, boots each in QEMU, and runs the selftests there; checks the patches' style before.
+#
+#   kernel/qemu/test-kernel.sh CACHE
+#
+# plain: all tests. debug (KASAN, lockdep, kmemleak): all, then the stress for two minutes of the guest's time and a look for leaks.
+# SPAWNFD_KERNELS: one of the two alone. SPAWNFD_PATCHES: another directory than kernel/patches. SPAWNFD_SKIPS: a file that
+# skips are added to. The kernels' messages stay in build/kernel/*.log.
+set -eu
+cd "$(dirname "$0")/../.."
+cache=$1
+patches=${SPAWNFD_PATCHES:-kernel/patches}
+tests="builder actions exec limits events template uring stress"
+ls "$patches"/*.patch >/dev/null 2>&1 || { echo "test-kernel: no patches in $patches" >&2 && exit 1; }
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-kernel.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+mkdir -p build/kernel
+failed=0
+for name in ${SPAWNFD_KERNELS:-plain debug}; do
+    case $name in
+    plain) config=base memory=1024 seconds=10 limit=900 ;;
+    debug) config=base+debug memory=3072 seconds=130 limit=1500 ;;
+    *) echo "test-kernel: no kernel $name" >&2 && exit 2 ;;
+    esac
+    kernel=$(kernel/qemu/build.sh --patches "$patches" "$cache" "$config")
+    if [ ! -e "$scratch/style" ]; then
+        touch "$scratch/style"
+        kernel/qemu/checkpatch.sh "$kernel/scripts" "$patches" || failed=1
+    fi
+    root=$scratch/$name
+    mkdir -p "$root"
+    make -s -C kernel/selftests KERNEL="$kernel" OUT="$root/selftests"
+    cp kernel/selftests/run.sh "$root/selftests"
+    kernel/qemu/stage.sh "$root" /bin/sh /bin/cut /bin/sed /bin/grep /usr/bin/head /usr/bin/tail /bin/cat /usr/bin/mkdir /bin/sleep
+    cat >"$root/selftests/all.sh" <<SCRIPT
+#!/bin/sh
+export SPAWN_STRESS_SECONDS=$seconds
+/selftests/run.sh $tests
+status=\$?
+leaks=/sys/kernel/debug/kmemleak
+if [ -e \$leaks ]; then
+    # What an RCU grace period or a list still holds is no leak: what is there twice, some seconds apart, is one.
+    echo scan >\$leaks && sleep 6 && echo scan >\$leaks
+    [ -z "\$(cat \$leaks)" ] || { echo "leaks:" && head -n 60 \$leaks && status=1; }
+    echo "leaks: looked for"
+fi
+exit \$status
+SCRIPT
+    chmod +x "$root/selftests/all.sh"
+    echo "== $name: $(basename "$kernel")"
+    begun=$(date +%s)
+    {
+        kernel/qemu/boot.sh --time "$limit" --memory "$memory" --log "build/kernel/$name.log" "$kernel/bzImage" "$root" /selftests/all.sh ||
+            echo $? >"$scratch/failed"
+    } | tee "$scratch/output" | grep --line-buffered -v '\] SKIP '
+    sed -n "s/^\[\([a-z]*\)\] SKIP /    SKIP [$name, \1] /p" "$scratch/output"
+    [ -z "${SPAWNFD_SKIPS:-}" ] || sed -n "s/^\[\([a-z]*\)\] SKIP /[kernel $name, \1] SKIP /p" "$scratch/output" >>"$SPAWNFD_SKIPS"
+    [ ! -e "$scratch/failed" ] || { failed=1 && rm "$scratch/failed"; }
+    echo "== $name: $(($(date +%s) - begun)) s"
+done
+[ "$failed" = 0 ] || { echo "test-kernel: FAILED" && exit 1; }
+echo "test-kernel: passed"

@@ -1,0 +1,671 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What others see, and may do: signals, the caller's death, ptrace, seccomp, setuid programs,
+ * Landlock, audit. */
+#include "spawn_test.h"
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include "kselftest_harness.h"
+
+#define ACTION(name) .type = SPAWN_ACTION_##name
+#define SET(cmd, key, value, aux)                                                                  \
+	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
+
+FIXTURE(events)
+{
+	int fd;
+	struct outcome it;
+};
+
+FIXTURE_SETUP(events)
+{
+	block_sigchld();
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	own_directory();
+	self->fd = builder_of(STRINGS("child", "state"));
+}
+
+FIXTURE_TEARDOWN(events)
+{
+	close(self->fd);
+}
+
+static void ignore_pending_sigchld(void)
+{
+	struct timespec at_once = {};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigtimedwait(&set, NULL, &at_once);
+}
+
+/* The child of a process, not yet reaped; looked for until there is one. */
+static pid_t child_of(pid_t parent)
+{
+	char path[64], text[512], *state;
+	int pid, found;
+
+	for (;;) {
+		/* Numbers are given in order, and the guest has but one user of them. */
+		for (pid = parent + 1; pid < parent + 100; pid++) {
+			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+			state = strrchr(file_text(path, text, sizeof(text)), ')');
+			if (state && sscanf(state + 1, " %*c %d", &found) == 1 && found == parent)
+				return pid;
+		}
+		sched_yield();
+	}
+}
+
+/* Runs a builder whose child waits to open a FIFO, in a process of its own; that process' status is
+ * the errno. */
+static pid_t start_blocked(int fd, pid_t *child)
+{
+	static struct spawn_open fifo;
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
+	pid_t pid;
+
+	fifo.path = ADDRESS("fifo");
+	unlink("fifo");
+	if (mkfifo("fifo", 0644) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0) {
+		struct spawn_args args = make_args(&action, 1);
+		long ret;
+
+		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+		ret = sys_run(fd, &args, sizeof(args));
+		_exit(ret >= 0 ? reap(ret) : -ret);
+	}
+	*child = child_of(pid);
+	return pid;
+}
+
+static bool ends(int pidfd)
+{
+	struct pollfd wait_for = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&wait_for, 1, TIMEOUT * 500) == 1;
+}
+
+TEST_F_TIMEOUT(events, caller_is_killed, TIMEOUT)
+{
+	pid_t pid, child;
+	int status;
+
+	for (int i = 0; i < 20; i++) {
+		int pidfd;
+
+		pid = start_blocked(self->fd, &child);
+		ASSERT_LT(0, child);
+		pidfd = sys_pidfd_open(child, 0);
+		ASSERT_LE(0, pidfd);
+		kill(pid, SIGKILL);
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(SIGKILL, status);
+		/* The child goes as well, and nobody has to reap it here. */
+		EXPECT_TRUE(ends(pidfd));
+		close(pidfd);
+	}
+	ignore_pending_sigchld();
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(events, child_is_killed, TIMEOUT)
+{
+	static const int numbers[] = {SIGKILL};
+	pid_t pid, child;
+	int status;
+
+	for (int i = 0; i < 20; i++) {
+		pid = start_blocked(self->fd, &child);
+		ASSERT_LT(0, child);
+		kill(child, numbers[0]);
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(EINTR << 8, status);
+	}
+	ignore_pending_sigchld();
+}
+
+/* Anything but a fatal signal waits until the call is done; the child never sees any. */
+TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
+{
+	static const int harmless[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGALRM};
+	pid_t pid, child;
+	int status, writer;
+
+	for (size_t i = 0; i < COUNT(harmless); i++) {
+		pid = start_blocked(self->fd, &child);
+		ASSERT_LT(0, child);
+		/* To the child, which has them blocked until it has executed; it ends by them then.
+		 */
+		EXPECT_EQ(0, kill(child, harmless[i]));
+		writer = open("fifo", O_WRONLY | O_CLOEXEC);
+		ASSERT_LE(0, writer);
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ((128 + harmless[i]) << 8, status);
+		close(writer);
+	}
+	ignore_pending_sigchld();
+}
+
+static int handled;
+
+static void count_handled(int number)
+{
+	(void)number;
+	handled++;
+}
+
+static void *signal_and_open(void *data)
+{
+	pthread_t caller = *(pthread_t *)data;
+	pid_t child = child_of(getpid());
+	int writer;
+
+	for (int i = 0; i < 20; i++)
+		pthread_kill(caller, SIGUSR1);
+	writer = open("fifo", O_WRONLY | O_CLOEXEC);
+	(void)child;
+	return (void *)(long)writer;
+}
+
+TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
+{
+	struct spawn_open fifo = {.path = ADDRESS("fifo")};
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
+	struct spawn_args args = make_args(&action, 1);
+	pthread_t caller = pthread_self(), thread;
+	void *writer;
+	long pidfd;
+
+	ASSERT_EQ(0, mkfifo("fifo", 0644));
+	signal(SIGUSR1, count_handled);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, signal_and_open, &caller));
+	args.argv = ADDRESS(STRINGS("child", "exit", "6"));
+	pidfd = sys_run(self->fd, &args, sizeof(args));
+	ASSERT_LE(0, pidfd);
+	EXPECT_EQ(6, reap_and_close(pidfd));
+	EXPECT_LT(0, handled);
+	pthread_join(thread, &writer);
+	close((long)writer);
+}
+
+/* A job that is stopped and continued: no call fails for it, wherever it is met. */
+TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
+{
+	int status = -1;
+	pid_t pid;
+
+	for (int round = 0; round < 3; round++) {
+		pid = fork();
+		if (pid == 0) {
+			struct spawn_args args = make_args(NULL, 0);
+
+			setpgid(0, 0);
+			args.argv = ADDRESS(STRINGS("child", "exit", "3"));
+			for (int i = 0; i < 40; i++) {
+				long pidfd = sys_run(self->fd, &args, sizeof(args));
+
+				if (pidfd < 0)
+					_exit(-pidfd);
+				if (reap_and_close(pidfd) != 3)
+					_exit(200);
+			}
+			_exit(0);
+		}
+		setpgid(pid, pid);
+		while (waitpid(pid, &status, WNOHANG) == 0) {
+			kill(-pid, SIGSTOP);
+			sched_yield();
+			kill(-pid, SIGCONT);
+			for (int i = 0; i < 20; i++)
+				sched_yield();
+		}
+		EXPECT_EQ(0, status)
+		{
+			TH_LOG("status %x", status);
+		}
+	}
+	ignore_pending_sigchld();
+}
+
+/* Somebody who waits for all children never meets one that has not executed. */
+static void *wait_for_all(void *stop)
+{
+	long met = 0;
+
+	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED))
+		met += waitpid(-1, NULL, WNOHANG | __WALL) > 0;
+	return (void *)met;
+}
+
+TEST_F_TIMEOUT(events, failures_are_invisible, TIMEOUT)
+{
+	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+	pthread_t threads[2];
+	int stop = 0;
+	void *met;
+
+	for (size_t i = 0; i < COUNT(threads); i++)
+		ASSERT_EQ(0, pthread_create(threads + i, NULL, wait_for_all, &stop));
+	for (int i = 0; i < 200; i++) {
+		SET(SET_STRING, PATH, i % 3 ? "/nonexistent" : child_path, 0);
+		start(&self->it, self->fd, NULL, &bad, i % 3 == 0, 0);
+		EXPECT_EQ(i % 3 ? -ENOENT : -EBADF, self->it.ret);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < COUNT(threads); i++) {
+		pthread_join(threads[i], &met);
+		EXPECT_EQ(NULL, met);
+	}
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(events, sigchld_ignored, TIMEOUT)
+{
+	struct spawn_args args = make_args(NULL, 0);
+	siginfo_t info;
+	long pidfd;
+
+	signal(SIGCHLD, SIG_IGN);
+	args.argv = ADDRESS(STRINGS("child", "exit", "1"));
+	for (int i = 0; i < 10; i++) {
+		pidfd = sys_run(self->fd, &args, sizeof(args));
+		ASSERT_LE(0, pidfd);
+		EXPECT_TRUE(ends(pidfd));
+		EXPECT_EQ(-ECHILD, result(waitid(P_PIDFD, pidfd, &info, WEXITED)));
+		close(pidfd);
+		args.path = ADDRESS("/nonexistent");
+		EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+		args.path = 0;
+	}
+	signal(SIGCHLD, SIG_DFL);
+	EXPECT_NO_CHILD();
+}
+
+/* The child's parent is the process, not the thread that happened to call, which may be gone. */
+static void *run_from_thread(void *data)
+{
+	struct spawn_args args = make_args(NULL, 0);
+	int in[2];
+	struct spawn_action action = {ACTION(DUP2), .newfd = 0};
+
+	if (pipe2(in, O_CLOEXEC) < 0)
+		return NULL;
+	action.fd = in[0];
+	args = make_args(&action, 1);
+	args.argv = ADDRESS(STRINGS("child", "cat"));
+	long pidfd = sys_run(*(int *)data, &args, sizeof(args));
+	close(in[0]);
+	*(int *)data = in[1];
+	return (void *)pidfd;
+}
+
+TEST_F_TIMEOUT(events, thread_is_gone, TIMEOUT)
+{
+	int data = self->fd;
+	pthread_t thread;
+	void *pidfd;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, run_from_thread, &data));
+	pthread_join(thread, &pidfd);
+	ASSERT_LE(0, (long)pidfd);
+	close(data);
+	EXPECT_EQ(0, reap_and_close((long)pidfd));
+}
+
+/*
+ * A tracer that follows everything. Returns the events it has seen as a string
+ * of letters: v vfork, d vfork done, e exec, s stop by SIGSTOP, x a traced
+ * child's end; and the tracee's status.
+ */
+static void trace(pid_t tracee, long options, char *seen, size_t size, int *status)
+{
+	size_t length = 0;
+	int now;
+
+	waitpid(tracee, &now, 0);
+	ptrace(PTRACE_SETOPTIONS, tracee, 0, options);
+	ptrace(PTRACE_CONT, tracee, 0, 0);
+	for (;;) {
+		pid_t pid = waitpid(-1, &now, __WALL);
+		int number = 0;
+		char letter = 0;
+
+		if (pid < 0)
+			break;
+		if (WIFEXITED(now) || WIFSIGNALED(now)) {
+			if (pid == tracee) {
+				*status = now;
+				break;
+			}
+			letter = 'x';
+		} else {
+			number = WSTOPSIG(now);
+			switch (now >> 16) {
+			case PTRACE_EVENT_VFORK:
+				letter = 'v';
+				break;
+			case PTRACE_EVENT_VFORK_DONE:
+				letter = 'd';
+				break;
+			case PTRACE_EVENT_FORK:
+			case PTRACE_EVENT_CLONE:
+				letter = 'f';
+				break;
+			case PTRACE_EVENT_EXEC:
+				letter = 'e';
+				break;
+			default:
+				letter = number == SIGSTOP ? 's' : 0;
+			}
+			if (letter || number == SIGTRAP)
+				number = 0;
+			ptrace(PTRACE_CONT, pid, 0, number);
+		}
+		if (letter && length < size - 1)
+			seen[length++] = letter;
+	}
+	seen[length] = 0;
+}
+
+static pid_t start_traced(int fd, const char *path)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct spawn_args args = make_args(NULL, 0);
+		long ret;
+
+		args.path = ADDRESS(path);
+		args.argv = ADDRESS(STRINGS("child", "exit", "7"));
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		ret = sys_run(fd, &args, sizeof(args));
+		_exit(ret < 0 ? -ret : reap(ret));
+	}
+	return pid;
+}
+
+TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
+{
+	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEFORK |
+		   PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+	char seen[64];
+	int status = -1;
+
+	for (int i = 0; i < 5; i++) {
+		trace(start_traced(self->fd, child_path), all, seen, sizeof(seen), &status);
+		EXPECT_EQ(7 << 8, status);
+		/* The child runs before its parent stops, as with vfork. */
+		EXPECT_NE(NULL, strchr(seen, 'v'))
+		{
+			TH_LOG("events %s", seen);
+		}
+		EXPECT_NE(NULL, strchr(seen, 'e'));
+		EXPECT_LT(strchr(seen, 'v'), strchr(seen, 'd'));
+		EXPECT_NE(NULL, strchr(seen, 'x'));
+		EXPECT_EQ(NULL, strchr(seen, 'f'));
+	}
+	ignore_pending_sigchld();
+}
+
+TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
+{
+	long all = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEVFORKDONE | PTRACE_O_TRACEEXEC |
+		   PTRACE_O_EXITKILL;
+	char seen[64];
+	int status = -1;
+
+	for (int i = 0; i < 5; i++) {
+		trace(start_traced(self->fd, "/nonexistent"), all, seen, sizeof(seen), &status);
+		EXPECT_EQ(ENOENT << 8, status)
+		{
+			TH_LOG("events %s", seen);
+		}
+		EXPECT_EQ(NULL, strchr(seen, 'e'));
+	}
+	ignore_pending_sigchld();
+}
+
+/* Traced, but not followed: the child is not. */
+TEST_F_TIMEOUT(events, ptrace_without_options, TIMEOUT)
+{
+	char seen[64];
+	int status = -1;
+
+	trace(start_traced(self->fd, child_path), PTRACE_O_EXITKILL, seen, sizeof(seen), &status);
+	EXPECT_EQ(7 << 8, status);
+	EXPECT_STREQ("", seen);
+	ignore_pending_sigchld();
+}
+
+/* The tracer ends while the tracee is in the call. */
+TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
+{
+	for (int i = 0; i < 5; i++) {
+		int pipes[2], status;
+		char byte = 0;
+		pid_t tracer;
+
+		ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+		tracer = fork();
+		if (tracer == 0) {
+			pid_t pid, tracee = start_traced(self->fd, child_path);
+
+			waitpid(tracee, &status, 0);
+			ptrace(PTRACE_SETOPTIONS, tracee, 0,
+			       PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL);
+			ptrace(PTRACE_CONT, tracee, 0, 0);
+			pid = waitpid(tracee, &status, __WALL);
+			if (pid == tracee && status >> 16 == PTRACE_EVENT_VFORK)
+				byte = 1;
+			_exit(write(pipes[1], &byte, 1) != 1);
+		}
+		close(pipes[1]);
+		ASSERT_EQ(tracer, waitpid(tracer, &status, 0));
+		EXPECT_EQ(0, status);
+		EXPECT_EQ(1, read(pipes[0], &byte, 1));
+		EXPECT_EQ(1, byte);
+		/* Until the last of them has gone, by EXITKILL. */
+		EXPECT_EQ(0, read(pipes[0], &byte, 1));
+		close(pipes[0]);
+	}
+	ignore_pending_sigchld();
+}
+
+static int filter_call(long number, unsigned int action)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {COUNT(code), code};
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+TEST_F_TIMEOUT(events, seccomp_by_number, TIMEOUT)
+{
+	ASSERT_EQ(0, filter_call(__NR_pidfd_config, SECCOMP_RET_ERRNO | ENOTTY));
+	EXPECT_EQ(-ENOTTY, SET(RESET, ENVP, NULL, 0));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+	/* The child has the filter, and no_new_privs. */
+	EXPECT_TRUE(has_line(self->it.out, "Seccomp:\t2"));
+	EXPECT_TRUE(has_line(self->it.out, "nnp=1"));
+	ASSERT_EQ(0, filter_call(__NR_pidfd_spawn_run, SECCOMP_RET_ERRNO | EXDEV));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(-EXDEV, self->it.ret);
+	EXPECT_NO_CHILD();
+}
+
+/* A filter works in the child from its first instruction. */
+TEST_F_TIMEOUT(events, seccomp_in_child, TIMEOUT)
+{
+	ASSERT_EQ(0, filter_call(__NR_exit_group, SECCOMP_RET_KILL_PROCESS));
+	start(&self->it, self->fd, STRINGS("child", "exit", "0"), NULL, 0, 0);
+	EXPECT_EQ(128 + SIGSYS, self->it.code);
+	syscall(__NR_exit, 0);
+}
+
+TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
+{
+	static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)};
+
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	copy_file(child_path, "suid", 04755);
+	copy_file(child_path, "sgid", 02755);
+	ASSERT_EQ(0, chown("sgid", 0, 777));
+	ASSERT_EQ(0, chmod("sgid", 02755));
+	/* The builder was made by root; who runs it counts. */
+	ASSERT_EQ(0, setresgid(4242, 4242, 4242));
+	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(has_line(self->it.out, "uids=4242 4242 4242"));
+	EXPECT_TRUE(has_line(self->it.out, "secure=0"));
+	EXPECT_TRUE(has_line(self->it.out, "CapPrm:\t0000000000000000"));
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "./suid", 0));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(has_line(self->it.out, "uids=4242 0 0"));
+	EXPECT_TRUE(has_line(self->it.out, "secure=1"));
+	EXPECT_TRUE(has_line(self->it.out, "dumpable=0"));
+	start(&self->it, self->fd, NULL, &no_new_privs, 1, 0);
+	EXPECT_TRUE(has_line(self->it.out, "uids=4242 4242 4242"));
+	EXPECT_TRUE(has_line(self->it.out, "secure=0"));
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "./sgid", 0));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(has_line(self->it.out, "gids=4242 777 777"));
+	EXPECT_TRUE(has_line(self->it.out, "secure=1"));
+	/* Nothing of it came to the caller. */
+	EXPECT_EQ(4242, geteuid());
+	prctl(PR_SET_DUMPABLE, 1);
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(1, prctl(PR_GET_DUMPABLE));
+	/* The death of the parent is no signal to a program that has gained rights. */
+	struct spawn_action death = {ACTION(PDEATHSIG), .fd = SIGTERM};
+	start(&self->it, self->fd, NULL, &death, 1, 0);
+	EXPECT_TRUE(has_line(self->it.out, "pdeathsig=0"));
+}
+
+/* What cannot be read can be executed, and cannot be dumped then. */
+TEST_F_TIMEOUT(events, unreadable, TIMEOUT)
+{
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	copy_file(child_path, "unreadable", 0711);
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "./unreadable", 0));
+	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(has_line(self->it.out, "dumpable=0"));
+}
+
+TEST_F_TIMEOUT(events, landlock, TIMEOUT)
+{
+	struct landlock_ruleset_attr attributes = {.handled_access_fs = LANDLOCK_ACCESS_FS_EXECUTE};
+	int ruleset = syscall(__NR_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
+
+	if (ruleset < 0)
+		SKIP(return, "no Landlock: %s", strerror(errno));
+	ASSERT_EQ(0, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	ASSERT_EQ(0, syscall(__NR_landlock_restrict_self, ruleset, 0));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(-EACCES, self->it.ret);
+	EXPECT_EQ(SPAWN_FAILED_EXEC, self->it.failed);
+	EXPECT_NO_CHILD();
+	close(ruleset);
+}
+
+static int audit_send(int fd, int type, const void *data, size_t size)
+{
+	struct {
+		struct nlmsghdr head;
+		char data[2048];
+	} message = {.head = {NLMSG_SPACE(size), type, NLM_F_REQUEST | NLM_F_ACK, 1, 0}};
+	struct {
+		struct nlmsghdr head;
+		struct nlmsgerr error;
+		char more[4096];
+	} answer;
+
+	memcpy(message.data, data, size);
+	if (send(fd, &message, message.head.nlmsg_len, 0) < 0)
+		return -errno;
+	do
+		if (recv(fd, &answer, sizeof(answer), 0) < 0)
+			return -errno;
+	while (answer.head.nlmsg_type != NLMSG_ERROR);
+	return answer.error.error;
+}
+
+/* Without an audit daemon its records are kernel messages. */
+static int find_record(int kmsg, const char *type, const char *what)
+{
+	char text[8192];
+	ssize_t length;
+	int found = 0;
+
+	while ((length = read(kmsg, text, sizeof(text) - 1)) > 0 ||
+	       (length < 0 && errno == EPIPE)) {
+		text[length > 0 ? length : 0] = 0;
+		found += strstr(text, type) && strstr(text, what);
+	}
+	return found;
+}
+
+TEST_F_TIMEOUT(events, audit, TIMEOUT)
+{
+	struct audit_status on = {.mask = AUDIT_STATUS_ENABLED, .enabled = 1};
+	struct audit_rule_data rule = {.flags = AUDIT_FILTER_EXIT, .action = AUDIT_ALWAYS};
+	int socket_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_AUDIT), kmsg, error;
+	char word[64];
+
+	if (socket_fd < 0 || getuid() != 0)
+		SKIP(return, "no audit here");
+	kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (kmsg < 0 || lseek(kmsg, 0, SEEK_END) < 0)
+		SKIP(return, "no /dev/kmsg");
+	error = audit_send(socket_fd, AUDIT_SET, &on, sizeof(on));
+	if (error)
+		SKIP(return, "audit cannot be enabled: %s", strerror(-error));
+	rule.mask[AUDIT_WORD(__NR_execve)] |= AUDIT_BIT(__NR_execve);
+	rule.mask[AUDIT_WORD(__NR_execveat)] |= AUDIT_BIT(__NR_execveat);
+	ASSERT_EQ(0, audit_send(socket_fd, AUDIT_ADD_RULE, &rule, sizeof(rule)));
+	/* A new process is watched from its start. */
+	snprintf(word, sizeof(word), "audit-me-%d", getpid());
+	pid_t pid = fork();
+	if (pid == 0) {
+		start(&self->it, self->fd, STRINGS("child", "args", word), NULL, 0, 0);
+		SET(SET_STRING, PATH, "/nonexistent-audit", 0);
+		start(&self->it, self->fd, STRINGS("child", "args", word), NULL, 0, 0);
+		_exit(self->it.ret == -ENOENT ? 0 : 1);
+	}
+	int status = -1;
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, audit_send(socket_fd, AUDIT_DEL_RULE, &rule, sizeof(rule)));
+	on.enabled = 0;
+	EXPECT_EQ(0, audit_send(socket_fd, AUDIT_SET, &on, sizeof(on)));
+	EXPECT_LE(1, find_record(kmsg, "type=1309", word));
+	ignore_pending_sigchld();
+	close(socket_fd);
+	close(kmsg);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Limits, cgroups and namespaces: a spawn obeys them as fork and exec do, and one that fails leaves
+ * nothing charged. */
+#include "spawn_test.h"
+#include "kselftest_harness.h"
+
+#define ACTION(name) .type = SPAWN_ACTION_##name
+#define SET(cmd, key, value, aux)                                                                  \
+	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
+#define CGROUPS "/sys/fs/cgroup"
+
+FIXTURE(limits)
+{
+	int fd;
+	struct outcome it;
+};
+
+FIXTURE_SETUP(limits)
+{
+	block_sigchld();
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "state"));
+}
+
+FIXTURE_TEARDOWN(limits)
+{
+	close(self->fd);
+}
+
+static void limit_processes(unsigned long most)
+{
+	struct rlimit limit = {most, most};
+
+	setrlimit(RLIMIT_NPROC, &limit);
+}
+
+/* A child that waits; its input's other end is *hold. */
+static long start_holding(int fd, int *hold, const struct spawn_action *more)
+{
+	struct spawn_action actions[2] = {};
+	struct spawn_args args;
+	int in[2], out[2];
+	char byte;
+	long pidfd;
+
+	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0)
+		return -errno;
+	struct spawn_action all[] = {
+		{ACTION(DUP2), .fd = in[0], .newfd = 0},
+		{ACTION(DUP2), .fd = out[1], .newfd = 1},
+		more ? *more : actions[0],
+	};
+	args = make_args(all, more ? 3 : 2);
+	args.argv = ADDRESS(STRINGS("child", "hold"));
+	pidfd = sys_run(fd, &args, sizeof(args));
+	close(in[0]);
+	close(out[1]);
+	*hold = in[1];
+	if (pidfd < 0)
+		close(in[1]);
+	else if (read(out[0], &byte, 1) != 1)
+		pidfd = -EPIPE;
+	close(out[0]);
+	return pidfd;
+}
+
+TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
+{
+	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	limit_processes(1);
+	for (int i = 0; i < 10; i++) {
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(-EAGAIN, self->it.ret);
+		EXPECT_EQ(SPAWN_FAILED_SETUP, self->it.failed);
+	}
+	EXPECT_NO_CHILD();
+}
+
+/* Failures give back what they were charged. */
+TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
+{
+	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+
+	ASSERT_EQ(0, setresuid(4243, 4243, 4243));
+	limit_processes(2);
+	for (int i = 0; i < 30; i++) {
+		start(&self->it, self->fd, NULL, &bad, 1, 0);
+		ASSERT_EQ(-EBADF, self->it.ret);
+		EXPECT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		ASSERT_EQ(-ENOENT, self->it.ret);
+		EXPECT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
+	}
+	EXPECT_NO_CHILD();
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+}
+
+/* Whoever becomes a user with too many processes cannot exec. */
+TEST_F_TIMEOUT(limits, processes_of_the_new_user, TIMEOUT)
+{
+	struct spawn_action become = {ACTION(SETRESUID), .fd = 4244, .newfd = 4244, .arg = 4244};
+	int hold;
+	long pidfd = start_holding(self->fd, &hold, &become);
+
+	ASSERT_LE(0, pidfd);
+	limit_processes(0);
+	start(&self->it, self->fd, NULL, &become, 1, 0);
+	EXPECT_EQ(-EAGAIN, self->it.ret);
+	EXPECT_EQ(SPAWN_FAILED_EXEC, self->it.failed);
+	limit_processes(10);
+	start(&self->it, self->fd, NULL, &become, 1, 0);
+	EXPECT_EQ(0, self->it.code);
+	EXPECT_TRUE(has_line(self->it.out, "uids=4244 4244 4244"));
+	close(hold);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+}
+
+TEST_F_TIMEOUT(limits, descriptors, TIMEOUT)
+{
+	struct rlimit old, few;
+	int free_one = next_fd();
+
+	getrlimit(RLIMIT_NOFILE, &old);
+	few = old;
+	few.rlim_cur = free_one;
+	setrlimit(RLIMIT_NOFILE, &few);
+	struct spawn_args args = make_args(NULL, 0);
+	for (int i = 0; i < 20; i++) {
+		EXPECT_EQ(-EMFILE, sys_run(self->fd, &args, sizeof(args)));
+		EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
+	}
+	EXPECT_NO_CHILD();
+	setrlimit(RLIMIT_NOFILE, &old);
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+}
+
+/* What is written to a sysctl while one run is tried as another user, without rights. */
+static int run_with_sysctl(int fd, const char *path, const char *value, struct outcome *shared)
+{
+	char old[64];
+	int status = -1;
+	int begin[2];
+	pid_t pid;
+	char byte;
+
+	if (pipe2(begin, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		struct spawn_args args = make_args(NULL, 0);
+
+		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+		close(begin[1]);
+		if (setresuid(4249, 4249, 4249) < 0 || read(begin[0], &byte, 1) != 0)
+			_exit(1);
+		shared->ret = sys_run(fd, &args, sizeof(args));
+		shared->failed = args.failed;
+		if (shared->ret >= 0)
+			reap(shared->ret);
+		_exit(waitpid(-1, NULL, WNOHANG | __WALL) != -1 || errno != ECHILD);
+	}
+	close(begin[0]);
+	file_text(path, old, sizeof(old));
+	status = put_text(path, value);
+	close(begin[1]);
+	waitpid(pid, &status, 0);
+	put_text(path, old);
+	return status;
+}
+
+/* There is no room for the pidfd's file, or for one more thread. */
+TEST_F_TIMEOUT(limits, system_is_full, TIMEOUT)
+{
+	struct outcome *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT_NE(MAP_FAILED, shared);
+	EXPECT_EQ(0, run_with_sysctl(self->fd, "/proc/sys/fs/file-max", "0", shared));
+	EXPECT_EQ(-ENFILE, shared->ret);
+	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
+	EXPECT_EQ(0, run_with_sysctl(self->fd, "/proc/sys/kernel/threads-max", "20", shared));
+	EXPECT_EQ(-EAGAIN, shared->ret);
+	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+}
+
+FIXTURE(group)
+{
+	int fd;
+	int directory;
+	char path[64];
+	struct outcome it;
+};
+
+FIXTURE_SETUP(group)
+{
+	block_sigchld();
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "state"));
+	put_text(CGROUPS "/cgroup.subtree_control", "+pids");
+	snprintf(self->path, sizeof(self->path), CGROUPS "/spawn-%d", getpid());
+	if (mkdir(self->path, 0755) < 0)
+		SKIP(return, "no cgroup v2 here: %s", strerror(errno));
+	self->directory = open(self->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ASSERT_LE(0, self->directory);
+	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, self->directory));
+}
+
+FIXTURE_TEARDOWN(group)
+{
+	if (self->directory > 0) {
+		close(self->directory);
+		EXPECT_EQ(0, rmdir(self->path));
+	}
+	close(self->fd);
+}
+
+static char *of_group(const char *path, const char *name, char *text)
+{
+	char file[128];
+
+	snprintf(file, sizeof(file), "%s/%s", path, name);
+	return file_text(file, text, 64);
+}
+
+TEST_F_TIMEOUT(group, child_is_in_it, TIMEOUT)
+{
+	char text[64];
+
+	for (int i = 0; i < 5; i++) {
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(0, self->it.code);
+		EXPECT_TRUE(has_line(self->it.out, "cgroup=0::%s", self->path + strlen(CGROUPS)))
+		{
+			TH_LOG("%s", self->it.out);
+		}
+	}
+	EXPECT_STREQ("populated 0", of_group(self->path, "cgroup.events", text));
+}
+
+TEST_F_TIMEOUT(group, its_limit, TIMEOUT)
+{
+	char file[128], text[64];
+	int hold;
+	long pidfd;
+
+	snprintf(file, sizeof(file), "%s/pids.max", self->path);
+	if (put_text(file, "1") != 0)
+		SKIP(return, "no pids controller");
+	pidfd = start_holding(self->fd, &hold, NULL);
+	ASSERT_LE(0, pidfd);
+	for (int i = 0; i < 10; i++) {
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(-EAGAIN, self->it.ret);
+		EXPECT_EQ(SPAWN_FAILED_SETUP, self->it.failed);
+	}
+	EXPECT_STREQ("1", of_group(self->path, "pids.current", text));
+	close(hold);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+	EXPECT_STREQ("0", of_group(self->path, "pids.current", text));
+	/* What fails is charged no longer than the call lasts. */
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
+	for (int i = 0; i < 20; i++) {
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		ASSERT_EQ(-ENOENT, self->it.ret);
+		EXPECT_STREQ("0", of_group(self->path, "pids.current", text));
+	}
+	EXPECT_NO_CHILD();
+}
+
+/* A child that is frozen from its birth executes, and stays where it can be killed. */
+TEST_F_TIMEOUT(group, frozen, TIMEOUT)
+{
+	char file[128];
+	long pidfd;
+
+	snprintf(file, sizeof(file), "%s/cgroup.freeze", self->path);
+	ASSERT_EQ(0, put_text(file, "1"));
+	for (int i = 0; i < 5; i++) {
+		struct spawn_args args = make_args(NULL, 0);
+
+		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+		pidfd = sys_run(self->fd, &args, sizeof(args));
+		ASSERT_LE(0, pidfd);
+		EXPECT_EQ(0, syscall(__NR_pidfd_send_signal, (int)pidfd, SIGKILL, NULL, 0));
+		EXPECT_EQ(128 + SIGKILL, reap_and_close(pidfd));
+		args.path = ADDRESS("/nonexistent");
+		EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	}
+	EXPECT_EQ(0, put_text(file, "0"));
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
+{
+	static const int closed[] = {1 << 19, INT_MAX};
+	char below[128], file[160];
+	int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+	    null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	for (size_t i = 0; i < COUNT(closed); i++) {
+		ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, closed[i]));
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(-EBADF, self->it.ret);
+		EXPECT_EQ(SPAWN_FAILED_SETUP, self->it.failed);
+	}
+	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, root));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(-EBADF, self->it.ret);
+	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, null));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_EQ(-EBADF, self->it.ret);
+	/* One that has been removed. */
+	snprintf(below, sizeof(below), "%s/below", self->path);
+	ASSERT_EQ(0, mkdir(below, 0755));
+	int gone = open(below, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, gone));
+	ASSERT_EQ(0, rmdir(below));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(self->it.ret == -ENODEV || self->it.ret == -ENOENT);
+	/* One that can have no processes, since it is below a threaded one. */
+	char inner[192];
+	ASSERT_EQ(0, mkdir(below, 0755));
+	snprintf(file, sizeof(file), "%s/cgroup.type", below);
+	snprintf(inner, sizeof(inner), "%s/inner", below);
+	if (put_text(file, "threaded") == 0 && mkdir(inner, 0755) == 0) {
+		int invalid = open(inner, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, invalid));
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(-EOPNOTSUPP, self->it.ret);
+		close(invalid);
+		rmdir(inner);
+	}
+	rmdir(below);
+	/* And not without the right to write there. */
+	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, self->directory));
+	EXPECT_NO_CHILD();
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setresuid(4245, 4245, 4245) != 0)
+			_exit(1);
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		_exit(self->it.ret == -EACCES && self->it.failed == SPAWN_FAILED_SETUP ? 0 : 2);
+	}
+	int status = -1;
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(0, status);
+	close(root);
+	close(null);
+	close(gone);
+}
+
+FIXTURE(namespaces)
+{
+	int fd;
+	struct outcome it;
+};
+
+FIXTURE_SETUP(namespaces)
+{
+	block_sigchld();
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "state"));
+}
+
+FIXTURE_TEARDOWN(namespaces)
+{
+	close(self->fd);
+}
+
+FIXTURE_VARIANT(namespaces)
+{
+	const char *name;
+	unsigned int flags;
+	bool unprivileged;
+};
+
+FIXTURE_VARIANT_ADD(namespaces, uts){.name = "uts", .flags = CLONE_NEWUTS};
+FIXTURE_VARIANT_ADD(namespaces, ipc){.name = "ipc", .flags = CLONE_NEWIPC};
+FIXTURE_VARIANT_ADD(namespaces, mnt){.name = "mnt", .flags = CLONE_NEWNS};
+FIXTURE_VARIANT_ADD(namespaces, net){.name = "net", .flags = CLONE_NEWNET};
+FIXTURE_VARIANT_ADD(namespaces, pid){.name = "pid", .flags = CLONE_NEWPID};
+FIXTURE_VARIANT_ADD(namespaces, user){.name = "user", .flags = CLONE_NEWUSER};
+FIXTURE_VARIANT_ADD(namespaces,
+		    user_of_a_user){.name = "user", .flags = CLONE_NEWUSER, .unprivileged = true};
+FIXTURE_VARIANT_ADD(namespaces, all_of_a_user){
+	.name = "net",
+	.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS |
+		 CLONE_NEWIPC | CLONE_NEWCGROUP,
+	.unprivileged = true,
+};
+
+TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
+{
+	char ours[PATH_MAX] = "", path[64];
+	int rounds = 5;
+
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	if (variant->unprivileged)
+		ASSERT_EQ(0, setresuid(4246, 4246, 4246));
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", variant->name);
+	ASSERT_LT(0, readlink(path, ours, sizeof(ours) - 1));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	EXPECT_TRUE(has_line(self->it.out, "%sns=%s", variant->name, ours));
+	ASSERT_EQ(0, SET(SET_FLAGS, NAMESPACES, NULL, variant->flags));
+	while (rounds--) {
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_LE(0, self->it.ret);
+		EXPECT_EQ(0, self->it.code);
+		EXPECT_FALSE(has_line(self->it.out, "%sns=%s", variant->name, ours));
+		/* /proc is of the caller's namespace, so the child's links are not to be had in
+		 * another. */
+		if (variant->flags & CLONE_NEWPID) {
+			EXPECT_TRUE(has_line(self->it.out, "pid=1"));
+			EXPECT_TRUE(has_line(self->it.out, "ppid=0"));
+			EXPECT_LT(1, self->it.pid);
+		}
+		if (variant->flags & CLONE_NEWUSER)
+			EXPECT_TRUE(has_line(self->it.out, "uids=65534 65534 65534"));
+		/* Failures leave no namespace behind that keeps something. */
+		ASSERT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		EXPECT_EQ(-ENOENT, self->it.ret);
+		ASSERT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
+	}
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(namespaces, need_rights, TIMEOUT)
+{
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	ASSERT_EQ(0, setresuid(4247, 4247, 4247));
+	ASSERT_EQ(0, SET(SET_FLAGS, NAMESPACES, NULL, variant->flags));
+	start(&self->it, self->fd, NULL, NULL, 0, 0);
+	if (variant->flags & CLONE_NEWUSER) {
+		EXPECT_EQ(0, self->it.code);
+	} else {
+		EXPECT_EQ(-EPERM, self->it.ret);
+		EXPECT_EQ(SPAWN_FAILED_SETUP, self->it.failed);
+	}
+}
+
+TEST_HARNESS_MAIN

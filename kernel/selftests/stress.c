@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Everything at once, for SPAWN_STRESS_SECONDS (3 by default) of the guest's
+ * time: what is looked for is said by the kernel, not by the results.
+ */
+#include "spawn_test.h"
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <time.h>
+#ifdef HAVE_URING_SPAWN
+#include "ring.h"
+#endif
+#include "kselftest_harness.h"
+
+#define ACTION(name) .type = SPAWN_ACTION_##name
+
+static int stop;
+static bool to_be_killed; /* nobody counts what it says */
+static long runs, wrong;
+
+static unsigned int next_random(unsigned int *state)
+{
+	*state = *state * 1664525 + 1013904223;
+	return *state >> 8;
+}
+
+static unsigned int seconds(void)
+{
+	const char *text = getenv("SPAWN_STRESS_SECONDS");
+
+	return text ? atoi(text) : 3;
+}
+
+static bool stopped(void)
+{
+	return __atomic_load_n(&stop, __ATOMIC_RELAXED);
+}
+
+static void count(bool right, const char *what, long ret)
+{
+	__atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
+	if (!right && !to_be_killed && __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED) <= 10)
+		fprintf(stderr, "# wrong: %s: %ld\n", what, ret);
+}
+
+#ifdef HAVE_TEMPLATES
+/* A template that is made, used and closed; or the one that all have, in which others may be at
+ * work. */
+static void run_template(unsigned int *state)
+{
+	struct spawn_template_create_args create = {
+		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
+		.execfd = -1,
+		.filename = ADDRESS(child_path),
+	};
+	static int shared;
+	struct spawn_template_spawn_args args = {};
+	__s32 pidfd = -1;
+	long ret;
+	int fd = __atomic_load_n(&shared, __ATOMIC_RELAXED);
+
+	if (!fd || next_random(state) % 4 == 0) {
+		fd = syscall(__NR_spawn_template_create, &create, sizeof(create));
+		if (fd < 0)
+			return;
+	}
+	args.pidfd = ADDRESS(&pidfd);
+	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
+	ret = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	if (ret >= 0)
+		ret = reap_and_close(pidfd);
+	count(ret == 3 || ret == -EAGAIN || ret == -ENOMEM, "template", ret);
+	if (!__atomic_load_n(&shared, __ATOMIC_RELAXED))
+		__atomic_store_n(&shared, fd, __ATOMIC_RELAXED);
+	else if (fd != __atomic_load_n(&shared, __ATOMIC_RELAXED))
+		close(fd);
+}
+#else
+static void run_template(unsigned int *state)
+{
+}
+#endif
+
+#ifdef HAVE_URING_SPAWN
+/* Some requests of which one may fail, in a ring of their own, which may be closed before they are
+ * done. */
+static void run_ring(int fd, unsigned int *state)
+{
+	static const char *const words[] = {"child", "exit", "3", NULL};
+	struct spawn_args args[4];
+	struct ring ring;
+	int pidfd;
+
+	if (ring_open(&ring, 0)) {
+		ring_close(&ring);
+		return;
+	}
+	for (int i = 0; i < 4; i++) {
+		struct io_uring_sqe *sqe;
+
+		args[i] = make_args(NULL, 0);
+		args[i].argv = ADDRESS(words);
+		args[i].path = next_random(state) % 6 ? 0 : ADDRESS("/nonexistent");
+		sqe = queue_spawn(&ring, fd, args + i, i);
+		sqe->flags = (next_random(state) % 2 ? IOSQE_IO_LINK : 0) |
+			     (next_random(state) % 3 ? 0 : IOSQE_ASYNC);
+		if (i == 3)
+			sqe->flags &= ~IOSQE_IO_LINK;
+	}
+	submit(&ring, 0);
+	for (int i = 0; i < 4; i++) {
+		pidfd = completion(&ring, i);
+		if (pidfd >= 0)
+			pidfd = reap_and_close(pidfd);
+		count(pidfd == 3 || pidfd == -ENOENT || pidfd == -ECANCELED || pidfd == -EAGAIN ||
+			      pidfd == -ENOMEM,
+		      "ring", pidfd);
+	}
+	ring_close(&ring);
+}
+#else
+static void run_ring(int fd, unsigned int *state)
+{
+}
+#endif
+
+/* One run of a kind that is drawn; its result is checked where it is certain. */
+static void run_one(int shared, unsigned int *state)
+{
+	static const __u64 usr1 = 1ULL << (SIGUSR1 - 1);
+	struct spawn_sigset set = {ADDRESS(&usr1), 8};
+	struct spawn_open null = {ADDRESS("/dev/null"), {.flags = O_RDWR}},
+			  none = {ADDRESS("/nonexistent"), {}};
+	struct rlimit64 limit = {64, 64};
+	struct spawn_action actions[] = {
+		{ACTION(SETSID)},
+		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&null)},
+		{ACTION(DUP2), .fd = 2, .newfd = 20},
+		{ACTION(SIGMASK), .arg = ADDRESS(&set)},
+		{ACTION(RLIMIT), .fd = RLIMIT_NOFILE, .arg = ADDRESS(&limit)},
+		{ACTION(CHDIR), .arg = ADDRESS("/")},
+		{ACTION(CLOSE_RANGE), .fd = 3, .newfd = -1, .flags = CLOSE_RANGE_CLOEXEC},
+		{ACTION(NO_NEW_PRIVS)},
+		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&none)},
+	};
+	unsigned int kind = next_random(state) % 14;
+
+	if (kind == 10 || kind == 11)
+		return run_template(state);
+	if (kind == 12)
+		return run_ring(shared, state);
+	struct spawn_args args = make_args(actions, kind == 1 ? 9 : next_random(state) % 9);
+	int fd = shared, own = -1;
+	long ret;
+
+	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
+	if (kind == 2)
+		args.path = ADDRESS("/nonexistent");
+	if (kind == 3)
+		args.flags = SPAWN_FDS_ALL;
+	if (kind == 4)
+		args.flags = SPAWN_FDS_NONE;
+	if (kind >= 5 && kind < 8) {
+		fd = own = builder_of(NULL);
+		if (kind == 6)
+			args.flags = SPAWN_BECOME_PIDFD;
+		if (kind == 7)
+			sys_config(fd, PIDFD_CONFIG_SET_FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, NULL,
+				   getuid() ? CLONE_NEWUSER | CLONE_NEWPID
+					    : CLONE_NEWPID | CLONE_NEWUTS);
+	}
+	ret = sys_run(fd, &args, sizeof(args));
+	if (kind == 1 || kind == 2) {
+		count(ret == -ENOENT && args.failed == (kind == 1 ? 8 : SPAWN_FAILED_EXEC),
+		      "failure", ret);
+	} else if (ret >= 0) {
+		if (next_random(state) % 4 == 0)
+			syscall(__NR_pidfd_send_signal, (int)ret, SIGKILL, NULL, 0);
+		int code = reap(ret);
+
+		count(code == 3 || code == 128 + SIGKILL, "run", code);
+	} else {
+		count(ret == -EAGAIN || ret == -ENOMEM, "call", ret);
+	}
+	if (ret >= 0)
+		close(ret);
+	if (own >= 0 && own != ret)
+		close(own);
+}
+
+static void *run_always(void *data)
+{
+	unsigned int state = (unsigned int)(uintptr_t)pthread_self() ^ *(int *)data;
+	int fd = *(int *)data;
+
+	while (!stopped())
+		run_one(fd, &state);
+	return NULL;
+}
+
+static void nothing(int number)
+{
+	(void)number;
+}
+
+static void *send_signals(void *data)
+{
+	pthread_t *threads = data;
+
+	while (!stopped()) {
+		for (int i = 0; i < 3; i++)
+			pthread_kill(threads[i], SIGUSR1);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* Descriptors come and go: what children must not see, and builders must survive. */
+static void *open_and_close(void *data)
+{
+	while (!stopped()) {
+		int fd = builder_of(STRINGS("child", "exit", "0")), copy = dup(fd);
+
+		sys_config(copy, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0);
+		sys_config(*(int *)data, PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP,
+			   STRINGS("A=1"), 0);
+		close(fd);
+		close(copy);
+	}
+	return NULL;
+}
+
+/* Callers that are killed at any moment, with several threads in calls. */
+static void kill_callers(int fd, unsigned int *state)
+{
+	while (!stopped()) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			pthread_t thread;
+
+			to_be_killed = true;
+			signal(SIGCHLD, next_random(state) % 2 ? SIG_IGN : SIG_DFL);
+			pthread_create(&thread, NULL, run_always, &fd);
+			run_always(&fd);
+			_exit(0);
+		}
+		for (unsigned int i = next_random(state) % 200; i; i--)
+			sched_yield();
+		kill(pid, SIGKILL);
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			;
+		count(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "caller", status);
+	}
+}
+
+FIXTURE(stress)
+{
+	int fd;
+};
+
+FIXTURE_SETUP(stress)
+{
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "exit", "3"));
+}
+
+FIXTURE_TEARDOWN(stress)
+{
+	close(self->fd);
+}
+
+static void *wait_for_the_end(void *data)
+{
+	struct timespec end;
+
+	(void)data;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += seconds();
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+		;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+TEST_F_TIMEOUT(stress, everything, 900)
+{
+	pthread_t threads[6];
+	unsigned int state = getpid();
+	struct sigaction action = {.sa_handler = nothing};
+
+	/* Orphans of killed callers come here, and not to the guest's init. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	sigaction(SIGUSR1, &action, NULL);
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(0, pthread_create(threads + i, NULL, run_always, &self->fd));
+	ASSERT_EQ(0, pthread_create(threads + 3, NULL, send_signals, threads));
+	ASSERT_EQ(0, pthread_create(threads + 4, NULL, open_and_close, &self->fd));
+	ASSERT_EQ(0, pthread_create(threads + 5, NULL, wait_for_the_end, NULL));
+	kill_callers(self->fd, &state);
+	for (size_t i = 0; i < COUNT(threads); i++)
+		pthread_join(threads[i], NULL);
+	/* Orphans end by themselves. */
+	while (waitpid(-1, NULL, __WALL) > 0 || errno == EINTR)
+		;
+	TH_LOG("%ld runs and kills in %u s, %ld wrong", runs, seconds(), wrong);
+	EXPECT_LT(10, runs);
+	EXPECT_EQ(0, wrong);
+}
+
+TEST_HARNESS_MAIN

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The io_uring operation: as pidfd_spawn_run(), and as a request among others. */
+#include "spawn_test.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include "ring.h"
+#include "kselftest_harness.h"
+
+#ifdef HAVE_URING_SPAWN
+
+FIXTURE(uring)
+{
+	int fd;
+	int before;
+	struct ring ring;
+	struct spawn_args args;
+};
+
+FIXTURE_SETUP(uring)
+{
+	int error;
+
+	block_sigchld();
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	self->fd = builder_of(STRINGS("child", "exit", "3"));
+	error = ring_open(&self->ring, 0);
+	if (error)
+		SKIP(return, "no io_uring: %s", strerror(-error));
+	struct spawn_args *args = &self->args;
+	*args = make_args(NULL, 0);
+	queue_spawn(&self->ring, -1, args, 1);
+	submit(&self->ring, 1);
+	if (completion(&self->ring, 1) == -EINVAL)
+		SKIP(return, "this kernel has no IORING_OP_SPAWN");
+	self->before = next_fd();
+}
+
+FIXTURE_TEARDOWN(uring)
+{
+	EXPECT_EQ(self->before, next_fd());
+	EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG | __WALL));
+	close(self->ring.fd);
+	close(self->fd);
+}
+
+TEST_F_TIMEOUT(uring, runs, TIMEOUT)
+{
+	int pidfd;
+
+	for (int i = 0; i < 30; i++) {
+		queue_spawn(&self->ring, self->fd, &self->args, 10);
+		ASSERT_EQ(1, submit(&self->ring, 1));
+		pidfd = completion(&self->ring, 10);
+		ASSERT_LE(0, pidfd);
+		EXPECT_LT(0, self->args.pid);
+		EXPECT_EQ(FD_CLOEXEC, fcntl(pidfd, F_GETFD));
+		EXPECT_EQ(3, reap_and_close(pidfd));
+	}
+}
+
+/*
+ * Its child is as that of the system call, also if a request is asked to be
+ * handled by a worker: nothing of one shows.
+ */
+static void ordinary_child(struct __test_metadata *_metadata, struct ring *ring, int fd,
+			   unsigned int flags)
+{
+	struct outcome it = {};
+	int pipes[2], pidfd;
+	struct spawn_action action = {.type = SPAWN_ACTION_DUP2, .newfd = 1};
+	struct spawn_args args;
+
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	action.fd = pipes[1];
+	args = make_args(&action, 1);
+	args.argv = ADDRESS(STRINGS("child", "state"));
+	queue_spawn(ring, fd, &args, 10)->flags = flags;
+	ASSERT_EQ(1, submit(ring, 1));
+	pidfd = completion(ring, 10);
+	ASSERT_LE(0, pidfd)
+	{
+		TH_LOG("flags %x: %d", flags, pidfd);
+	}
+	close(pipes[1]);
+	read_all(pipes[0], it.out, sizeof(it.out));
+	close(pipes[0]);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+	EXPECT_TRUE(has_line(it.out, "ppid=%d", getpid()));
+	EXPECT_TRUE(has_line(it.out, "mask=%d ", SIGCHLD));
+	EXPECT_TRUE(has_line(it.out, "ignored="));
+	EXPECT_TRUE(has_line(it.out, "pdeathsig=0"));
+	EXPECT_TRUE(has_line(it.out, "fds=0 1 2 "));
+	EXPECT_TRUE(has_line(it.out, "comm=child"));
+	EXPECT_TRUE(has_line(it.out, "policy=0"));
+}
+
+TEST_F_TIMEOUT(uring, children_are_ordinary, TIMEOUT)
+{
+	for (int i = 0; i < 10; i++) {
+		ordinary_child(_metadata, &self->ring, self->fd, 0);
+		ordinary_child(_metadata, &self->ring, self->fd, IOSQE_ASYNC);
+		ordinary_child(_metadata, &self->ring, self->fd, IOSQE_IO_DRAIN);
+	}
+}
+
+TEST_F_TIMEOUT(uring, errors, TIMEOUT)
+{
+	static const int closed[] = {-1, INT_MIN, INT_MAX, 1 << 19, 0};
+	struct io_uring_sqe *sqe;
+
+	for (size_t i = 0; i < COUNT(closed); i++) {
+		queue_spawn(&self->ring, closed[i], &self->args, 10);
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EBADF, completion(&self->ring, 10));
+	}
+	self->args.path = ADDRESS("/nonexistent");
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	submit(&self->ring, 1);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 10));
+	EXPECT_EQ(SPAWN_FAILED_EXEC, self->args.failed);
+	self->args.path = 0;
+	static const unsigned int short_ones[] = {0, 1, 63};
+	for (size_t i = 0; i < COUNT(short_ones); i++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		sqe->len = short_ones[i];
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EINVAL, completion(&self->ring, 10));
+	}
+	static const unsigned int huge[] = {4097, INT_MAX, UINT_MAX};
+	for (size_t i = 0; i < COUNT(huge); i++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		sqe->len = huge[i];
+		submit(&self->ring, 1);
+		EXPECT_EQ(-E2BIG, completion(&self->ring, 10));
+	}
+	sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe->addr = BAD_ADDRESS;
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EFAULT, completion(&self->ring, 10));
+	for (int member = 0; member < 7; member++) {
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+		switch (member) {
+		case 0:
+			sqe->off = 1;
+			break;
+		case 1:
+			sqe->rw_flags = 1;
+			break;
+		case 2:
+			sqe->ioprio = 1;
+			break;
+		case 3:
+			sqe->buf_index = 1;
+			break;
+		case 4:
+			sqe->file_index = 1;
+			break;
+		case 5:
+			sqe->addr3 = 1;
+			break;
+		case 6:
+			sqe->__pad2[0] = 1;
+			break;
+		}
+		submit(&self->ring, 1);
+		EXPECT_EQ(-EINVAL, completion(&self->ring, 10))
+		{
+			TH_LOG("member %d", member);
+		}
+	}
+	sqe = queue_spawn(&self->ring, 0, &self->args, 10);
+	sqe->flags = IOSQE_FIXED_FILE;
+	submit(&self->ring, 1);
+	EXPECT_GT(0, completion(&self->ring, 10));
+	sqe = queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe->flags = IOSQE_BUFFER_SELECT;
+	submit(&self->ring, 1);
+	EXPECT_GT(0, completion(&self->ring, 10));
+	EXPECT_NO_CHILD();
+}
+
+/* A failure breaks a chain, but not a hard one; what follows a success is run. */
+TEST_F_TIMEOUT(uring, links, TIMEOUT)
+{
+	struct spawn_args bad = make_args(NULL, 0), second = make_args(NULL, 0);
+	struct io_uring_sqe *sqe;
+	int pidfd;
+
+	bad.path = ADDRESS("/nonexistent");
+	sqe = queue_spawn(&self->ring, self->fd, &bad, 10);
+	sqe->flags = IOSQE_IO_LINK;
+	sqe = queue_spawn(&self->ring, self->fd, &second, 11);
+	sqe->flags = IOSQE_IO_LINK;
+	queue(&self->ring, IORING_OP_NOP, 12);
+	submit(&self->ring, 3);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 10));
+	EXPECT_EQ(-ECANCELED, completion(&self->ring, 11));
+	EXPECT_EQ(-ECANCELED, completion(&self->ring, 12));
+	EXPECT_NO_CHILD();
+	sqe = queue_spawn(&self->ring, self->fd, &bad, 20);
+	sqe->flags = IOSQE_IO_HARDLINK;
+	queue_spawn(&self->ring, self->fd, &second, 21);
+	submit(&self->ring, 2);
+	EXPECT_EQ(-ENOENT, completion(&self->ring, 20));
+	pidfd = completion(&self->ring, 21);
+	ASSERT_LE(0, pidfd);
+	EXPECT_EQ(3, reap_and_close(pidfd));
+	sqe = queue(&self->ring, IORING_OP_NOP, 30);
+	sqe->flags = IOSQE_IO_LINK;
+	sqe = queue_spawn(&self->ring, self->fd, &second, 31);
+	sqe->flags = IOSQE_IO_LINK;
+	queue(&self->ring, IORING_OP_NOP, 32);
+	submit(&self->ring, 3);
+	EXPECT_EQ(0, completion(&self->ring, 30));
+	EXPECT_EQ(0, completion(&self->ring, 32));
+	pidfd = completion(&self->ring, 31);
+	ASSERT_LE(0, pidfd);
+	EXPECT_EQ(3, reap_and_close(pidfd));
+}
+
+/* Behind a request that waits: it runs once that is done, or never when that is cancelled. */
+TEST_F_TIMEOUT(uring, behind_what_waits, TIMEOUT)
+{
+	struct io_uring_sqe *sqe;
+	int pipes[2], pidfd;
+	char byte = 0;
+
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	for (int round = 0; round < 6; round++) {
+		sqe = queue(&self->ring, IORING_OP_READ, 10);
+		sqe->fd = pipes[0];
+		sqe->addr = ADDRESS(&byte);
+		sqe->len = 1;
+		sqe->off = -1ULL;
+		sqe->flags = IOSQE_IO_LINK;
+		queue_spawn(&self->ring, self->fd, &self->args, 11);
+		ASSERT_EQ(2, submit(&self->ring, 0));
+		EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG | __WALL));
+		if (round % 2) {
+			ASSERT_EQ(1, write(pipes[1], "x", 1));
+			EXPECT_EQ(1, completion(&self->ring, 10));
+			pidfd = completion(&self->ring, 11);
+			ASSERT_LE(0, pidfd)
+			{
+				TH_LOG("round %d: %d", round, pidfd);
+			}
+			EXPECT_EQ(3, reap_and_close(pidfd));
+		} else {
+			sqe = queue(&self->ring, IORING_OP_ASYNC_CANCEL, 12);
+			sqe->addr = round % 4 ? 11 : 10;
+			submit(&self->ring, 0);
+			if (round % 4) {
+				completion(&self->ring, 12);
+				ASSERT_EQ(1, write(pipes[1], "x", 1));
+				completion(&self->ring, 10);
+				pidfd = completion(&self->ring, 11);
+				if (pidfd >= 0)
+					reap_and_close(pidfd);
+			} else {
+				EXPECT_EQ(0, completion(&self->ring, 12));
+				EXPECT_EQ(-ECANCELED, completion(&self->ring, 10));
+				EXPECT_EQ(-ECANCELED, completion(&self->ring, 11));
+			}
+		}
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	self->before = next_fd();
+}
+
+TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)
+{
+	struct spawn_args args[40];
+	int pidfd;
+
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < COUNT(args); i++) {
+			args[i] = make_args(NULL, 0);
+			if (i % 4 == 3)
+				args[i].path = ADDRESS("/nonexistent");
+			queue_spawn(&self->ring, self->fd, args + i, i);
+		}
+		ASSERT_EQ(COUNT(args), submit(&self->ring, COUNT(args)));
+		for (size_t i = 0; i < COUNT(args); i++) {
+			pidfd = completion(&self->ring, i);
+			if (i % 4 == 3) {
+				EXPECT_EQ(-ENOENT, pidfd);
+				continue;
+			}
+			ASSERT_LE(0, pidfd);
+			EXPECT_EQ(3, reap_and_close(pidfd));
+		}
+	}
+}
+
+TEST_F_TIMEOUT(uring, nothing_to_cancel, TIMEOUT)
+{
+	struct io_uring_sqe *sqe;
+	int pidfd;
+
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	sqe = queue(&self->ring, IORING_OP_ASYNC_CANCEL, 11);
+	sqe->addr = 10;
+	submit(&self->ring, 2);
+	pidfd = completion(&self->ring, 10);
+	EXPECT_LE(0, pidfd);
+	completion(&self->ring, 11);
+	if (pidfd >= 0) {
+		EXPECT_EQ(3, reap_and_close(pidfd));
+	}
+}
+
+/* A kernel thread submits, which could not have a child of the caller's. */
+TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
+{
+	struct ring ring;
+	int error = ring_open(&ring, IORING_SETUP_SQPOLL);
+
+	if (error)
+		SKIP(return, "no SQPOLL: %s", strerror(-error));
+	self->before = next_fd();
+	queue_spawn(&ring, self->fd, &self->args, 10);
+	__atomic_store_n(ring.sq_tail, *ring.sq_tail + 1, __ATOMIC_RELEASE);
+	syscall(__NR_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP,
+		NULL, 0);
+	EXPECT_EQ(-EINVAL, completion(&ring, 10));
+	close(ring.fd);
+	self->before = next_fd();
+}
+
+/* A filter cannot see what a ring does, so the ring does nothing that one might deny. */
+TEST_F_TIMEOUT(uring, under_a_filter, TIMEOUT)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = {1, &allow};
+
+	ASSERT_EQ(0, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	ASSERT_EQ(0, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	queue_spawn(&self->ring, self->fd, &self->args, 10);
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EACCES, completion(&self->ring, 10));
+	queue_spawn(&self->ring, self->fd, &self->args, 10)->flags = IOSQE_ASYNC;
+	submit(&self->ring, 1);
+	EXPECT_EQ(-EACCES, completion(&self->ring, 10));
+}
+
+/* The ring goes, or its owner dies, while a spawn waits behind something. */
+TEST_F_TIMEOUT(uring, closed_meanwhile, TIMEOUT)
+{
+	for (int i = 0; i < 10; i++) {
+		int pipes[2], status;
+		pid_t pid;
+
+		ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+		pid = fork();
+		if (pid == 0) {
+			struct io_uring_sqe *sqe;
+			struct ring ring;
+			char byte;
+
+			if (ring_open(&ring, 0))
+				_exit(1);
+			sqe = queue(&ring, IORING_OP_READ, 10);
+			sqe->fd = pipes[0];
+			sqe->addr = ADDRESS(&byte);
+			sqe->len = 1;
+			sqe->flags = IOSQE_IO_LINK;
+			queue_spawn(&ring, self->fd, &self->args, 11);
+			submit(&ring, 0);
+			if (i % 3 == 0)
+				_exit(0);
+			if (i % 3 == 1)
+				close(ring.fd);
+			raise(SIGKILL);
+		}
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(i % 3 ? SIGKILL : 0, status);
+		close(pipes[0]);
+		close(pipes[1]);
+	}
+}
+
+#else
+
+TEST(operation)
+{
+	SKIP(return, "the series has no IORING_OP_SPAWN");
+}
+
+#endif
+
+TEST_HARNESS_MAIN
