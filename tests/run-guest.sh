@@ -54,7 +54,7 @@ for release in ${*:-bookworm}; do
             echo $? >"$temporary/failed"
     } | tee "$temporary/output" | grep --line-buffered -v '\] SKIP '
     [ ! -e "$temporary/failed" ] || failed=1
-    skips=$(sed -n "s/^\[\([a-z]*\)\] SKIP /[$release, \1] SKIP /p" "$temporary/output")
+    skips=$(sed -n "s/^\[\([a-z]*\)\] SKIP /[$(basename "$release"), \1] SKIP /p" "$temporary/output")
     echo "$skips" | sed 's/::[a-z_0-9]* / /' | sort -u | cut -c1-150 | sed 's/^/    /'
     [ -z "${SPAWNFD_SKIPS:-}" ] || echo "$skips" >>"$SPAWNFD_SKIPS"
 done

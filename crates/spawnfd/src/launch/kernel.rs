@@ -38,6 +38,8 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<
     let path = plan.program.source.is_none().then_some(plan.program.pinned.path.as_c_str());
     match builder.run(path, &plan.argv, &plan.envp, &actions) {
         Ok((pid, pidfd)) => Some(Launched::Program(pid, pidfd)),
+        // Arguments and environment, which are taken before there is a child.
+        Err((FailedAt::Setup, errno @ Errno::E2BIG)) => Some(Launched::Failed(Failure { stage: Stage::Exec, errno })),
         Err((FailedAt::Setup, errno)) => {
             if matches!(errno, Errno::ENOSYS | Errno::EPERM) {
                 features::forget_kernel();
