@@ -31,7 +31,6 @@ pub enum Given {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub enum Action<'a> {
-    Close { fd: RawFd },
     Dup2 { from: RawFd, to: RawFd },
     Fchdir { dir: RawFd },
     Open { dir: RawFd, path: &'a CStr, how: abi::open_how, to: RawFd },
@@ -121,7 +120,6 @@ impl Action<'_> {
         };
         let plain = |kind, fd, newfd| (kind, fd, newfd, 0, Detail::None);
         match *self {
-            Action::Close { fd } => plain(0, fd, 0),
             Action::Dup2 { from, to } => plain(1, from, to),
             Action::Fchdir { dir } => plain(2, dir, 0),
             Action::Open { dir, path, ref how, to } => {

@@ -84,7 +84,8 @@ fn action<'a>(op: &'a Op<usize>, numbers: &mut Numbers<'_>) -> Option<Action<'a>
     Some(match *op {
         Op::Place { source, to } => Action::Dup2 { from: numbers.source(source)?, to: numbers.change(to) },
         Op::Dup2 { from, to } => Action::Dup2 { from, to: numbers.change(to) },
-        Op::Close { fd } => Action::Close { fd: numbers.change(fd) },
+        // It need not be open.
+        Op::Close { fd } => Action::CloseRange { first: numbers.change(fd), last: fd },
         Op::CloseRange { first, last } => {
             let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(-1));
             numbers.changed.push(first..=if last < 0 { RawFd::MAX } else { last });
