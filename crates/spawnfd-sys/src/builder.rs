@@ -103,8 +103,9 @@ pub enum FailedAt {
 
 const SETUP: i32 = -2;
 
+/// NULL for nothing.
 fn address<T: ?Sized>(of: &T) -> u64 {
-    (&raw const *of).cast::<u8>() as u64
+    if size_of_val(of) == 0 { 0 } else { (&raw const *of).cast::<u8>() as u64 }
 }
 
 fn words(ids: [u32; 3]) -> (i32, i32, u64) {
