@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs suites under another kernel, in a guest: those that need cgroups with their controllers, or that a kernel's age matters to.
 #
-#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which is Linux 6.1; bullseye is 5.10)
+#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which is Linux 6.1; bullseye is 5.10; or a kernel's file)
 #
 # What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
 # (in-guest.sh). Everything is 20 times slower there, so this is a choice, without what gives programs little time
@@ -48,13 +48,13 @@ cp tests/in-guest.sh tests/run-binaries.sh "$target/spawnfd-confine" "$root/suit
 failed=0
 for release in ${*:-bookworm}; do
     echo "== $release"
-    kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
+    [ -f "$release" ] && kernel=$release || kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
     {
         kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-600}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
             echo $? >"$temporary/failed"
     } | tee "$temporary/output" | grep --line-buffered -v '\] SKIP '
     [ ! -e "$temporary/failed" ] || failed=1
-    skips=$(sed -n "s/^\[\([a-z]*\)\] SKIP /[$release, \1] SKIP /p" "$temporary/output")
+    skips=$(sed -n "s/^\[\([a-z]*\)\] SKIP /[$(basename "$release"), \1] SKIP /p" "$temporary/output")
     echo "$skips" | sed 's/::[a-z_0-9]* / /' | sort -u | cut -c1-150 | sed 's/^/    /'
     [ -z "${SPAWNFD_SKIPS:-}" ] || echo "$skips" >>"$SPAWNFD_SKIPS"
 done

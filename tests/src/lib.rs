@@ -21,6 +21,7 @@ mod state;
 
 pub use deadline::deadline;
 pub use isolated::{isolated, isolated_within};
+pub use raw::has_builders;
 pub use scratch::{copy_of_program, program, scratch};
 pub use skips::{has_syscall, require_root, require_syscall, skip};
 pub use state::{Action, Answer, Child, Fd, Limit, Place, Refusal, Scheduler, State, Timer, Uids};

@@ -168,3 +168,12 @@ pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
     groups.truncate(stored);
     Ok(groups)
 }
+
+/// Whether this kernel has our patches (`kernel/patches`).
+pub fn has_builders() -> bool {
+    const PIDFD_EMPTY: libc::c_int = 1 << 27;
+    // SAFETY: two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, 0, PIDFD_EMPTY) };
+    // SAFETY: it has just been made here.
+    fd >= 0 && unsafe { libc::close(fd as libc::c_int) } == 0
+}

@@ -235,8 +235,8 @@ fn what_cannot_be_meant_has_no_child() {
         assert_ne!(warm, 0, "children that were programs say so");
         // A refused clone shows any attempt to make a child.
         let answers = std::thread::spawn(|| {
-            spawnfd_tests::confine::deny(&[("clone", libc::EXDEV), ("clone3", libc::EXDEV), ("fork", libc::EXDEV)])
-                .expect("confined");
+            let calls = ["clone", "clone3", "fork", "pidfd_spawn_run"];
+            spawnfd_tests::confine::deny(&calls.map(|call| (call, libc::EXDEV))).expect("confined");
             let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
             let before = Snapshot::take();
             let attributes = bad_attributes().into_iter().map(|(_, add)| add);

@@ -28,6 +28,7 @@ fn shape() {
     let names: Vec<&str> =
         value["features"].as_array().unwrap().iter().map(|feature| feature["name"].as_str().unwrap()).collect();
     for name in [
+        "pidfd_spawn_run",
         "clone3",
         "clone CLONE_PIDFD",
         "clone3 CLONE_INTO_CGROUP",
@@ -63,8 +64,8 @@ fn shape() {
     }
     assert_eq!(value["machine"]["uid"], rustix::process::getuid().as_raw());
     assert!(value["machine"]["kernel"].is_string() && value["cgroup"]["writable"].is_boolean());
-    let clone3 = value["features"].as_array().unwrap().iter().find(|feature| feature["name"] == "clone3").unwrap();
-    let birth = if clone3["available"] == true { "clone3" } else { "clone" };
+    let has = |name| value["features"].as_array().unwrap().iter().any(|f| f["name"] == name && f["available"] == true);
+    let birth = ["pidfd_spawn_run", "clone3"].into_iter().find(|name| has(*name)).unwrap_or("clone");
     assert_eq!(value["library"]["birth"], birth, "the library does as the probe says");
 }
 

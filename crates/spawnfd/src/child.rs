@@ -52,7 +52,9 @@ pub struct Child {
 pub enum Started {
     /// By clone and exec, from the calling thread.
     Clone,
-    /// The same from a [`LauncherThread`](crate::LauncherThread).
+    /// By the kernel in one call, from the calling thread: where it has our patches.
+    Kernel,
+    /// By clone and exec from a [`LauncherThread`](crate::LauncherThread).
     Thread,
     /// From a process of a [`Warm`](crate::Warm) that was parked for it.
     Reserve,
@@ -71,6 +73,7 @@ impl Started {
     pub fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Started::Clone => "clone",
+            Started::Kernel => "kernel",
             Started::Thread => "thread",
             Started::Reserve => "reserve",
             Started::Fork => "fork",
@@ -82,8 +85,8 @@ impl Started {
 
     /// What has that name.
     pub fn from_name(name: &str) -> Option<Started> {
-        use Started::{Clone, Fork, Pool, Reserve, Thread, Zygote};
-        let plain = [Clone, Thread, Reserve, Fork, Zygote, Pool];
+        use Started::{Clone, Fork, Kernel, Pool, Reserve, Thread, Zygote};
+        let plain = [Clone, Kernel, Thread, Reserve, Fork, Zygote, Pool];
         let cold = || Some(Started::Cold(crate::warm::reason(name.strip_prefix("cold: ")?)));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }

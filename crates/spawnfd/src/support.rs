@@ -41,6 +41,8 @@ pub struct Feature {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Support {
+    /// Programs are started by the kernel in one call, where that can do what is asked for; else by clone and exec.
+    pub kernel: bool,
     /// Children are born by clone3; else by clone.
     pub clone3: bool,
     /// Children leave the caller's descriptor table by close_range; else they list and mark what they were born with.
@@ -55,6 +57,7 @@ pub struct Support {
 /// What the library uses in this process: as found by asking once, or, after a spawn that met a filter, as found then.
 pub fn support() -> Support {
     Support {
+        kernel: features::kernel(),
         clone3: features::clone3(),
         close_range: features::close_range(),
         fetch: features::close_range() && features::fetch(),
@@ -71,7 +74,13 @@ const fn instead(way: &'static str, cost: &'static str) -> Without {
 }
 
 /// In the order in which a spawn meets them.
-static FEATURES: [Feature; 23] = [
+static FEATURES: [Feature; 24] = [
+    feature(
+        "pidfd_spawn_run",
+        "kernel/patches",
+        "the whole start in one call",
+        instead("clone and exec", "some microseconds"),
+    ),
     feature(
         "clone3",
         "5.3",

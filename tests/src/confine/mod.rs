@@ -109,8 +109,12 @@ impl Confinement {
     /// # Errors
     /// [`Error::UnknownSyscall`]
     pub fn deny(mut self, name: &str, errno: Errno) -> Result<Self, Error> {
-        let call = name.parse().map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
-        self.refusals.push((call, errno));
+        let number = match name {
+            // Of kernel/patches.
+            "pidfd_spawn_run" => 475,
+            name => name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))? as u32,
+        };
+        self.refusals.push((number, errno));
         Ok(self)
     }
 

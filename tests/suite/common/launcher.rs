@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use spawnfd::{Command, LauncherStats, LauncherThread, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::leaks::Snapshot;
-use spawnfd_tests::{confine, program};
+use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
 
 /// A way to start a child. All must come to the same for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// clone3, descriptors fetched from the caller where the kernel has that.
+    /// What is taken where nothing is refused: the kernel's own way where it has our patches, else clone3 with descriptors fetched from the
+    /// caller.
     Clone3,
     /// clone3, descriptors passed over the low socket.
     Passed,
@@ -92,8 +93,12 @@ impl Launcher {
             Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
+        // The library is not asked: it would remember what is about to be refused.
+        let by_kernel = self != Launcher::Clone3 && has_builders();
+        let refused: Vec<_> =
+            refused.iter().copied().chain(by_kernel.then_some(("pidfd_spawn_run", libc::ENOSYS))).collect();
         if !refused.is_empty() {
-            confine::deny(refused).expect("confined");
+            confine::deny(&refused).expect("confined");
         }
         self.renew();
         if self.does_not_wait() {

@@ -61,6 +61,8 @@ fn finding(feature: &Feature) -> Finding {
 
 fn try_out(name: &str) -> Answer {
     match name {
+        "pidfd_spawn_run" if support().kernel => Ok(String::new()),
+        "pidfd_spawn_run" => Err(named(Errno::EINVAL)),
         "clone3" => ask(Question::Clone3),
         "clone CLONE_PIDFD" => spawn(|_| {}),
         "clone3 CLONE_INTO_CGROUP" => ask(Question::CloneIntoCgroup),

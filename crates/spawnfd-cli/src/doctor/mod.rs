@@ -66,7 +66,11 @@ impl Doctor {
             machine: Machine::look(),
             library: Library {
                 version: env!("CARGO_PKG_VERSION"),
-                birth: if support.clone3 { "clone3" } else { "clone" },
+                birth: match (support.kernel, support.clone3) {
+                    (true, _) => "pidfd_spawn_run",
+                    (false, true) => "clone3",
+                    (false, false) => "clone",
+                },
                 descriptors: if support.close_range { "close_range" } else { "/proc/self/fd" },
                 handover: match (support.fetch, support.close_range) {
                     (true, _) => "pidfd_getfd",

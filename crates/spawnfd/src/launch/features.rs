@@ -27,10 +27,21 @@ impl Known {
     }
 }
 
+static KERNEL: Known = Known::new();
 static CLONE3: Known = Known::new();
 static CLOSE_RANGE: Known = Known::new();
 static FETCH: Known = Known::new();
 static PASSING: Known = Known::new();
+
+/// The builder of kernels with our patches (`kernel/patches`).
+pub(crate) fn kernel() -> bool {
+    KERNEL.get(|| spawnfd_sys::Builder::open().is_ok())
+}
+
+/// A filter laid over the process since has taken it away.
+pub(crate) fn forget_kernel() {
+    KERNEL.0.store(NO, Ordering::Relaxed);
+}
 
 /// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
 pub(crate) fn clone3() -> bool {

@@ -6,6 +6,7 @@ mod door;
 pub(crate) mod features;
 mod flight;
 mod handlers;
+mod kernel;
 mod slots;
 mod thread;
 
@@ -23,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Offer;
 pub(crate) use flight::{Held, InFlight};
+use kernel::Launched;
 use slots::Slot;
 use thread::Compared;
 pub use thread::{LauncherStats, LauncherThread};
@@ -106,6 +108,16 @@ fn spawn_template(
         None => None,
     };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
+    // It waits until exec: also for whoever opens the other end of a FIFO.
+    let may_stand_still = !waits && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }));
+    let by_kernel = (by_thread.is_none() && !may_stand_still).then(|| kernel::launch(&plan, template, &birth));
+    match by_kernel.flatten() {
+        Some(Launched::Program(pid, pidfd)) => {
+            return Ok(Child::new(pid, pidfd, pipes, cold.unwrap_or(Started::Kernel), None));
+        }
+        Some(Launched::Failed(failure)) => return Err(explain(&plan, template, &name(), Some(failure))),
+        None => {}
+    }
     let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
     let (may_pass, held) = match wait {
         Wait::No | Wait::Start => (can_fly, None),

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The spawn interface of kernels that have our patches (`kernel/patches`): an empty pidfd is told what to become, and becomes it.
+//!
+//! The numbers are asked for only once `pidfd_open` has made a builder: elsewhere they may mean something else.
+
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::call::SignalSet;
+use crate::{ArgBlock, Errno, RawFd, abi, arch};
+
+const PIDFD_CONFIG: u32 = 474;
+const PIDFD_SPAWN_RUN: u32 = 475;
+const PIDFD_EMPTY: u32 = 1 << 27;
+const SET_FD: u32 = 2;
+
+/// `SPAWN_BECOME_PIDFD`: the builder's number becomes the child's pidfd.
+const BECOME_PIDFD: u32 = 1 << 2;
+
+/// What is told to a builder by a number of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// The executable.
+    Program = 4,
+    /// The directory of the cgroup (v2) to be born in.
+    Cgroup = 6,
+}
+
+/// What a child does before exec. Descriptors are the caller's numbers until an action has changed what they mean.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Action<'a> {
+    Dup2 { from: RawFd, to: RawFd },
+    Fchdir { dir: RawFd },
+    Open { dir: RawFd, path: &'a CStr, how: abi::open_how, to: RawFd },
+    CloseRange { first: RawFd, last: RawFd },
+    SignalMask(SignalSet),
+    DefaultSignals(SignalSet),
+    Chdir(&'a CStr),
+    Setsid,
+    Setpgid { group: i32 },
+    Umask(u32),
+    Limit { resource: u32, limit: abi::rlimit64 },
+    Groups(&'a [u32]),
+    GroupIds { real: u32, effective: u32, saved: u32 },
+    UserIds { real: u32, effective: u32, saved: u32 },
+    NoNewPrivs,
+    DeathSignal(u32),
+    Affinity(&'a [u64]),
+}
+
+/// `struct spawn_action`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct RawAction {
+    kind: u32,
+    flags: u32,
+    fd: i32,
+    newfd: i32,
+    arg: u64,
+    reserved: u64,
+}
+
+/// What an action's `arg` points to, where the kernel has a struct of its own for it.
+#[derive(Clone, Copy)]
+enum Detail {
+    None,
+    /// `struct spawn_open`.
+    Open([u64; 4]),
+    /// `struct spawn_sigset`: the address of the set, which stands behind it.
+    Signals([u64; 2], SignalSet),
+    Limit(abi::rlimit64),
+}
+
+/// `struct spawn_args`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct RawArgs {
+    flags: u32,
+    nr_actions: u32,
+    path: u64,
+    argv: u64,
+    envp: u64,
+    actions: u64,
+    action_size: u32,
+    failed: i32,
+    pid: i32,
+    reserved0: u32,
+    reserved1: u64,
+}
+
+/// What a run failed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedAt {
+    /// Before there was a child.
+    Setup,
+    /// The action of this index.
+    Action(usize),
+    /// Finding, opening or executing the program.
+    Exec,
+}
+
+const SETUP: i32 = -2;
+
+/// NULL for nothing.
+fn address<T: ?Sized>(of: &T) -> u64 {
+    if size_of_val(of) == 0 { 0 } else { (&raw const *of).cast::<u8>() as u64 }
+}
+
+fn words(ids: [u32; 3]) -> (i32, i32, u64) {
+    (ids[0] as i32, ids[1] as i32, ids[2].into())
+}
+
+impl Action<'_> {
+    /// Its type, its numbers, its argument where that is no [`Detail`], and else that.
+    fn raw(&self) -> (u32, i32, i32, u64, Detail) {
+        let ids = |kind, ids| {
+            let (fd, newfd, arg) = words(ids);
+            (kind, fd, newfd, arg, Detail::None)
+        };
+        let plain = |kind, fd, newfd| (kind, fd, newfd, 0, Detail::None);
+        match *self {
+            Action::Dup2 { from, to } => plain(1, from, to),
+            Action::Fchdir { dir } => plain(2, dir, 0),
+            Action::Open { dir, path, ref how, to } => {
+                (3, dir, to, 0, Detail::Open([path.as_ptr() as u64, how.flags, how.mode, how.resolve]))
+            }
+            Action::CloseRange { first, last } => plain(4, first, last),
+            Action::SignalMask(set) => (5, 0, 0, 0, Detail::Signals([0, 8], set)),
+            Action::DefaultSignals(set) => (6, 0, 0, 0, Detail::Signals([0, 8], set)),
+            Action::Chdir(path) => (7, 0, 0, path.as_ptr() as u64, Detail::None),
+            Action::Setsid => plain(8, 0, 0),
+            Action::Setpgid { group } => plain(9, group, 0),
+            Action::Umask(mask) => plain(10, mask as i32, 0),
+            Action::Limit { resource, limit } => (11, resource as i32, 0, 0, Detail::Limit(limit)),
+            Action::Groups(groups) => (12, groups.len() as i32, 0, address(groups), Detail::None),
+            Action::GroupIds { real, effective, saved } => ids(13, [real, effective, saved]),
+            Action::UserIds { real, effective, saved } => ids(14, [real, effective, saved]),
+            Action::NoNewPrivs => plain(15, 0, 0),
+            Action::DeathSignal(signal) => plain(16, signal as i32, 0),
+            Action::Affinity(mask) => (18, size_of_val(mask) as i32, 0, address(mask), Detail::None),
+        }
+    }
+}
+
+/// What will be a child's pidfd.
+#[derive(Debug)]
+pub struct Builder(OwnedFd);
+
+impl Builder {
+    /// An empty one, close-on-exec.
+    ///
+    /// # Errors
+    /// EINVAL: this kernel has none. ENOSYS, EPERM: refused by a filter. EMFILE, ENFILE, ENOMEM.
+    pub fn open() -> Result<Builder, Errno> {
+        // SAFETY: two numbers.
+        let fd = Errno::check(unsafe { arch::syscall(abi::__NR_pidfd_open, [0, PIDFD_EMPTY as usize, 0, 0, 0, 0]) })?;
+        // SAFETY: the kernel has just made it for this call.
+        Ok(Builder(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    /// The same under another number.
+    #[must_use]
+    pub fn placed(self, place: impl FnOnce(OwnedFd) -> OwnedFd) -> Builder {
+        Builder(place(self.0))
+    }
+
+    /// Tells it of a descriptor, by the number, which has to stay until it has run.
+    ///
+    /// # Errors
+    /// EBADF: a negative number.
+    pub fn give(&self, what: Given, number: RawFd) -> Result<(), Errno> {
+        let args = [self.0.as_raw_fd() as usize, SET_FD as usize, what as usize, 0, number as isize as usize, 0];
+        // SAFETY: numbers, and no value (NULL).
+        Errno::check(unsafe { arch::syscall(PIDFD_CONFIG, args) }).map(drop)
+    }
+
+    /// Starts a program. The calling thread sleeps until it has been executed, or has failed; then nothing is left of it. `path`: what to
+    /// execute, unless a [`Given::Program`] is. Gives the child's number in the caller's pid namespace, and its pidfd.
+    ///
+    /// # Errors
+    /// What failed, and why: as execve(2), or the action; EAGAIN, ENOMEM, EMFILE, EPERM for the child.
+    ///
+    /// # References
+    /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.
+    pub fn run(
+        self,
+        path: Option<&CStr>,
+        argv: &ArgBlock,
+        envp: &ArgBlock,
+        actions: &[Action<'_>],
+    ) -> Result<(i32, OwnedFd), (FailedAt, Errno)> {
+        let mut details: Vec<Detail> = Vec::with_capacity(actions.len());
+        let mut raw: Vec<RawAction> = Vec::with_capacity(actions.len());
+        for action in actions {
+            let (kind, fd, newfd, arg, detail) = action.raw();
+            details.push(detail);
+            raw.push(RawAction { kind, fd, newfd, arg, ..RawAction::default() });
+        }
+        // They have come to where they stay.
+        for (raw, detail) in raw.iter_mut().zip(&mut details) {
+            raw.arg = match detail {
+                Detail::None => raw.arg,
+                Detail::Open(open) => address(open),
+                Detail::Signals(head, set) => {
+                    head[0] = address(set);
+                    address(head)
+                }
+                Detail::Limit(limit) => address(limit),
+            };
+        }
+        let mut args = RawArgs {
+            flags: BECOME_PIDFD,
+            nr_actions: raw.len() as u32,
+            path: path.map_or(0, |path| path.as_ptr() as u64),
+            argv: argv.as_ptr() as u64,
+            envp: envp.as_ptr() as u64,
+            actions: if raw.is_empty() { 0 } else { raw.as_ptr() as u64 },
+            action_size: if raw.is_empty() { 0 } else { size_of::<RawAction>() as u32 },
+            failed: SETUP,
+            ..RawArgs::default()
+        };
+        let number = self.0.as_raw_fd() as usize;
+        // SAFETY: `args` is as long as it says, and what it and `raw` point to is as the kernel wants it and outlives the call.
+        let ran = unsafe {
+            arch::syscall(PIDFD_SPAWN_RUN, [number, (&raw mut args) as usize, size_of::<RawArgs>(), 0, 0, 0])
+        };
+        match Errno::check(ran) {
+            Ok(_) => Ok((args.pid, self.0)),
+            Err(errno) => Err((
+                match args.failed {
+                    SETUP => FailedAt::Setup,
+                    index => usize::try_from(index).map_or(FailedAt::Exec, FailedAt::Action),
+                },
+                errno,
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    /// As include/uapi/linux/spawn.h has them.
+    #[test]
+    fn layouts() {
+        assert_eq!((size_of::<RawAction>(), offset_of!(RawAction, arg)), (32, 16));
+        assert_eq!((size_of::<RawArgs>(), offset_of!(RawArgs, path), offset_of!(RawArgs, actions)), (64, 8, 32));
+        assert_eq!((offset_of!(RawArgs, failed), offset_of!(RawArgs, pid)), (44, 48));
+        assert_eq!(size_of::<abi::open_how>(), 24, "behind the path in struct spawn_open");
+    }
+
+    #[test]
+    fn a_kernel_without_says_so() {
+        match Builder::open() {
+            Ok(_) => {}
+            Err(errno) => assert!([Errno::EINVAL, Errno::ENOSYS, Errno::EPERM].contains(&errno), "{errno:?}"),
+        }
+    }
+}
