@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
-# What is linked with or made from the kernel's sources.
+# kernel/: what is made from the kernel's sources, or linked with them, and what builds and boots that.
 KERNEL_SPDX = "SPDX-License-Identifier: GPL-2.0-only"
 SOURCES = {".rs", ".py", ".pyi", ".c", ".h", ".S", ".sh"}
 LONGEST = 800
@@ -22,7 +22,7 @@ def main() -> int:
         if path.suffix not in SOURCES or not path.exists():
             continue
         lines = path.read_text().splitlines()
-        wanted = KERNEL_SPDX if path.is_relative_to("kernel/selftests") else SPDX
+        wanted = KERNEL_SPDX if path.is_relative_to("kernel") else SPDX
         if not any(wanted in line for line in lines[:3]):
             problems.append(f"{path}: no SPDX line among the first three")
         if len(lines) > LONGEST:

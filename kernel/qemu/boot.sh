@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Boots a kernel in QEMU (emulated, so slow, and no KVM is needed), runs one command there, and ends as the command did.
 #
 #   kernel/qemu/boot.sh [--time SECONDS] [--memory MIB] [--append WORDS] [--log FILE] [--count] [--shell] KERNEL ROOT COMMAND [ARGUMENT...]

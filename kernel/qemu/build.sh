@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds kernels from Debian's linux-source-6.12 with this project's patches, and prints a directory for each.
 #
 #   kernel/qemu/build.sh [--patches DIR] [--setup] CACHE CONFIG...

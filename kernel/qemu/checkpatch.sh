@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs the kernel's checkpatch --strict over the series; what checkpatch-exceptions beside this script names is left out.
 #
 #   kernel/qemu/checkpatch.sh SCRIPTS PATCHES       (SCRIPTS: scripts/ of what build.sh prints)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Prints the path of a Debian release's kernel, which is downloaded once, checked by apt, and unpacked, not installed.
 #
 #   kernel/qemu/debian-kernel.sh RELEASE CACHE

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 // The first process of a guest: mounts what programs expect, runs one command,
 // says how it ended, and powers off.
 //

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Prints what in a kernel's messages tells of a fault in the kernel, with the lines after it; exit status 1 if there is any.
 #
 #   kernel/qemu/scan-log.sh FILE

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Boots the series' kernel with a shell in this terminal: the usual tools, the spawnfd command, the selftests in /selftests.
 #
 #   kernel/qemu/shell.sh CACHE SPAWNFD

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Puts programs of this machine, with the libraries they load, into a directory that is to be a guest's root file system.
 #
 #   kernel/qemu/stage.sh ROOT FILE...

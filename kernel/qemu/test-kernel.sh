@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds the series' kernels, boots each in QEMU, and runs the selftests there; checks the patches' style before.
 #
 #   kernel/qemu/test-kernel.sh CACHE
