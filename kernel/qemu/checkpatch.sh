@@ -11,7 +11,9 @@ exceptions=$(sed -n 's/^\([A-Z_]\{1,\}\)\>.*/\1/p' "$(dirname "$0")/checkpatch-e
 status=0
 for patch in "$patches"/*.patch; do
     case ${patch##*/} in 0000-*) continue ;; esac
-    perl "$scripts/checkpatch.pl" --strict --no-tree --show-types --no-summary --quiet ${exceptions:+--ignore "$exceptions"} "$patch" || status=1
+    # By its name a file that git knows would be checked as a source.
+    perl "$scripts/checkpatch.pl" --strict --no-tree --show-types --no-summary --quiet ${exceptions:+--ignore "$exceptions"} - <"$patch" ||
+        { status=1 && echo "checkpatch: of $patch"; }
 done
 [ $status = 0 ] && echo "checkpatch: clean${exceptions:+, but for $exceptions}"
 exit $status

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The spawn interface of kernels that have our patches (`kernel/patches`): an empty pidfd is told what to become, and becomes it.
 //!
-//! The numbers are asked for only once `pidfd_open` has made a builder: elsewhere they may mean something else.
+//! The numbers are this project's own. Elsewhere than in the Linux that the patches are for they may mean something else: who calls has looked.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;

@@ -33,9 +33,10 @@ static CLOSE_RANGE: Known = Known::new();
 static FETCH: Known = Known::new();
 static PASSING: Known = Known::new();
 
-/// The builder of kernels with our patches (`kernel/patches`).
+/// The builder of kernels with our patches (`kernel/patches`), which are for one version: its numbers may be other calls' in any later one.
 pub(crate) fn kernel() -> bool {
-    KERNEL.get(|| spawnfd_sys::Builder::open().is_ok())
+    let is_patched_version = || rustix::system::uname().release().to_bytes().starts_with(b"6.12.");
+    KERNEL.get(|| is_patched_version() && spawnfd_sys::Builder::open().is_ok())
 }
 
 /// A filter laid over the process since has taken it away.
