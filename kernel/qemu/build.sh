@@ -112,7 +112,8 @@ build() {
         eval "$make -s tinyconfig" && merge "$object/.config" $fragments && eval "$make -s olddefconfig" &&
             check "$object/.config" $fragments && eval "$make -s bzImage headers"
     } >"$tree.log" 2>&1 </dev/null || { echo "build: $1 does not build:" >&2 && tail -n 40 "$tree.log" >&2 && exit 1; }
-    ! grep -E '(warning|Warning):' "$tree.log" >&2 || { echo "build: $1: warnings" >&2 && exit 1; }
+    # KASAN makes frames of drivers larger than the kernel's own limit.
+    ! grep -E '(warning|Warning):' "$tree.log" | grep -v 'Wframe-larger-than' >&2 || { echo "build: $1: warnings" >&2 && exit 1; }
     mkdir -p "$entry/tools" "$entry/scripts" "$entry/include"
     cp "$object/arch/x86/boot/bzImage" "$object/System.map" "$entry"
     cp "$object/.config" "$entry/config"
