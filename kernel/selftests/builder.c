@@ -256,17 +256,6 @@ TEST_F_TIMEOUT(opened, other_descriptors, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Of children that somebody else has waited for. */
-static void forget_sigchld(void)
-{
-	struct timespec at_once = {};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigtimedwait(&set, NULL, &at_once);
-}
-
 FIXTURE(ready)
 {
 	int fd;

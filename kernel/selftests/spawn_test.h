@@ -254,6 +254,17 @@ static inline void block_sigchld(void)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
+/* Of children that somebody else has waited for. */
+static inline void forget_sigchld(void)
+{
+	struct timespec at_once = {};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigtimedwait(&set, NULL, &at_once);
+}
+
 /* The lowest number that is free: the table has as many descriptors as before. */
 static inline int next_fd(void)
 {

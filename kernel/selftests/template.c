@@ -111,16 +111,6 @@ FIXTURE_TEARDOWN(template)
 	close(self->fd);
 }
 
-static void forget_sigchld(void)
-{
-	struct timespec at_once = {};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigtimedwait(&set, NULL, &at_once);
-}
-
 TEST_F_TIMEOUT(template, create_inconsistent, TIMEOUT)
 {
 	struct spawn_template_create_args args;
