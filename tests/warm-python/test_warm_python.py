@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -14,97 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import starting
-from starting import DIRECTORY, Call, CannotPark, Finished, Parked, cold
+from comparing import ENV, differences, write
+from starting import DIRECTORY, Call, CannotPark, Parked, cold
 
 HERE = Path(__file__).resolve().parent
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
-
-
-def interpreters() -> list[str]:
-    """The CPythons of this machine, one for each version and build."""
-    found = [shutil.which("python3", path="/usr/bin")]
-    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
-    for root in roots:
-        found += sorted(str(path) for path in root.glob("3.*/bin/python3"))
-    chosen = os.environ.get("WARM_PYTHONS")
-    found = chosen.split(":") if chosen else found
-
-    def known(path: str) -> bool:
-        check = "import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 13))"
-        return subprocess.run([path, "-Ic", check], timeout=60).returncode == 0
-
-    return [path for path in found if path and known(path)]
-
-
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory):
-    return starting.build(tmp_path_factory.mktemp("shim"))
-
-
-@pytest.fixture(scope="session", params=interpreters())
-def python(request, tmp_path_factory):
-    """A virtual environment of each interpreter: no .pth files of the machine's own."""
-    directory = tmp_path_factory.mktemp("venv")
-    subprocess.run(
-        [request.param, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=120
-    )
-    return str(directory / "bin" / "python")
-
-
-def without_addresses(data: bytes) -> list[bytes]:
-    data = re.sub(rb"0x[0-9a-f]{7,16}", b"0x...", data)
-    return re.sub(rb"in \d\.\d+s", b"in ...", data).splitlines(True)
-
-
-def differences(expected: Finished, got: Finished) -> list:
-    found: list = [] if got.status == expected.status else [("status", expected.status, got.status)]
-    for name in ("stdout", "stderr"):
-        before, after = (without_addresses(getattr(one, name)) for one in (expected, got))
-        found += [
-            (name, line) for line in difflib.diff_bytes(difflib.unified_diff, before, after, n=0)
-        ]
-    return found
-
-
-@pytest.fixture(params=["reserve", "fork"])
-def same(request, shim, python):
-    """Asserts that a program started warm does as one started cold, and gives what it did."""
-
-    def check(*words, flags=(), env=None, parked_env=None, preimport="", **options):
-        env = ENV if env is None else env
-        call = Call([python, *flags, *words], env=env, **options)
-        try:
-            parked = Parked(
-                shim,
-                python,
-                [python, *flags],
-                parked_env or env,
-                fork=request.param == "fork",
-                preimport=preimport,
-            )
-        except CannotPark as error:
-            if "of 3.8" not in str(error):
-                raise
-            pytest.skip(str(error))
-        with parked:
-            warm = parked.run(call)
-            if parked.fork:
-                assert differences(warm, parked.run(call)) == []
-        expected = cold(python, call)
-        found = differences(expected, warm)
-        assert not found, "\n" + "\n".join(map(str, found))
-        return warm
-
-    return check
-
-
-def write(directory: Path, name: str, text: str) -> str:
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return str(path)
-
 
 # --- it is warm at all ---------------------------------------------------------------------------
 

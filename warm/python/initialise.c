@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* CPython's initialisation, up to where the process parks. */
 #define _GNU_SOURCE
-#include "cpython.h"
+#include "finish.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -217,6 +217,7 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 		spawnfd_cannot_park("a build of CPython that is not known");
 	load_adapter(it);
 	py.Py_DecRef(call_adapter(it, "record"));
+	spawnfd_finish_listen();
 	check(py._Py_InitializeMain());
 	*(int *)field(config, layout->init_main) = 1;
 	/* Read in any case, and used only to find an executable that is named without a slash. */
@@ -234,6 +235,7 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 	py.Py_IncRef(it->state);
 	py.Py_DecRef(settled);
 	py.PyGC_Collect();
+	spawnfd_finish_prepare();
 }
 
 void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A parked CPython is given the command line, environment and signals of a program. */
 #define _GNU_SOURCE
-#include "cpython.h"
+#include "finish.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -215,5 +215,6 @@ bool spawnfd_python_resume(struct initialised *it, const struct program *program
 		if (spawnfd_python_changed(it, number) &&
 		    (number != SIGINT || asked[SIGINT].sa_handler != SIG_IGN))
 			sigaction(number, &it->after[number], NULL);
+	spawnfd_finish_begin();
 	return true;
 }

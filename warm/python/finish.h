@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The end of a Python program of which nothing has to be torn down. */
+#ifndef SPAWNFD_FINISH_H
+#define SPAWNFD_FINISH_H
+
+#include "cpython.h"
+
+/* Halfway through CPython's initialisation: has it say what is loaded and done from then on. */
+void spawnfd_finish_listen(void);
+
+/* When start-up is done. */
+void spawnfd_finish_prepare(void);
+
+/* When the program begins. */
+void spawnfd_finish_begin(void);
+
+/* --- between the files of warm/python ------------------------------------------------------- */
+
+/* Finds where CPython keeps its objects; false where that is not as it is known. */
+bool spawnfd_objects_find(void);
+
+/* Notes the standard streams; false where others would be seen to go. */
+bool spawnfd_objects_begin(void);
+
+/* Whether no object but the standard streams would be seen to go. */
+bool spawnfd_objects_go_unseen(void);
+
+/* What the unwinder finds of a function that has called: where it goes on, and with what. */
+struct caller {
+	unsigned long go_on, stack, rbx, rbp, r12, r13, r14, r15;
+};
+
+/* Returns 0 to the one who has called, from whatever has been called since. */
+_Noreturn void spawnfd_return_to(const struct caller *caller);
+
+/* Whether returns are held against a second stack, which then would have to be unwound, too. */
+bool spawnfd_has_shadow_stack(void);
+
+#endif

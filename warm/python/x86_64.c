@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* All that depends on the processor. A port adds one file like this (psABI, 3.2.1). */
+#define _GNU_SOURCE
+#include "finish.h"
+
+#ifdef __x86_64__
+
+__asm__(".hidden spawnfd_return_to\n"
+	".globl spawnfd_return_to\n"
+	"spawnfd_return_to:\n"
+	"	movq 16(%rdi), %rbx\n"
+	"	movq 24(%rdi), %rbp\n"
+	"	movq 32(%rdi), %r12\n"
+	"	movq 40(%rdi), %r13\n"
+	"	movq 48(%rdi), %r14\n"
+	"	movq 56(%rdi), %r15\n"
+	"	movq (%rdi), %rdx\n"
+	"	movq 8(%rdi), %rsp\n"
+	"	xorl %eax, %eax\n"
+	"	jmpq *%rdx\n");
+
+bool spawnfd_has_shadow_stack(void)
+{
+	unsigned long pointer = 0;
+
+	/* RDSSPQ; nothing where there is none. */
+	__asm__ volatile(".byte 0xf3, 0x48, 0x0f, 0x1e, 0xc8" : "+a"(pointer));
+	return pointer != 0;
+}
+
+#endif
