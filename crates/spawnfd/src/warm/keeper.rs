@@ -146,8 +146,8 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
     let mut left = Weak::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
-        let (work, gone) = shared.lock().next_work();
-        drop(gone);
+        let (work, waste) = shared.lock().next_work();
+        drop(waste);
         match work {
             Work::Park { entry, version, recipe, object } => {
                 drop(shared);

@@ -330,6 +330,11 @@ impl Parked {
         })
     }
 
+    /// What it and the owner write to.
+    pub(super) fn page(&self) -> Arc<wire::Page> {
+        self.line.page.clone()
+    }
+
     /// Whether a file that it was made of has changed, or gone, since: before anybody watched, or perhaps before it was read.
     pub(super) fn is_outdated(&self) -> bool {
         let begun = self.birth.begun - GRANULARITY;

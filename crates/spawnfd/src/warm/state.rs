@@ -14,6 +14,7 @@ use super::held::Held;
 use super::parked::{Parked, Recipe};
 use super::sandbox::Prefix;
 use super::watch::Watch;
+use super::wire::Page;
 use super::{Kind, Mode, Park, WarmOptions, WarmStats, image};
 use crate::command::Command;
 use crate::env::Env;
@@ -61,6 +62,8 @@ pub(super) struct State {
     pub(super) next: u64,
     /// To be ended by the keeper, outside the lock.
     pub(super) gone: Vec<Waiting>,
+    /// Pages of started programs: unmapping one costs their starts more than all else that they do after the end.
+    pub(super) spent: Vec<Arc<Page>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +92,7 @@ impl State {
             stats: WarmStats::default(),
             next: 1,
             gone: Vec::new(),
+            spent: Vec::new(),
         }
     }
 
@@ -309,6 +313,7 @@ impl State {
             (true, Mode::Fork) => &mut self.stats.zygote,
         };
         *counter += 1;
+        self.spent.push(held.lock().page());
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
         }

@@ -10,6 +10,7 @@ use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
 use super::parked::{NotParked, Parked, Recipe};
 use super::state::State;
+use super::wire::Page;
 use super::{Mode, reason};
 use crate::numbers::standard_is_open;
 use crate::template::Template;
@@ -35,6 +36,8 @@ pub(super) enum Work {
     /// Nothing before then.
     Wait(Option<Instant>),
 }
+
+pub(super) type Waste = (Vec<Waiting>, Vec<Arc<Page>>);
 
 impl State {
     /// What has come of the keeper's wish for so many.
@@ -76,13 +79,19 @@ impl State {
         }
     }
 
+    /// What is of no use any more, to be dropped without the lock: processes, and pages.
+    fn waste(&mut self) -> Waste {
+        let spent = self.spent.extract_if(.., |page| Arc::strong_count(page) == 1).collect();
+        (std::mem::take(&mut self.gone), spent)
+    }
+
     /// What is due; ends what is idle or too old.
-    pub(super) fn next_work(&mut self) -> (Work, Vec<Waiting>) {
-        let Some(common) = &mut self.shared else { return (Work::Wait(None), std::mem::take(&mut self.gone)) };
+    pub(super) fn next_work(&mut self) -> (Work, Waste) {
+        let Some(common) = &mut self.shared else { return (Work::Wait(None), self.waste()) };
         let changed = common.watch.changed().unwrap_or_default();
         let object = common.object.clone();
         self.retire(&changed);
-        let mut gone = std::mem::take(&mut self.gone);
+        let (mut gone, spent) = self.waste();
         let now = Instant::now();
         let (parked, memory) = self.held();
         let room = parked < self.options.processes && memory < self.options.memory;
@@ -130,7 +139,7 @@ impl State {
                 sooner(entry.due);
             }
         }
-        (work.unwrap_or(Work::Wait(next)), gone)
+        (work.unwrap_or(Work::Wait(next)), (gone, spent))
     }
 
     /// What the keeper has parked, or why it could not.
