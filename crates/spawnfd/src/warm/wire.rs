@@ -401,3 +401,6 @@ const MAX_SOURCES: usize = spawnfd_sys::MAX_PASSED;
 pub(super) fn fits(fds: &[RawFd]) -> Result<(), &'static str> {
     if fds.len() > MAX_SOURCES { Err("too many descriptors") } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;
