@@ -204,6 +204,14 @@ PROGRAMS = {
         thing = Thing()
         sys.seen = KeyedRef(thing, print), Other(thing, print)
     """,
+    "a weak reference to a function of no module": """
+        import sys, weakref
+        class Thing: pass
+        thing = Thing()
+        def forget(gone): pass
+        forget.__module__ = 3
+        sys.seen = weakref.ref(thing, forget)
+    """,
     "collections are told, quietly imported": """
         import importlib, os
         gc = importlib.import_module("gc")
@@ -237,6 +245,9 @@ PROGRAMS = {
         sys.stderr.write("text")
         sys.stdout.flush = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     """,
+    "standard output without a file": "import sys; print('text'); sys.stdout.buffer.raw.close()",
+    "standard output without a buffer": "import sys; print('text'); sys.stdout.buffer.close()",
+    "both in one": "import sys; sys.stderr = sys.stdout; sys.stderr.write('text')",
     "standard error is full": "import os, sys; os.dup2(os.open('/dev/full', 1), 2); sys.stderr.write('text')",
     "standard error is closed": "import os, sys; sys.stderr.write('text'); os.close(2)",
     "standard error is read by nobody": """

@@ -243,19 +243,6 @@ static object *part_of(object *whole, const char *name)
 	return part;
 }
 
-/* Whether all was written that was to be: a failure to write to standard error is not told. */
-static bool is_written(object *stream)
-{
-	object *closed = part_of(stream, "closed"), *done;
-
-	if (closed != no)
-		return closed != NULL;
-	done = call_method(stream, "flush", NULL);
-	if (done)
-		py.Py_DecRef(done);
-	return done != NULL;
-}
-
 /* One of the three as start-up makes them, or None. */
 static bool note_stream(const char *name, const char *buffer_type)
 {
@@ -270,20 +257,15 @@ static bool note_stream(const char *name, const char *buffer_type)
 	if (strcmp(at(at(buffer, TYPE), TYPE_NAME), "_io.FileIO") != 0 &&
 	    (!note(buffer, buffer_type, NULL) || !(raw = part_of(buffer, "raw"))))
 		return false;
-	return note(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == no &&
-	       (!strcmp(name, "stdin") || is_written(stream));
+	return note(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == no;
 }
 
 static bool note_streams(void)
 {
-	bool known;
-
 	stream_count = 0;
-	known = note_stream("stdin", "_io.BufferedReader") &&
-		note_stream("stdout", "_io.BufferedWriter") &&
-		note_stream("stderr", "_io.BufferedWriter");
-	clear_error();
-	return known;
+	return note_stream("stdin", "_io.BufferedReader") &&
+	       note_stream("stdout", "_io.BufferedWriter") &&
+	       note_stream("stderr", "_io.BufferedWriter");
 }
 
 static bool is_known(const object *it)
@@ -294,10 +276,8 @@ static bool is_known(const object *it)
 	return false;
 }
 
-bool spawnfd_objects_go_unseen(void)
+static bool only_streams_matter(void)
 {
-	if (!note_streams())
-		return false;
 	for (int i = 0; i < 3; i++) {
 		struct link *head = &generations[i].head;
 
@@ -306,4 +286,32 @@ bool spawnfd_objects_go_unseen(void)
 				return false;
 	}
 	return true;
+}
+
+/* Whether all was written that was to be: a failure to write to standard error is not told, and a
+ * handler of SIGHUP has gone since the flush. */
+static bool is_written(const char *name)
+{
+	object *stream = system_object(name), *closed, *done;
+
+	if (!stream || stream == none)
+		return true;
+	closed = part_of(stream, "closed");
+	if (closed != no)
+		return closed != NULL;
+	done = call_method(stream, "flush", NULL);
+	if (done)
+		py.Py_DecRef(done);
+	return done != NULL;
+}
+
+bool spawnfd_objects_go_unseen(void)
+{
+	/* In this order: what is made to look at the streams may start a collection, which may
+	 * print. */
+	bool unseen = note_streams() && only_streams_matter() && is_written("stdout") &&
+		      is_written("stderr");
+
+	clear_error();
+	return unseen;
 }
