@@ -176,6 +176,137 @@ PROGRAMS = {
             kept = sqlite3.connect(name + "-database")
             kept.execute("create table if not exists t (a)"); kept.execute("insert into t values (1)")
     """,
+    "a method that calls": """
+        import sys, weakref
+        class Thing:
+            def method(self): pass
+        thing = Thing()
+        sys.seen = weakref.WeakMethod(thing.method, print)
+    """,
+    "weak values under keys that are seen": """
+        import os, sys, weakref
+        def hashed(self, write):
+            write(1, b"hashed ")
+            return 3
+        hashed = type(hashed)(hashed.__code__, {}, "hashed", (os.write,))
+        Key = type("Key", (), {"__hash__": hashed})
+        class Thing: pass
+        thing = Thing()
+        sys.kept = weakref.WeakValueDictionary()
+        sys.kept[Key()] = thing
+    """,
+    "weak references of a known name": """
+        import sys, weakref
+        class KeyedRef(weakref.ref): pass
+        class Other(weakref.ref): __slots__ = ("key",)
+        Other.__name__ = "KeyedRef"
+        class Thing: pass
+        thing = Thing()
+        sys.seen = KeyedRef(thing, print), Other(thing, print)
+    """,
+    "a weak reference to a function of no module": """
+        import sys, weakref
+        class Thing: pass
+        thing = Thing()
+        def forget(gone): pass
+        forget.__module__ = 3
+        sys.seen = weakref.ref(thing, forget)
+    """,
+    "collections are told, quietly imported": """
+        import importlib, os
+        gc = importlib.import_module("gc")
+        gc.callbacks.append(lambda phase, told, write=os.write: write(1, phase.encode()))
+    """,
+    "collections are told, by a module made of its spec": """
+        import importlib.util, os
+        spec = importlib.util.find_spec("gc")
+        gc = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(gc)
+        gc.callbacks.append(lambda phase, told, write=os.write: write(1, phase.encode()))
+    """,
+    "standard output flushed by another": """
+        import os, sys
+        sys.stdout.flush = lambda write=os.write: write(1, b"flushed")
+    """,
+    "standard output closed by another": """
+        import os, sys
+        sys.stdout.close = lambda write=os.write: write(1, b"closed")
+    """,
+    "its buffer closed by another": """
+        import os, sys
+        sys.stdout.buffer.close = lambda write=os.write: write(1, b"closed")
+    """,
+    "a file of standard input closed by another": """
+        import os, sys
+        sys.stdin.buffer.raw.close = lambda write=os.write: write(1, b"closed")
+    """,
+    "SIGINT let go by a flush": """
+        import functools, signal, sys
+        sys.stderr.write("text")
+        sys.stdout.flush = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    """,
+    "standard output without a file": "import sys; print('text'); sys.stdout.buffer.raw.close()",
+    "standard output without a buffer": "import sys; print('text'); sys.stdout.buffer.close()",
+    "both in one": "import sys; sys.stderr = sys.stdout; sys.stderr.write('text')",
+    "standard error is full": "import os, sys; os.dup2(os.open('/dev/full', 1), 2); sys.stderr.write('text')",
+    "standard error is closed": "import os, sys; sys.stderr.write('text'); os.close(2)",
+    "standard error is read by nobody": """
+        import os, sys
+        reading, writing = os.pipe()
+        os.dup2(writing, 2); os.close(reading); sys.stderr.write("text")
+    """,
+    "standard error would block": """
+        import os, sys
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False); os.dup2(writing, 2)
+        os.write(writing, b"a" * 65536); sys.stderr.write("text")
+    """,
+    "nobody is told that standard output is full": """
+        import os, sys
+        del sys.unraisablehook
+        os.dup2(os.open("/dev/full", 1), 1); print("text")
+    """,
+    "a handler that speaks when it goes": """
+        import signal
+        class Handler:
+            def __call__(self, *given): pass
+            def __del__(self): print("handler gone")
+        signal.signal(signal.SIGHUP, Handler())
+    """,
+    "another file where standard input was": """
+        import sys
+        sys.stdin.detach()
+        files = [open(name, "ab"), open(name, "ab", 0), open(name, "ab")]
+        files[0].write(b"text"); files[2].write(b"text")
+    """,
+    "another file as all of standard output": "import sys; sys.stdout = sys.__stdout__ = open(name, 'w'); print('text')",
+    "a hook that exits": """
+        import sys
+        def hook(*given): print("hook"); sys.exit(5)
+        sys.excepthook = hook
+        1/0
+    """,
+    "a copy at exit": """
+        import atexit, os
+        def copy():
+            if os.fork(): print(os.wait()[1], flush=True)
+            else: print("child", flush=True)
+        atexit.register(copy)
+    """,
+    "interrupted at exit": "import atexit, os; atexit.register(os.kill, os.getpid(), 2)",
+    "a program started at exit": """
+        import atexit, subprocess
+        atexit.register(lambda: print(subprocess.run(["sh", "-c", "kill -INT $$"]).returncode))
+    """,
+    "dispositions": """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        new = ctypes.create_string_buffer(152); old = ctypes.create_string_buffer(152)
+        for number in (-1, 0, 1, 2, 9, 10, 19, 32, 33, 34, 64, 65, 1000):
+            for given in ((None, None), (None, old), (new, old), (new, None), (new, new)):
+                ctypes.set_errno(0)
+                print(number, libc.sigaction(number, *given), ctypes.get_errno(), old.raw[:8] == bytes(8))
+    """,
 }
 # And whose end is not.
 QUIET = {
@@ -183,8 +314,12 @@ QUIET = {
     "an exit": "import sys; sys.exit(3)",
     "words": "import sys; sys.exit('words')",
     "large": "import sys; sys.exit(2**40 + 7)",
+    "in a word": "exit(3)",
+    "deep down": "import sys\nf = lambda n: f(n - 1) if n else sys.exit(3)\nf(500)",
     "an error": "1/0",
     "interrupted": "raise KeyboardInterrupt",
+    "standard error without an end": "import sys; sys.stderr.write('text'); print('text', end='')",
+    "a handler": "import signal; signal.signal(signal.SIGINT, lambda *given: None)",
     "classes and cycles": """
         import collections, json, re
         class Node(collections.abc.Sized):
@@ -210,6 +345,19 @@ def test_what_is_seen_of_an_end_is_seen(same, tmp_path, program):
     file = tmp_path / "file"
     file.write_bytes(b"")
     same("-c", text(program, tmp_path), "x")
+
+
+def test_what_is_left_in_a_file(shim, python, tmp_path):
+    file = tmp_path / "file"
+    program = f"""
+        import sys
+        sys.stdin.detach()
+        kept = [open({str(file)!r}, mode, size) for mode, size in (("ab", -1), ("ab", 0), ("ab", 99))]
+        for one in kept: one.write(b"text")
+    """
+    with Parked(shim, python, [python], ENV, fork=True) as parked:
+        parked.run(Call([python, "-c", textwrap.dedent(program)], env=ENV))
+    assert file.read_bytes() == b"text" * 3
 
 
 @pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)

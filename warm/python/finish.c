@@ -16,14 +16,10 @@
 #include <string.h>
 #include <unwind.h>
 
-int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
-
 /* Whether a program runs of which not all has to be taken apart, as far as is known. */
 static bool armed;
 /* Something was loaded, or done, that may have more to say at the end. */
 static volatile bool in_doubt;
-
-static object *streams[3];
 
 /* _inittab */
 struct module {
@@ -36,7 +32,6 @@ static struct {
 	object *(*tuple_item)(object *, ssize_t);
 	const char *(*text)(object *);
 	void (*clear_error)(void);
-	object *(*system_object)(const char *);
 	int (*is_finalizing)(void);
 	void *(*first_interpreter)(void);
 	void *(*next_interpreter)(void *);
@@ -52,8 +47,6 @@ static struct {
 	void *(*enclosing)(void *);
 } find;
 
-/* Modules in C whose objects own nothing but memory and descriptors, or are finalized as those of
- * Python are. */
 static const char harmless[] =
 	" _abc _ast _asyncio _bisect _blake2 _bz2 _codecs _collections "
 	" _contextvars _csv _datetime _decimal _functools _hashlib _heapq _imp "
@@ -61,11 +54,11 @@ static const char harmless[] =
 	" _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 "
 	" _signal _socket _sre _ssl _stat _statistics _string _struct _symtable "
 	" _sysconfig _thread _tokenize _typing _uuid _warnings _weakref "
-	" _zoneinfo array atexit binascii builtins cmath errno fcntl grp "
-	" itertools marshal math posix pwd resource select sys termios time "
+	" _zoneinfo array atexit binascii builtins cmath decimal errno fcntl grp "
+	" io itertools marshal math posix pwd resource select sys sys.monitoring termios time "
 	" unicodedata zlib ";
 
-static bool is_harmless(const char *name)
+bool spawnfd_is_harmless(const char *name)
 {
 	size_t length = strlen(name);
 
@@ -93,8 +86,8 @@ static void hear_of_import(object *arguments)
 	if (!name || (file != find.none && !path)) {
 		find.clear_error();
 		in_doubt = true;
-	} else if (path ? !strstr(path, "/lib-dynload/") || !is_harmless(name)
-			: is_built_in(name) && !is_harmless(name)) {
+	} else if (path ? !strstr(path, "/lib-dynload/") || !spawnfd_is_harmless(name)
+			: is_built_in(name) && !spawnfd_is_harmless(name)) {
 		in_doubt = true;
 	}
 }
@@ -139,7 +132,6 @@ static bool find_all(void)
 		{RTLD_DEFAULT, &find.tuple_item, "PyTuple_GetItem", NULL},
 		{RTLD_DEFAULT, &find.text, "PyUnicode_AsUTF8", NULL},
 		{RTLD_DEFAULT, &find.clear_error, "PyErr_Clear", NULL},
-		{RTLD_DEFAULT, &find.system_object, "PySys_GetObject", NULL},
 		{RTLD_DEFAULT, &find.is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing"},
 		{RTLD_DEFAULT, &find.first_interpreter, "PyInterpreterState_Head", NULL},
 		{RTLD_DEFAULT, &find.next_interpreter, "PyInterpreterState_Next", NULL},
@@ -181,20 +173,7 @@ void spawnfd_finish_prepare(void)
 
 void spawnfd_finish_begin(void)
 {
-	static const char *const names[] = {"stdin", "stdout", "stderr"};
-
-	if (in_doubt || !spawnfd_objects_begin())
-		return;
-	for (int i = 0; i < 3; i++)
-		streams[i] = find.system_object(names[i]);
-	armed = true;
-}
-
-static bool has_its_streams(void)
-{
-	return find.system_object("stdin") == streams[0] &&
-	       find.system_object("stdout") == streams[1] &&
-	       find.system_object("stderr") == streams[2];
+	armed = !in_doubt;
 }
 
 static bool is_alone(void)
@@ -234,19 +213,33 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *into)
 	return _URC_END_OF_STACK;
 }
 
-/* In the place of libc's, for every program that parks. */
+int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
+/* libc's, or that of a library which stands in its place. */
+static int (*original)(int, const struct sigaction *, struct sigaction *) = __sigaction;
+
+/* Not when it is called: that may be in a handler. */
+__attribute__((constructor)) static void find_original(void)
+{
+	void *found = dlsym(RTLD_NEXT, "sigaction");
+
+	if (found)
+		memcpy(&original, &found, sizeof(found));
+}
+
+/* In the place of that one, for every program that parks. */
 __attribute__((visibility("default"))) int sigaction(int number, const struct sigaction *action,
 						     struct sigaction *old)
 {
 	struct search search = {.depth = 0};
-	int result = __sigaction(number, action, old);
+	int result = original(number, action, old);
 
 	if (!armed || number != SIGINT || !action || action->sa_handler != SIG_DFL || result)
 		return result;
-	if (in_doubt || !find.is_finalizing() || !is_alone() || !has_its_streams() ||
-	    !spawnfd_objects_go_unseen())
+	if (in_doubt || !find.is_finalizing() || !is_alone() || !spawnfd_objects_go_unseen())
 		return result;
 	find.unwind(look, &search);
+	/* Once: a program that was interrupted lets SIGINT go again, to die of it. */
+	armed = false;
 	if (search.found.go_on)
 		spawnfd_return_to(&search.found);
 	return result;

@@ -19,10 +19,11 @@ void spawnfd_finish_begin(void);
 /* Finds where CPython keeps its objects; false where that is not as it is known. */
 bool spawnfd_objects_find(void);
 
-/* Notes the standard streams; false where others would be seen to go. */
-bool spawnfd_objects_begin(void);
+/* Whether the objects of a module in C own nothing but memory and descriptors, or are finalized as
+ * those of Python are. */
+bool spawnfd_is_harmless(const char *module);
 
-/* Whether no object but the standard streams would be seen to go. */
+/* Whether no object but the standard streams, which have been flushed, would be seen to go. */
 bool spawnfd_objects_go_unseen(void);
 
 /* What the unwinder finds of a function that has called: where it goes on, and with what. */

@@ -5,7 +5,8 @@
 
 #ifdef __x86_64__
 
-__asm__(".hidden spawnfd_return_to\n"
+__asm__(".pushsection .text\n"
+	".hidden spawnfd_return_to\n"
 	".globl spawnfd_return_to\n"
 	"spawnfd_return_to:\n"
 	"	movq 16(%rdi), %rbx\n"
@@ -17,7 +18,8 @@ __asm__(".hidden spawnfd_return_to\n"
 	"	movq (%rdi), %rdx\n"
 	"	movq 8(%rdi), %rsp\n"
 	"	xorl %eax, %eax\n"
-	"	jmpq *%rdx\n");
+	"	jmpq *%rdx\n"
+	".popsection\n");
 
 bool spawnfd_has_shadow_stack(void)
 {
