@@ -186,7 +186,7 @@ TEST_F_TIMEOUT(opened, refused, TIMEOUT)
 TEST_F_TIMEOUT(opened, namespace_flags, TIMEOUT)
 {
 	const unsigned int allowed = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
-				     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+				     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
 
 	for (int bit = 0; bit < 32; bit++) {
 		unsigned int flag = 1U << bit;

@@ -178,13 +178,13 @@ static void run_elsewhere(unsigned int *state)
 	snprintf(groups, sizeof(groups), "0 %d 1", getgid());
 	if (!may_join)
 		sys_config(fd, PIDFD_CONFIG_SET_FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, NULL,
-			   CLONE_NEWUSER | CLONE_NEWPID | 0x80 /* CLONE_NEWTIME */);
+			   CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWTIME);
 	run_own("namespaces", fd, may_join ? maps + 3 : maps,
 		may_join ? 1 : next_random(state) % 4);
 	close(joined);
 }
 
-/* With a terminal that is hung up when it ends. */
+/* With a terminal of its own. */
 static void run_on_terminal(void)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), unlocked = 0, slave;
