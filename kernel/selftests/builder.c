@@ -30,7 +30,9 @@ TEST(abi)
 	EXPECT_EQ(48, offsetof(struct spawn_args, pid));
 	EXPECT_EQ(16, sizeof(struct spawn_sigset));
 	EXPECT_EQ(32, sizeof(struct spawn_open));
+	EXPECT_EQ(40, sizeof(struct spawn_capabilities));
 	EXPECT_EQ(19, SPAWN_ACTION_SIGIGNORE);
+	EXPECT_EQ(33, SPAWN_ACTION_SECCOMP);
 	EXPECT_EQ(256, SPAWN_MAX_ACTIONS);
 #if __NR_pidfd_config != -1
 	EXPECT_EQ(474, __NR_pidfd_config);

@@ -22,8 +22,6 @@ const KEY_NAMESPACES: u32 = 10;
 const FDS_ALL: u32 = 1 << 1;
 /// `SPAWN_BECOME_PIDFD`: the builder's number becomes the child's pidfd.
 const BECOME_PIDFD: u32 = 1 << 2;
-/// `SPAWN_MAX_ACTIONS`.
-const MOST_ACTIONS: usize = 256;
 
 /// What is told to a builder by a number of the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +186,9 @@ fn address<T: ?Sized>(of: &T) -> u64 {
 }
 
 impl<'a> Actions<'a> {
+    /// `SPAWN_MAX_ACTIONS`.
+    pub const MOST: usize = 256;
+
     /// None, with room for some.
     pub fn with_capacity(count: usize) -> Actions<'a> {
         Actions { raw: Vec::with_capacity(count), ..Actions::default() }
@@ -320,7 +321,8 @@ impl Builder {
     /// actions name. Gives the child's number in the caller's pid namespace, and its pidfd.
     ///
     /// # Errors
-    /// E2BIG: also more than 256 actions. What failed, and why: as execve(2), or the action; EAGAIN, ENOMEM, EMFILE, EPERM for the child.
+    /// What failed, and why: as execve(2), or the action; EAGAIN, ENOMEM, EMFILE, EPERM for the child. E2BIG: also more actions than
+    /// [`Actions::MOST`].
     ///
     /// # References
     /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.
@@ -332,9 +334,6 @@ impl Builder {
         mut actions: Actions<'_>,
         inherit: bool,
     ) -> Result<(i32, OwnedFd), (FailedAt, Errno)> {
-        if actions.len() > MOST_ACTIONS {
-            return Err((FailedAt::Setup, Errno::E2BIG));
-        }
         actions.settle();
         let raw = &actions.raw;
         let mut args = RawArgs {
@@ -378,6 +377,25 @@ mod tests {
         assert_eq!((size_of::<RawArgs>(), offset_of!(RawArgs, path), offset_of!(RawArgs, actions)), (64, 8, 32));
         assert_eq!((offset_of!(RawArgs, failed), offset_of!(RawArgs, pid)), (44, 48));
         assert_eq!(size_of::<abi::open_how>(), 24, "behind the path in struct spawn_open");
+    }
+
+    /// However many there are, each has its own, and others keep what they have.
+    #[test]
+    fn details_find_their_actions() {
+        let mut actions = Actions::with_capacity(0);
+        for mask in 0..20 {
+            actions.push(Action::Umask(mask as u32));
+            actions.push(Action::SignalMask(mask));
+            actions.push(Action::UserIds { real: u32::MAX, effective: u32::MAX, saved: u32::MAX });
+        }
+        actions.settle();
+        let mut details = actions.details.iter();
+        for triple in actions.raw.chunks(3) {
+            let Some(detail @ Detail::Signals(head, set)) = details.next() else { panic!("{details:?}") };
+            let args: Vec<u64> = triple.iter().map(|raw| raw.arg).collect();
+            assert_eq!(args, [0, address(head), u32::MAX.into()]);
+            assert_eq!((head, *set), (&[address(set), 8], triple[0].fd as u64), "{detail:?}");
+        }
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
     if let Some(filter) = &plan.filter {
         actions.push(Action::Filter(filter));
     }
-    Some(Prepared { actions, moved })
+    (actions.len() <= BuilderActions::MOST).then_some(Prepared { actions, moved })
 }
 
 fn action<'a>(op: &'a Op<usize>, numbers: &Numbers<'_>) -> Option<Action<'a>> {
