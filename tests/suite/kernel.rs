@@ -115,27 +115,29 @@ fn a_supervised_exec_is_cloned() {
     });
 }
 
-/// What is placed first must not take the place of what is placed next.
+/// What is placed first must not take the place of what is placed next; nor does a range that is closed take away what is placed then.
 #[test]
 fn descriptors_that_change_places() {
     with_kernel("descriptors_that_change_places", || {
-        let (mut one, first) = pipe();
-        let (mut two, second) = pipe();
-        let numbers = [first.as_raw_fd(), second.as_raw_fd()];
-        let line = format!("echo one >&{}; echo two >&{}; ls /proc/self/fd | wc -l >&2", numbers[1], numbers[0]);
-        let mut command = Command::new("sh");
-        command.args(["-c", &line]).stderr(Stdio::Piped);
-        command.close_range(20, u32::MAX).descriptor(first.as_fd(), numbers[1]).descriptor(second.as_fd(), numbers[0]);
-        let mut child = command.spawn().expect("starts");
-        assert_eq!(child.started(), Started::Kernel);
-        let left = std::io::read_to_string(child.stderr.take().expect("piped")).expect("own pipe");
-        assert!(child.wait().expect("own child").success());
-        // 0, 1, 2, these two, and what ls has of its own; its standard output is a pipe.
-        assert_eq!(left.trim(), "6");
-        drop(command);
-        drop((first, second));
-        let read = |pipe: &mut std::io::PipeReader| std::io::read_to_string(pipe).expect("own pipe");
-        assert_eq!((read(&mut one).as_str(), read(&mut two).as_str()), ("one\n", "two\n"));
+        for first_closed in [3, 20, 5000] {
+            let (mut one, first) = pipe();
+            let (mut two, second) = pipe();
+            let numbers = [first.as_raw_fd(), second.as_raw_fd()];
+            let line = format!("echo one >&{}; echo two >&{}; ls /proc/self/fd | wc -l >&2", numbers[1], numbers[0]);
+            let mut command = Command::new("sh");
+            command.args(["-c", &line]).stderr(Stdio::Piped).close_range(first_closed, u32::MAX);
+            command.descriptor(first.as_fd(), numbers[1]).descriptor(second.as_fd(), numbers[0]);
+            let mut child = command.spawn().expect("starts");
+            assert_eq!(child.started(), Started::Kernel);
+            let left = std::io::read_to_string(child.stderr.take().expect("piped")).expect("own pipe");
+            assert!(child.wait().expect("own child").success());
+            // 0, 1, 2, these two, and the directory.
+            assert_eq!(left.trim(), "6", "closed from {first_closed}");
+            drop(command);
+            drop((first, second));
+            let read = |pipe: &mut std::io::PipeReader| std::io::read_to_string(pipe).expect("own pipe");
+            assert_eq!((read(&mut one).as_str(), read(&mut two).as_str()), ("one\n", "two\n"));
+        }
     });
 }
 
