@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include "kselftest_harness.h"
+#include "action_test.h"
 
 /* <linux/sched/types.h> and glibc's <sched.h> do not go together. */
 struct sched_attr {
@@ -13,8 +14,6 @@ struct sched_attr {
 	__u32 sched_priority;
 	__u64 sched_runtime, sched_deadline, sched_period;
 };
-
-#define ACTION(name) .type = SPAWN_ACTION_##name
 
 /* None is the type that the kernel refuses when all the other members are as they should be. */
 static const unsigned int types[] = {
@@ -122,44 +121,6 @@ FIXTURE_TEARDOWN(actions)
 	close(self->fd);
 }
 
-#define RUN(...)                                                                                   \
-	do {                                                                                       \
-		const struct spawn_action list_[] = {__VA_ARGS__};                                 \
-		start(&self->it, self->fd, NULL, list_, COUNT(list_), 0);                          \
-	} while (0)
-
-/* They run, and the child ends well. */
-#define GOOD(...)                                                                                  \
-	do {                                                                                       \
-		RUN(__VA_ARGS__);                                                                  \
-		EXPECT_LE(0, self->it.ret)                                                         \
-		{                                                                                  \
-			TH_LOG("error %ld, failed %d", self->it.ret, self->it.failed);             \
-		}                                                                                  \
-		EXPECT_EQ(0, self->it.code);                                                       \
-	} while (0)
-
-/* The call gives this error, at the action of this index. */
-#define BAD(error, index, ...)                                                                     \
-	do {                                                                                       \
-		RUN(__VA_ARGS__);                                                                  \
-		EXPECT_EQ(-(error), self->it.ret)                                                  \
-		{                                                                                  \
-			TH_LOG("failed %d", self->it.failed);                                      \
-			if (self->it.ret >= 0)                                                     \
-				TH_LOG("%s", self->it.out);                                        \
-		}                                                                                  \
-		EXPECT_EQ(index, self->it.failed);                                                 \
-	} while (0)
-
-#define HAS(...)                                                                                   \
-	do {                                                                                       \
-		EXPECT_TRUE(has_line(self->it.out, __VA_ARGS__))                                   \
-		{                                                                                  \
-			TH_LOG("%s", self->it.out);                                                \
-		}                                                                                  \
-	} while (0)
-
 TEST_F_TIMEOUT(actions, each_alone, TIMEOUT)
 {
 	for (size_t i = 0; i < COUNT(types); i++) {
@@ -214,8 +175,8 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 			}
 		}
 	}
-	static const unsigned int unknown[] = {20,    21,      255,	 256,
-					       65536, INT_MAX, 1U << 31, UINT_MAX};
+	static const unsigned int unknown[] = {
+		SPAWN_ACTION_SECCOMP + 1, 255, 256, 65536, INT_MAX, 1U << 31, UINT_MAX};
 	for (size_t i = 0; i < COUNT(unknown); i++) {
 		BAD(EINVAL, 1, good(SPAWN_ACTION_SETSID), {.type = unknown[i]});
 	}
@@ -246,9 +207,6 @@ TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 	BAD(EFAULT, 0, {ACTION(SIGIGNORE), .arg = ADDRESS(&bad_set)});
 	BAD(EFAULT, 0, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 5, .arg = ADDRESS(&bad_open)});
 }
-
-static const int negative[] = {-1, -2, -99, AT_FDCWD, INT_MIN, INT_MIN + 1};
-static const int huge[] = {1 << 19, 1 << 20, (1 << 26) + 1, INT_MAX - 1, INT_MAX};
 
 /* Negative numbers are refused as soon as they are seen, those beyond the table in the child. */
 TEST_F_TIMEOUT(actions, negative_numbers, TIMEOUT)

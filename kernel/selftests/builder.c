@@ -30,7 +30,9 @@ TEST(abi)
 	EXPECT_EQ(48, offsetof(struct spawn_args, pid));
 	EXPECT_EQ(16, sizeof(struct spawn_sigset));
 	EXPECT_EQ(32, sizeof(struct spawn_open));
+	EXPECT_EQ(40, sizeof(struct spawn_capabilities));
 	EXPECT_EQ(19, SPAWN_ACTION_SIGIGNORE);
+	EXPECT_EQ(33, SPAWN_ACTION_SECCOMP);
 	EXPECT_EQ(256, SPAWN_MAX_ACTIONS);
 #if __NR_pidfd_config != -1
 	EXPECT_EQ(474, __NR_pidfd_config);
@@ -186,7 +188,7 @@ TEST_F_TIMEOUT(opened, refused, TIMEOUT)
 TEST_F_TIMEOUT(opened, namespace_flags, TIMEOUT)
 {
 	const unsigned int allowed = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
-				     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+				     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
 
 	for (int bit = 0; bit < 32; bit++) {
 		unsigned int flag = 1U << bit;

@@ -12,6 +12,7 @@
  *   pause     prints "ready", and waits for a signal
  *   read N    prints what can be read from descriptor N
  *   open F    ends with 0, or the errno of opening F
+ *   call N    ends with 0, or the errno of the system call N without arguments
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,6 +29,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static void print_fds(void)
@@ -87,8 +90,42 @@ static void print_status(void)
 		fclose(file);
 }
 
+/* The terminal that controls it, and the process group in its foreground; 0: none. */
+static void print_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+
+	printf("tty=%d\nforeground=%d\n", fd >= 0, fd >= 0 ? tcgetpgrp(fd) : 0);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* As vDSO and kernel see it. */
+static void print_clocks(void)
+{
+	struct timespec fast, slow;
+
+	clock_gettime(CLOCK_MONOTONIC, &fast);
+	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &slow);
+	printf("clock=%ld\nkernel clock=%ld\n", (long)fast.tv_sec, (long)slow.tv_sec);
+}
+
+static void print_file(const char *name, const char *path)
+{
+	char text[256] = "";
+	FILE *file = fopen(path, "r");
+
+	if (file && !fgets(text, sizeof(text), file))
+		text[0] = 0;
+	text[strcspn(text, "\n")] = 0;
+	printf("%s=%s\n", name, text);
+	if (file)
+		fclose(file);
+}
+
 static void print_state(void)
 {
+	struct sched_param param = {};
 	char text[PATH_MAX];
 	gid_t groups[64];
 	uid_t id[3];
@@ -113,7 +150,9 @@ static void print_state(void)
 	prctl(PR_GET_PDEATHSIG, &number);
 	printf("pdeathsig=%d\nnnp=%d\ndumpable=%d\n", number,
 	       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), prctl(PR_GET_DUMPABLE));
-	printf("policy=%d\nnice=%d\n", sched_getscheduler(0), getpriority(PRIO_PROCESS, 0));
+	sched_getparam(0, &param);
+	printf("policy=%d\npriority=%d\nnice=%d\n", sched_getscheduler(0), param.sched_priority,
+	       getpriority(PRIO_PROCESS, 0));
 	prctl(PR_GET_NAME, text);
 	printf("comm=%s\nexecfn=%s\nsecure=%lu\n", text, (char *)getauxval(AT_EXECFN),
 	       getauxval(AT_SECURE));
@@ -131,6 +170,10 @@ static void print_state(void)
 	print_link("mntns", "/proc/self/ns/mnt");
 	print_link("netns", "/proc/self/ns/net");
 	print_link("ipcns", "/proc/self/ns/ipc");
+	print_link("timens", "/proc/self/ns/time");
+	print_file("oom", "/proc/self/oom_score_adj");
+	print_terminal();
+	print_clocks();
 	FILE *file = fopen("/proc/self/cgroup", "r");
 	if (file && fgets(text, sizeof(text), file))
 		printf("cgroup=%s", text);
@@ -188,6 +231,8 @@ int main(int argc, char **argv, char **envp)
 		copy(atoi(argv[2]));
 	} else if (strcmp(what, "open") == 0) {
 		return open(argv[2], O_RDONLY) < 0 ? errno : 0;
+	} else if (strcmp(what, "call") == 0) {
+		return syscall(atoi(argv[2]), 0, 0, 0, 0, 0, 0) < 0 ? errno : 0;
 	} else {
 		return 96;
 	}

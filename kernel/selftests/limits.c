@@ -391,13 +391,14 @@ FIXTURE_VARIANT_ADD(namespaces, ipc){.name = "ipc", .flags = CLONE_NEWIPC};
 FIXTURE_VARIANT_ADD(namespaces, mnt){.name = "mnt", .flags = CLONE_NEWNS};
 FIXTURE_VARIANT_ADD(namespaces, net){.name = "net", .flags = CLONE_NEWNET};
 FIXTURE_VARIANT_ADD(namespaces, pid){.name = "pid", .flags = CLONE_NEWPID};
+FIXTURE_VARIANT_ADD(namespaces, time){.name = "time", .flags = CLONE_NEWTIME};
 FIXTURE_VARIANT_ADD(namespaces, user){.name = "user", .flags = CLONE_NEWUSER};
 FIXTURE_VARIANT_ADD(namespaces,
 		    user_of_a_user){.name = "user", .flags = CLONE_NEWUSER, .unprivileged = true};
 FIXTURE_VARIANT_ADD(namespaces, all_of_a_user){
 	.name = "net",
 	.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS |
-		 CLONE_NEWIPC | CLONE_NEWCGROUP,
+		 CLONE_NEWIPC | CLONE_NEWCGROUP | CLONE_NEWTIME,
 	.unprivileged = true,
 };
 

@@ -51,6 +51,9 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
 
 #define BAD_POINTER ((void *)-4096L)
 #define BAD_ADDRESS ((__u64) - 4096L)

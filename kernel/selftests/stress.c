@@ -4,7 +4,11 @@
  * time: what is looked for is said by the kernel, not by the results.
  */
 #include "spawn_test.h"
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <time.h>
 #ifdef HAVE_URING_SPAWN
@@ -124,6 +128,77 @@ static void run_ring(int fd, unsigned int *state)
 }
 #endif
 
+/* One for all: it is against what no child does. */
+static int ruleset(void)
+{
+	static int fd;
+	struct landlock_ruleset_attr attributes = {.handled_access_fs =
+							   LANDLOCK_ACCESS_FS_MAKE_FIFO};
+
+	if (!__atomic_load_n(&fd, __ATOMIC_RELAXED))
+		__atomic_store_n(
+			&fd,
+			syscall(__NR_landlock_create_ruleset, &attributes, sizeof(attributes), 0),
+			__ATOMIC_RELAXED);
+	return __atomic_load_n(&fd, __ATOMIC_RELAXED);
+}
+
+static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+
+/* How a run of a builder of its own ends, whose child is to end with 3. */
+static void run_own(const char *what, int fd, const struct spawn_action *actions,
+		    unsigned int count_of)
+{
+	struct spawn_args args = make_args(actions, count_of);
+	long ret;
+
+	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
+	args.flags = SPAWN_BECOME_PIDFD;
+	ret = sys_run(fd, &args, sizeof(args));
+	if (ret >= 0)
+		ret = reap(ret);
+	count(ret == 3 || ret == -EAGAIN || ret == -ENOMEM || ret == -ENOSPC, what, ret);
+	close(fd);
+}
+
+/* In namespaces of its own, or joined. */
+static void run_elsewhere(unsigned int *state)
+{
+	char users[32], groups[32];
+	int fd = builder_of(NULL), joined = open("/proc/self/ns/time", O_RDONLY | O_CLOEXEC);
+	const struct spawn_action maps[] = {
+		{ACTION(DENY_SETGROUPS)},
+		{ACTION(UID_MAP), .arg = ADDRESS(users)},
+		{ACTION(GID_MAP), .arg = ADDRESS(groups)},
+		{ACTION(SETNS), .fd = joined},
+	};
+	bool may_join = joined >= 0 && !getuid() && next_random(state) % 2;
+
+	snprintf(users, sizeof(users), "0 %d 1", getuid());
+	snprintf(groups, sizeof(groups), "0 %d 1", getgid());
+	if (!may_join)
+		sys_config(fd, PIDFD_CONFIG_SET_FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, NULL,
+			   CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWTIME);
+	run_own("namespaces", fd, may_join ? maps + 3 : maps,
+		may_join ? 1 : next_random(state) % 4);
+	close(joined);
+}
+
+/* With a terminal of its own. */
+static void run_on_terminal(void)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), unlocked = 0, slave;
+	struct spawn_action actions[] = {{ACTION(SETSID)}, {ACTION(CTTY)}, {ACTION(TCSETPGRP)}};
+
+	ioctl(master, TIOCSPTLCK, &unlocked);
+	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	actions[1].fd = actions[2].fd = slave;
+	if (slave >= 0)
+		run_own("terminal", builder_of(NULL), actions, COUNT(actions));
+	close(slave);
+	close(master);
+}
+
 /* One run of a kind that is drawn; its result is checked where it is certain. */
 static void run_one(int shared, unsigned int *state)
 {
@@ -132,6 +207,7 @@ static void run_one(int shared, unsigned int *state)
 	struct spawn_open null = {ADDRESS("/dev/null"), {.flags = O_RDWR}},
 			  none = {ADDRESS("/nonexistent"), {}};
 	struct rlimit64 limit = {64, 64};
+	struct spawn_capabilities none_at_all = {.bounding = ~0ULL};
 	struct spawn_action actions[] = {
 		{ACTION(SETSID)},
 		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&null)},
@@ -141,15 +217,31 @@ static void run_one(int shared, unsigned int *state)
 		{ACTION(CHDIR), .arg = ADDRESS("/")},
 		{ACTION(CLOSE_RANGE), .fd = 3, .newfd = -1, .flags = CLOSE_RANGE_CLOEXEC},
 		{ACTION(NO_NEW_PRIVS)},
+		{ACTION(SECCOMP), .fd = COUNT(allow), .arg = ADDRESS(allow)},
+		{ACTION(LANDLOCK), .fd = ruleset()},
+		{ACTION(NICE), .fd = 1},
+		{ACTION(SCHEDULER), .fd = SCHED_BATCH},
+		{ACTION(OOM_SCORE_ADJ), .fd = 100},
+		{ACTION(KEEP_CAPS)},
+		{ACTION(CAPABILITIES), .arg = ADDRESS(&none_at_all)},
 		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&none)},
 	};
-	unsigned int kind = next_random(state) % 14;
+	const unsigned int last = COUNT(actions) - 1;
+	unsigned int kind = next_random(state) % 16;
+
+	if (actions[9].fd < 0) /* Without Landlock. */
+		actions[9] = actions[7];
+	if (kind == 8)
+		return run_elsewhere(state);
+	if (kind == 9)
+		return run_on_terminal();
 
 	if (kind == 10 || kind == 11)
 		return run_template(state);
 	if (kind == 12)
 		return run_ring(shared, state);
-	struct spawn_args args = make_args(actions, kind == 1 ? 9 : next_random(state) % 9);
+	struct spawn_args args =
+		make_args(actions, kind == 1 ? last + 1 : next_random(state) % (last + 1));
 	int fd = shared, own = -1;
 	long ret;
 
@@ -171,7 +263,7 @@ static void run_one(int shared, unsigned int *state)
 	}
 	ret = sys_run(fd, &args, sizeof(args));
 	if (kind == 1 || kind == 2) {
-		count(ret == -ENOENT && args.failed == (kind == 1 ? 8 : SPAWN_FAILED_EXEC),
+		count(ret == -ENOENT && args.failed == (kind == 1 ? (int)last : SPAWN_FAILED_EXEC),
 		      "failure", ret);
 	} else if (ret >= 0) {
 		if (next_random(state) % 4 == 0)

@@ -247,10 +247,15 @@ pub enum Op<S> {
     /// What is permitted stays so when the user ids change.
     KeepCapabilities,
     NoNewPrivs,
-    /// Writes to a file of the child's own in /proc.
-    WriteFile {
-        path: &'static CStr,
-        bytes: Arc<[u8]>,
+    /// Gives setgroups up in the child's user namespace.
+    DenySetgroups,
+    /// Which users its user namespace has, as /proc wants it.
+    UserMap {
+        map: Arc<CStr>,
+    },
+    /// And groups.
+    GroupMap {
+        map: Arc<CStr>,
     },
     OomScoreAdj {
         value: i32,
@@ -315,7 +320,9 @@ impl<S> Op<S> {
             Op::Capabilities { sets } => Op::Capabilities { sets },
             Op::KeepCapabilities => Op::KeepCapabilities,
             Op::NoNewPrivs => Op::NoNewPrivs,
-            Op::WriteFile { path, ref bytes } => Op::WriteFile { path, bytes: bytes.clone() },
+            Op::DenySetgroups => Op::DenySetgroups,
+            Op::UserMap { ref map } => Op::UserMap { map: map.clone() },
+            Op::GroupMap { ref map } => Op::GroupMap { map: map.clone() },
             Op::OomScoreAdj { value, ref text } => Op::OomScoreAdj { value, text: text.clone() },
             Op::Cgroup { ref dir } => Op::Cgroup { dir: name(dir) },
             Op::Announce { ref to } => Op::Announce { to: to.clone() },

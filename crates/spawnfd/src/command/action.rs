@@ -89,7 +89,9 @@ pub(crate) fn print<S>(op: &Op<S>, number: impl Fn(&S) -> RawFd) -> String {
             format!("capset({:#x}, {:#x}, {:#x})", sets.effective, sets.permitted, sets.inheritable)
         }
         Op::KeepCapabilities => "prctl(PR_SET_KEEPCAPS)".into(),
-        Op::WriteFile { path, .. } => format!("write({path:?})"),
+        Op::DenySetgroups => r#"write("/proc/self/setgroups", "deny")"#.to_owned(),
+        Op::UserMap { map } => format!(r#"write("/proc/self/uid_map", {map:?})"#),
+        Op::GroupMap { map } => format!(r#"write("/proc/self/gid_map", {map:?})"#),
         Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS)".into(),
         Op::Cgroup { dir } => format!("cgroup({})", number(dir)),
         Op::Announce { .. } => "getppid()".into(),

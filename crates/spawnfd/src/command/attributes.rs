@@ -383,10 +383,8 @@ impl Command<'_> {
     pub fn user_namespace(&mut self, uid: u32, gid: u32) -> &mut Self {
         let [_, outer_uid, _, _, outer_gid, _] = spawnfd_sys::call::ids();
         self.namespaces = self.namespaces | Namespaces::USER;
-        self.user_map = Some(UserMap {
-            users: format!("{uid} {outer_uid} 1").into_bytes().into(),
-            groups: format!("{gid} {outer_gid} 1").into_bytes().into(),
-        });
+        let map = |inner: u32, outer: u32| CString::new(format!("{inner} {outer} 1")).unwrap_or_default().into();
+        self.user_map = Some(UserMap { users: map(uid, outer_uid), groups: map(gid, outer_gid) });
         self
     }
 

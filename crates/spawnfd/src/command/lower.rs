@@ -258,9 +258,9 @@ impl Lowering {
     fn user_map(&mut self, command: &Command<'_>) {
         if let Some(map) = &command.user_map {
             // An unprivileged process may map groups only once it has given up setgroups: user_namespaces(7).
-            self.step(USER_MAP, Op::WriteFile { path: c"/proc/self/setgroups", bytes: b"deny".as_slice().into() });
-            self.step(USER_MAP, Op::WriteFile { path: c"/proc/self/uid_map", bytes: map.users.clone() });
-            self.step(USER_MAP, Op::WriteFile { path: c"/proc/self/gid_map", bytes: map.groups.clone() });
+            self.step(USER_MAP, Op::DenySetgroups);
+            self.step(USER_MAP, Op::UserMap { map: map.users.clone() });
+            self.step(USER_MAP, Op::GroupMap { map: map.groups.clone() });
         }
     }
 

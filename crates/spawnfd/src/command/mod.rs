@@ -96,8 +96,8 @@ enum Program {
 /// The one user and group a new user namespace has, as /proc wants them.
 #[derive(Debug)]
 struct UserMap {
-    users: Arc<[u8]>,
-    groups: Arc<[u8]>,
+    users: Arc<CStr>,
+    groups: Arc<CStr>,
 }
 
 /// What Rust's runtime ignores, and its programs' children should not.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 
 use spawnfd_child::{Failure, Op, Plan, Stage};
-use spawnfd_sys::{Birth, Builder, BuilderAction as Action, Errno, FailedAt, Given, abi};
+use spawnfd_sys::{Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
 use super::features;
 use crate::numbers::above_standard;
@@ -25,7 +25,7 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<
     if !features::kernel() {
         return None;
     }
-    let actions = actions(plan, birth)?;
+    let Prepared { actions, moved } = prepare(plan)?;
     // What it says then is for the clone launcher to find out, who may know another file of that name.
     template.check().ok()?;
     let builder = Builder::open().ok()?.placed(above_standard);
@@ -35,35 +35,61 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<
             builder.give(what, number).ok()?;
         }
     }
+    if birth.namespaces != 0 {
+        builder.namespaces(birth.namespaces).ok()?;
+    }
+    let count = actions.len();
     let path = plan.program.source.is_none().then_some(plan.program.pinned.path.as_c_str());
-    match builder.run(path, &plan.argv, &plan.envp, &actions) {
-        Ok((pid, pidfd)) => Some(Launched::Program(pid, pidfd)),
+    let (at, errno) = match builder.run(path, &plan.argv, &plan.envp, actions, plan.keep.is_none()) {
+        Ok((pid, pidfd)) => return Some(Launched::Program(pid, pidfd)),
+        Err(failed) => failed,
+    };
+    let stage = match at {
         // Arguments and environment, which are taken before there is a child.
-        Err((FailedAt::Setup, errno @ Errno::E2BIG)) => Some(Launched::Failed(Failure { stage: Stage::Exec, errno })),
-        Err((FailedAt::Setup, errno)) => {
-            if matches!(errno, Errno::ENOSYS | Errno::EPERM) {
+        FailedAt::Setup if errno == Errno::E2BIG => Stage::Exec,
+        FailedAt::Setup => {
+            // A filter may have been laid over this process; namespaces are refused with the same error.
+            if errno == Errno::ENOSYS || errno == Errno::EPERM && birth.namespaces == 0 {
                 features::forget_kernel();
             }
-            None
+            return None;
         }
-        Err((FailedAt::Action(index), errno)) => {
-            let stage = plan.steps.get(index).map_or(Stage::Signals, |step| Stage::Action(step.index));
-            Some(Launched::Failed(Failure { stage, errno }))
-        }
-        Err((FailedAt::Exec, errno)) => Some(Launched::Failed(Failure { stage: Stage::Exec, errno })),
-    }
+        // No room for a descriptor out of the way.
+        FailedAt::Action(index) if index < moved => return None,
+        FailedAt::Action(index) => match plan.steps.get(index - moved) {
+            Some(step) => Stage::Action(step.index),
+            None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
+            None => Stage::Signals,
+        },
+        // A filter would have somebody asked about execve: so the child has to make the call.
+        FailedAt::Exec if errno == Errno::ENOSYS => return None,
+        FailedAt::Exec => Stage::Exec,
+    };
+    Some(Launched::Failed(Failure { stage, errno }))
 }
 
-/// The plan in the kernel's terms, a step an action; `None`: there are none for it.
-fn actions<'a>(plan: &'a Plan, birth: &Birth) -> Option<Vec<Action<'a>>> {
-    // Descriptors that are inherited for not being close-on-exec would be copied, all of them.
-    if plan.keep.is_none() || plan.namespace.is_some() || birth.namespaces != 0 || plan.filter.is_some() {
+/// A plan in the kernel's terms.
+struct Prepared<'a> {
+    /// `moved` that bring descriptors out of the way, one for each step, what else the plan has, the filter last.
+    actions: BuilderActions<'a>,
+    moved: usize,
+}
+
+/// `None`: there are no terms for it.
+fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
+    if plan.namespace.is_some() {
         return None;
     }
-    let mut numbers = Numbers { sources: &plan.sources, changed: Vec::new() };
-    let mut actions = Vec::with_capacity(plan.steps.len() + 3);
+    let numbers = Numbers::new(plan)?;
+    let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
+    for source in 0..plan.sources.len() {
+        if numbers.is_displaced(source) {
+            actions.push(Action::Move { from: *plan.sources.get(source)?, to: numbers.source(source)? });
+        }
+    }
+    let moved = actions.len();
     for step in &plan.steps {
-        actions.push(action(&step.op, &mut numbers)?);
+        actions.push(action(&step.op, &numbers)?);
     }
     if let Some((signal, _)) = plan.parent_death {
         actions.push(Action::DeathSignal(signal));
@@ -74,77 +100,127 @@ fn actions<'a>(plan: &'a Plan, birth: &Birth) -> Option<Vec<Action<'a>>> {
     if let Some(mask) = plan.signal_mask {
         actions.push(Action::SignalMask(mask));
     }
-    (actions.len() <= MOST).then_some(actions)
+    if let Some(filter) = &plan.filter {
+        actions.push(Action::Filter(filter));
+    }
+    (actions.len() <= BuilderActions::MOST).then_some(Prepared { actions, moved })
 }
 
-/// `SPAWN_MAX_ACTIONS`.
-const MOST: usize = 256;
-
-fn action<'a>(op: &'a Op<usize>, numbers: &mut Numbers<'_>) -> Option<Action<'a>> {
+fn action<'a>(op: &'a Op<usize>, numbers: &Numbers<'_>) -> Option<Action<'a>> {
     Some(match *op {
-        Op::Place { source, to } => Action::Dup2 { from: numbers.source(source)?, to: numbers.change(to) },
-        Op::Dup2 { from, to } => Action::Dup2 { from, to: numbers.change(to) },
+        Op::Place { source, to } => Action::Dup2 { from: numbers.source(source)?, to },
+        Op::Dup2 { from, to } => Action::Dup2 { from, to },
         // It need not be open.
-        Op::Close { fd } => Action::CloseRange { first: numbers.change(fd), last: fd },
-        Op::CloseRange { first, last } => {
-            let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(-1));
-            numbers.changed.push(first..=if last < 0 { RawFd::MAX } else { last });
-            Action::CloseRange { first, last }
+        Op::Close { fd } => Action::CloseRange { first: fd, last: fd },
+        Op::CloseRange { first, last } => numbers.close_range(first, last)?,
+        Op::Open { dir, ref path, how, to } => {
+            Action::Open { dir: dir.map_or(Some(abi::AT_FDCWD), |dir| numbers.source(dir))?, path, how, to }
         }
-        Op::Open { dir, ref path, how, to } => Action::Open {
-            dir: dir.map_or(Some(abi::AT_FDCWD), |dir| numbers.source(dir))?,
-            path,
-            how,
-            to: numbers.change(to),
-        },
         Op::OpenNull { to } => {
             let flags = if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY };
             let how = abi::open_how { flags: flags.into(), mode: 0, resolve: 0 };
-            Action::Open { dir: abi::AT_FDCWD, path: c"/dev/null", how, to: numbers.change(to) }
+            Action::Open { dir: abi::AT_FDCWD, path: c"/dev/null", how, to }
         }
         Op::Chdir { ref path } => Action::Chdir(path),
         Op::Fchdir { dir } => Action::Fchdir { dir: numbers.source(dir)? },
         Op::Umask { mask } => Action::Umask(mask & 0o777),
         Op::Setsid => Action::Setsid,
         Op::Setpgid { group } => Action::Setpgid { group },
+        Op::Tcsetpgrp { fd } => Action::TakeForeground { fd },
+        Op::ControllingTerminal { fd } => Action::ControllingTerminal { fd },
         Op::Limit { resource, limit } => Action::Limit { resource, limit },
+        Op::Nice { nice } => Action::Nice(nice),
+        Op::Scheduler { policy, priority } => Action::Scheduler { policy: i32::try_from(policy).ok()?, priority },
         Op::Affinity { ref mask } => Action::Affinity(mask),
         Op::UserIds { real, effective, saved } => Action::UserIds { real, effective, saved },
         Op::GroupIds { real, effective, saved } => Action::GroupIds { real, effective, saved },
         Op::Groups { ref groups } => Action::Groups(groups),
+        Op::Capabilities { sets } => {
+            Action::Capabilities([sets.effective, sets.permitted, sets.inheritable, sets.bounding, sets.ambient])
+        }
+        Op::KeepCapabilities => Action::KeepCapabilities,
         Op::NoNewPrivs => Action::NoNewPrivs,
-        Op::Chroot { .. }
-        | Op::Tcsetpgrp { .. }
-        | Op::ControllingTerminal { .. }
-        | Op::Nice { .. }
-        | Op::Scheduler { .. }
-        | Op::Capabilities { .. }
-        | Op::KeepCapabilities
-        | Op::WriteFile { .. }
-        | Op::OomScoreAdj { .. }
-        | Op::Cgroup { .. }
-        | Op::Announce { .. }
-        | Op::JoinNamespace { .. }
-        | Op::Landlock { .. } => return None,
+        Op::DenySetgroups => Action::DenySetgroups,
+        Op::UserMap { ref map } => Action::UserMap(map),
+        Op::GroupMap { ref map } => Action::GroupMap(map),
+        Op::OomScoreAdj { value, .. } => Action::OomScoreAdj(value),
+        Op::Landlock { ruleset } => Action::Landlock { ruleset: numbers.source(ruleset)? },
+        // Where a path leads then only somebody in there can compare with what was recorded.
+        Op::Chroot { .. } if numbers.by_path() => return None,
+        Op::Chroot { ref path } => Action::Chroot(path),
+        Op::JoinNamespace { kinds, .. } if numbers.by_path() && (kinds == 0 || kinds & abi::CLONE_NEWNS != 0) => {
+            return None;
+        }
+        Op::JoinNamespace { namespace, kinds } => {
+            Action::JoinNamespace { namespace: numbers.source(namespace)?, kinds }
+        }
+        // Not a second cgroup, after the one it is born in; nor memory of the caller's.
+        Op::Cgroup { .. } | Op::Announce { .. } => return None,
     })
 }
 
-/// The child's table, which begins with what actions name of the caller's, under the caller's numbers.
+/// The child's table, which begins with what actions name of the caller's, under the caller's numbers. A source whose number means
+/// something else by the time it is used is displaced: it waits elsewhere from the beginning.
 struct Numbers<'a> {
-    sources: &'a [RawFd],
-    /// These may mean something else by now.
-    changed: Vec<RangeInclusive<RawFd>>,
+    plan: &'a Plan,
+    /// Where sources wait, if any is displaced: each has a number there.
+    spare: Option<RangeInclusive<RawFd>>,
 }
 
 impl Numbers<'_> {
-    /// The number of a source, if it is still there.
-    fn source(&self, source: usize) -> Option<RawFd> {
-        let number = *self.sources.get(source)?;
-        (!self.changed.iter().any(|changed| changed.contains(&number))).then_some(number)
+    /// `None`: there is no room for those that are displaced.
+    fn new(plan: &Plan) -> Option<Numbers<'_>> {
+        let mut numbers = Numbers { plan, spare: None };
+        if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {
+            return Some(numbers);
+        }
+        // What is inherited may be anywhere.
+        plan.keep.as_ref()?;
+        let first = plan.sources.iter().fold(plan.above, |first, &source| first.max(source.saturating_add(1)));
+        let last = first.checked_add(plan.sources.len() as RawFd - 1)?;
+        numbers.spare = (last < plan.below).then_some(first..=last);
+        numbers.spare.is_some().then_some(numbers)
     }
 
-    fn change(&mut self, number: RawFd) -> RawFd {
-        self.changed.push(number..=number);
-        number
+    fn by_path(&self) -> bool {
+        self.plan.program.source.is_none()
+    }
+
+    fn is_displaced(&self, source: usize) -> bool {
+        let Some(&number) = self.plan.sources.get(source) else { return false };
+        let mut steps = self.plan.steps.iter().map(|step| &step.op);
+        steps.any(|op| self.changes(op, number)) && steps.any(|op| op.source() == Some(&source))
+    }
+
+    /// Whether a step gives a number another meaning.
+    fn changes(&self, op: &Op<usize>, number: RawFd) -> bool {
+        match *op {
+            Op::Place { source, to } => to == number && self.plan.sources.get(source) != Some(&number),
+            Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => to == number,
+            Op::Close { fd } => fd == number,
+            Op::CloseRange { first, last } => (first..=last).contains(&(number as u32)),
+            _ => false,
+        }
+    }
+
+    /// The number of a source in the child.
+    fn source(&self, source: usize) -> Option<RawFd> {
+        match &self.spare {
+            Some(spare) if self.is_displaced(source) => Some(spare.start() + source as RawFd),
+            _ => self.plan.sources.get(source).copied(),
+        }
+    }
+
+    /// Spares those that wait, which exec closes. Nothing lies above them.
+    fn close_range<'a>(&self, first: u32, last: u32) -> Option<Action<'a>> {
+        let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
+        Some(match &self.spare {
+            Some(spare) if first < *spare.start() => Action::CloseRange { first, last: last.min(spare.start() - 1) },
+            Some(spare) => {
+                let above = spare.end().saturating_add(1);
+                Action::CloseRange { first: first.max(above), last: last.max(above) }
+            }
+            None => Action::CloseRange { first, last },
+        })
     }
 }

@@ -359,7 +359,9 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<
         | Op::Groups { .. }
         | Op::Capabilities { .. }
         | Op::KeepCapabilities => return Err("ids or capabilities"),
-        Op::WriteFile { .. } | Op::JoinNamespace { .. } => return Err("namespaces"),
+        Op::DenySetgroups | Op::UserMap { .. } | Op::GroupMap { .. } | Op::JoinNamespace { .. } => {
+            return Err("namespaces");
+        }
     }))
 }
 

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The actions by which a child gives rights up, or takes its place: capabilities, Landlock,
+ * seccomp, namespaces, roots, terminals, scheduling.
+ */
+#include "spawn_test.h"
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+#include "kselftest_harness.h"
+#include "action_test.h"
+
+FIXTURE(confine)
+{
+	int fd;
+	struct outcome it;
+};
+
+FIXTURE_SETUP(confine)
+{
+	block_sigchld();
+	NEED_BUILDER(self->fd);
+	close(self->fd);
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	own_directory();
+	self->fd = builder_of(STRINGS("child", "state"));
+}
+
+FIXTURE_TEARDOWN(confine)
+{
+	close(self->fd);
+}
+
+static struct spawn_capabilities no_capabilities = {.bounding = ~0ULL};
+static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+
+TEST_F_TIMEOUT(confine, checked_when_given, TIMEOUT)
+{
+	static const struct {
+		unsigned int type;
+		unsigned int flags; /* known ones */
+		bool fd, newfd, arg;
+	} types[] = {
+		{SPAWN_ACTION_CHROOT, 0, false, false, true},
+		{SPAWN_ACTION_CTTY, 1, true, false, false},
+		{SPAWN_ACTION_TCSETPGRP, 0, true, false, false},
+		{SPAWN_ACTION_NICE, 0, true, false, false},
+		{SPAWN_ACTION_SCHEDULER, 0, true, true, false},
+		{SPAWN_ACTION_OOM_SCORE_ADJ, 0, true, false, false},
+		{SPAWN_ACTION_CAPABILITIES, 0, false, false, true},
+		{SPAWN_ACTION_KEEP_CAPS, 0, false, false, false},
+		{SPAWN_ACTION_SETNS, 0x7e020080, true, false, false},
+		{SPAWN_ACTION_DENY_SETGROUPS, 0, false, false, false},
+		{SPAWN_ACTION_UID_MAP, 0, false, false, true},
+		{SPAWN_ACTION_GID_MAP, 0, false, false, true},
+		{SPAWN_ACTION_LANDLOCK, 0, true, false, false},
+		{SPAWN_ACTION_SECCOMP, 6, true, false, true},
+	};
+
+	for (size_t i = 0; i < COUNT(types); i++) {
+		unsigned int type = types[i].type;
+		int fd = type == SPAWN_ACTION_SECCOMP ? 1 : 0;
+		__u64 arg = type == SPAWN_ACTION_CAPABILITIES ? ADDRESS(&no_capabilities)
+			    : type == SPAWN_ACTION_SECCOMP    ? ADDRESS(allow)
+			    : types[i].arg		      ? ADDRESS("x")
+							      : 0;
+
+		WRONG(EINVAL, .type = type, .fd = fd, .arg = arg, .reserved = 1);
+		WRONG(EINVAL, .type = type, .fd = fd, .arg = arg, .reserved = 1ULL << 63);
+		for (int bit = 0; bit < 32; bit++)
+			if (!(types[i].flags >> bit & 1)) {
+				WRONG(EINVAL, .type = type, .fd = fd, .arg = arg,
+				      .flags = 1U << bit);
+			}
+		if (!types[i].fd) {
+			WRONG(EINVAL, .type = type, .fd = 1, .arg = arg);
+			WRONG(EINVAL, .type = type, .fd = -1, .arg = arg);
+		}
+		if (!types[i].newfd) {
+			WRONG(EINVAL, .type = type, .fd = fd, .newfd = 1, .arg = arg);
+			WRONG(EINVAL, .type = type, .fd = fd, .newfd = -1, .arg = arg);
+		}
+		if (!types[i].arg) {
+			WRONG(EINVAL, .type = type, .fd = fd, .arg = 1);
+		} else {
+			WRONG(EFAULT, .type = type, .fd = fd, .arg = BAD_ADDRESS);
+			WRONG(EFAULT, .type = type, .fd = fd, .arg = 1);
+			WRONG(EFAULT, .type = type, .fd = fd, .arg = 1ULL << 63);
+			WRONG(EFAULT, .type = type, .fd = fd, .arg = ~0ULL);
+		}
+		for (size_t j = 0; j < COUNT(negative); j++)
+			if (types[i].fd && type != SPAWN_ACTION_NICE &&
+			    !(type == SPAWN_ACTION_SCHEDULER && negative[j] == -1) &&
+			    !(type == SPAWN_ACTION_OOM_SCORE_ADJ && negative[j] >= -1000)) {
+				WRONG(EINVAL, .type = type, .fd = negative[j], .arg = arg);
+			}
+	}
+	EXPECT_NO_CHILD();
+}
+
+/* What is no descriptor of the child's, or not of the right kind. */
+TEST_F_TIMEOUT(confine, descriptors, TIMEOUT)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC),
+	    path = open("/dev/null", O_PATH | O_CLOEXEC);
+
+	for (size_t i = 0; i < COUNT(huge); i++) {
+		BAD(EBADF, 1, setsid_first, {ACTION(CTTY), .fd = huge[i]});
+		BAD(EBADF, 1, setsid_first, {ACTION(TCSETPGRP), .fd = huge[i]});
+		BAD(EBADF, 1, setsid_first, {ACTION(SETNS), .fd = huge[i]});
+		BAD(EBADF, 1, setsid_first, {ACTION(LANDLOCK), .fd = huge[i]});
+	}
+	BAD(ENOTTY, 0, {ACTION(CTTY), .fd = null});
+	BAD(ENOTTY, 0, {ACTION(TCSETPGRP), .fd = null});
+	BAD(EINVAL, 0, {ACTION(SETNS), .fd = null});
+	BAD(EBADFD, 0, {ACTION(LANDLOCK), .fd = null});
+	BAD(EBADF, 0, {ACTION(CTTY), .fd = path});
+	BAD(EBADF, 0, {ACTION(TCSETPGRP), .fd = path});
+	BAD(EBADF, 0, {ACTION(SETNS), .fd = path});
+	/* One that the child has closed. */
+	BAD(EBADF, 1, {ACTION(CLOSE), .fd = null}, {ACTION(LANDLOCK), .fd = null});
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
+{
+	struct spawn_capabilities want = {
+		.effective = CAP(KILL),
+		.permitted = CAP(KILL) | CAP(CHOWN),
+		.inheritable = CAP(KILL),
+		.bounding = CAP(KILL) | CAP(CHOWN) | CAP(SETUID),
+		.ambient = CAP(KILL),
+	};
+	struct spawn_action set = {ACTION(CAPABILITIES), .arg = ADDRESS(&want)};
+	unsigned long long all;
+	char before[4096], after[4096];
+	int fd;
+
+	fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	read_all(fd, before, sizeof(before));
+	close(fd);
+	ASSERT_EQ(1, sscanf(strstr(before, "CapBnd:"), "CapBnd: %llx", &all));
+
+	/* What is ambient is what a program without rights of its own is left with. */
+	GOOD({ACTION(KEEP_CAPS)}, IDS(NOBODY), set);
+	HAS("uids=%d %d %d", NOBODY, NOBODY, NOBODY);
+	HAS("CapInh:\t%016llx", CAP(KILL));
+	HAS("CapPrm:\t%016llx", CAP(KILL));
+	HAS("CapEff:\t%016llx", CAP(KILL));
+	HAS("CapBnd:\t%016llx", want.bounding);
+	HAS("CapAmb:\t%016llx", CAP(KILL));
+	/* root's come back with exec, within bounds. */
+	GOOD(set);
+	HAS("CapEff:\t%016llx", want.bounding);
+	HAS("CapPrm:\t%016llx", want.bounding);
+	BAD(EPERM, 1, set, {ACTION(CHROOT), .arg = ADDRESS("/")});
+	BAD(EPERM, 1, IDS(NOBODY), set);
+	/* Beyond what there is. */
+	want.bounding = ~0ULL;
+	want.inheritable = want.permitted = want.effective = ~0ULL;
+	GOOD(set);
+	HAS("CapBnd:\t%016llx", all);
+	HAS("CapInh:\t%016llx", all);
+	want.ambient = 1ULL << 63;
+	WRONG(EINVAL, ACTION(CAPABILITIES), .arg = ADDRESS(&want));
+	want.ambient = 1ULL << (CAP_LAST_CAP + 1);
+	WRONG(EINVAL, ACTION(CAPABILITIES), .arg = ADDRESS(&want));
+	want.ambient = CAP(CHOWN);
+	want.inheritable = CAP(KILL);
+	BAD(EPERM, 1, setsid_first, set);
+	want = (struct spawn_capabilities){.effective = CAP(KILL), .bounding = ~0ULL};
+	BAD(EPERM, 1, setsid_first, set);
+	/* The caller has what it had. */
+	fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	read_all(fd, after, sizeof(after));
+	close(fd);
+	EXPECT_EQ(0, strncmp(strstr(before, "CapInh:"), strstr(after, "CapInh:"), 5 * 25));
+
+	become_user();
+	want = no_capabilities;
+	GOOD(set);
+	HAS("CapPrm:\t%016llx", 0ULL);
+	HAS("CapBnd:\t%016llx", all);
+	want.bounding = all & ~CAP(KILL);
+	BAD(EPERM, 0, set);
+	want = no_capabilities;
+	want.permitted = CAP(KILL);
+	BAD(EPERM, 0, set);
+	want = no_capabilities;
+	want.inheritable = CAP(KILL);
+	BAD(EPERM, 0, set);
+	GOOD({ACTION(KEEP_CAPS)});
+	EXPECT_NO_CHILD();
+}
+
+/* A ruleset without rules: nothing of this is allowed. */
+static int ruleset_against(__u64 accesses)
+{
+	struct landlock_ruleset_attr attributes = {.handled_access_fs = accesses};
+
+	return syscall(__NR_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
+}
+
+TEST_F_TIMEOUT(confine, landlock, TIMEOUT)
+{
+	int reading = ruleset_against(LANDLOCK_ACCESS_FS_READ_DIR);
+	int running = ruleset_against(LANDLOCK_ACCESS_FS_EXECUTE);
+	struct spawn_action restricted = {ACTION(LANDLOCK), .fd = reading};
+	const char *const *words = STRINGS("child", "open", "/");
+
+	if (reading < 0)
+		SKIP(return, "no Landlock: %s", strerror(errno));
+	start(&self->it, self->fd, words, &restricted, 1, 0);
+	EXPECT_LE(0, self->it.ret);
+	EXPECT_EQ(EACCES, self->it.code);
+	start(&self->it, self->fd, words, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+	BAD(EACCES, SPAWN_FAILED_EXEC, {ACTION(LANDLOCK), .fd = running});
+	BAD(EACCES, 1, restricted,
+	    {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 5,
+	     .arg = ADDRESS(&((struct spawn_open){.path = ADDRESS("/")}))});
+	struct spawn_action many[18];
+	for (size_t i = 0; i < COUNT(many); i++)
+		many[i] = restricted;
+	start(&self->it, self->fd, words, many, 16, 0);
+	EXPECT_EQ(EACCES, self->it.code);
+	start(&self->it, self->fd, words, many, 17, 0);
+	EXPECT_EQ(-E2BIG, self->it.ret);
+	EXPECT_EQ(16, self->it.failed);
+
+	become_user();
+	BAD(EPERM, 0, restricted);
+	BAD(EPERM, 1, setsid_first, restricted, no_new_privs);
+	start(&self->it, self->fd, words, ((const struct spawn_action[]){no_new_privs, restricted}),
+	      2, 0);
+	EXPECT_EQ(EACCES, self->it.code);
+	/* The caller is as free as it was. */
+	int fd = open("/", O_RDONLY | O_CLOEXEC);
+	EXPECT_LE(0, fd);
+	EXPECT_EQ(0, prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
+	close(fd);
+	close(reading);
+	close(running);
+	EXPECT_NO_CHILD();
+}
+
+/* A filter that has an answer to one system call, and allows the others. */
+#define FILTER(number, answer)                                                                     \
+	{                                                                                          \
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),             \
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),                                 \
+		BPF_STMT(BPF_RET | BPF_K, answer),                                                 \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                                      \
+	}
+#define FILTERED(code) {ACTION(SECCOMP), .fd = COUNT(code), .arg = ADDRESS(code)}
+#define CALL_TEXT(number) #number
+#define CALL(number) STRINGS("child", "call", CALL_TEXT(number))
+
+TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
+{
+	struct sock_filter no_getpid[] = FILTER(__NR_getpid, SECCOMP_RET_ERRNO | EXDEV);
+	struct spawn_action filter = FILTERED(no_getpid);
+	static const unsigned int flags[] = {
+		0, SECCOMP_FILTER_FLAG_LOG, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+		SECCOMP_FILTER_FLAG_LOG | SECCOMP_FILTER_FLAG_SPEC_ALLOW};
+	char number[16];
+	const char *const words[] = {"child", "call", number, NULL};
+
+	snprintf(number, sizeof(number), "%d", __NR_getpid);
+	for (size_t i = 0; i < COUNT(flags); i++) {
+		filter.flags = flags[i];
+		start(&self->it, self->fd, words, &filter, 1, 0);
+		EXPECT_LE(0, self->it.ret);
+		EXPECT_EQ(EXDEV, self->it.code);
+	}
+	filter.flags = 0;
+	start(&self->it, self->fd, words, NULL, 0, 0);
+	EXPECT_EQ(0, self->it.code);
+	/* The last one asked first, and the strictest wins. */
+	struct sock_filter kill[] = FILTER(__NR_getpid, SECCOMP_RET_KILL_PROCESS);
+	start(&self->it, self->fd, words, ((const struct spawn_action[]){filter, FILTERED(kill)}),
+	      2, 0);
+	EXPECT_EQ(128 + SIGSYS, self->it.code);
+	/* Configured once, run many times. */
+	ASSERT_EQ(0, SET(SET_ACTIONS, ACTIONS, &filter, 1));
+	for (int i = 0; i < 20; i++) {
+		start(&self->it, self->fd, words, NULL, 0, 0);
+		EXPECT_EQ(EXDEV, self->it.code);
+	}
+	GOOD(setsid_first);
+	HAS("Seccomp:\t2");
+	HAS("nnp=0");
+	ASSERT_EQ(0, SET(RESET, ACTIONS, NULL, 0));
+
+	become_user();
+	BAD(EACCES, 0, filter);
+	start(&self->it, self->fd, words, ((const struct spawn_action[]){no_new_privs, filter}), 2,
+	      0);
+	EXPECT_EQ(EXDEV, self->it.code);
+	EXPECT_EQ(0, prctl(PR_GET_SECCOMP, 0, 0, 0, 0));
+	EXPECT_NO_CHILD();
+}
+
+/* What the kernel would not take as a filter. */
+TEST_F_TIMEOUT(confine, seccomp_programs, TIMEOUT)
+{
+	static struct sock_filter long_one[4097];
+	struct sock_filter endless[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0)};
+	struct sock_filter outside[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4096),
+					BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	struct sock_filter jump[] = {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 255, 255),
+				     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	struct spawn_action most[10];
+
+	for (size_t i = 0; i < COUNT(long_one); i++)
+		long_one[i] = allow[0];
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 0, .arg = ADDRESS(allow));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 0);
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 1);
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 4097, .arg = ADDRESS(long_one));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 65536 + 1, .arg = ADDRESS(allow));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = INT_MAX, .arg = ADDRESS(allow));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 1, .arg = ADDRESS(endless));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 2, .arg = ADDRESS(outside));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 2, .arg = ADDRESS(jump));
+	WRONG(EINVAL, ACTION(SECCOMP), .fd = 1, .arg = ADDRESS(allow),
+	      .flags = SECCOMP_FILTER_FLAG_NEW_LISTENER);
+	/* As many instructions as one task can have. */
+	for (size_t i = 0; i < COUNT(most); i++)
+		most[i] = (struct spawn_action){ACTION(SECCOMP), .fd = 4096,
+						.arg = ADDRESS(long_one)};
+	start(&self->it, self->fd, STRINGS("child", "exit", "3"), most, 3, 0);
+	EXPECT_EQ(3, self->it.code);
+	start(&self->it, self->fd, STRINGS("child", "exit", "3"), most, COUNT(most), 0);
+	EXPECT_EQ(-ENOMEM, self->it.ret);
+	EXPECT_LE(3, self->it.failed);
+	EXPECT_GT(8, self->it.failed);
+	EXPECT_NO_CHILD();
+}
+
+/* Filters are asked about the program as if it were execve() or execveat(), and about nothing else
+ * that the kernel does for the child. */
+TEST_F_TIMEOUT(confine, seccomp_and_exec, TIMEOUT)
+{
+	static const struct {
+		unsigned int answer;
+		int error;
+	} answers[] = {
+		{SECCOMP_RET_ERRNO | ENOTTY, ENOTTY},
+		{SECCOMP_RET_ERRNO | 0xffff, 4095},
+		{SECCOMP_RET_ERRNO, EACCES},
+		{SECCOMP_RET_KILL_PROCESS, EACCES},
+		{SECCOMP_RET_KILL_THREAD, EACCES},
+		{SECCOMP_RET_TRAP, EACCES},
+		{SECCOMP_RET_TRACE, ENOSYS},
+		{SECCOMP_RET_USER_NOTIF, ENOSYS},
+		{0x12340000 /* unknown */, EACCES},
+		{SECCOMP_RET_LOG, 0},
+		{SECCOMP_RET_ALLOW, 0},
+	};
+	int program = open(child_path, O_RDONLY | O_CLOEXEC);
+
+	for (int by_descriptor = 0; by_descriptor < 2; by_descriptor++) {
+		int asked = by_descriptor ? __NR_execveat : __NR_execve;
+		int other = by_descriptor ? __NR_execve : __NR_execveat;
+
+		if (by_descriptor)
+			ASSERT_EQ(0, SET(SET_FD, EXEC_FD, NULL, program));
+		for (size_t i = 0; i < COUNT(answers); i++) {
+			struct sock_filter code[] = FILTER(asked, answers[i].answer);
+			struct sock_filter beside[] = FILTER(other, answers[i].answer);
+
+			if (answers[i].error) {
+				BAD(answers[i].error, SPAWN_FAILED_EXEC, FILTERED(code));
+			} else {
+				GOOD(FILTERED(code));
+			}
+			GOOD(FILTERED(beside));
+		}
+	}
+	/* Of execveat() it sees descriptor and flags. */
+	struct sock_filter with_flag[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_execveat, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, program, 0, 2),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[4])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AT_EMPTY_PATH, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	GOOD(FILTERED(with_flag));
+	close(program);
+	ASSERT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
+	/* The actions after it are no system calls. */
+	struct sock_filter no_calls[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_execve, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	RUN(FILTERED(no_calls), setsid_first, {ACTION(CHDIR), .arg = ADDRESS("/")},
+	    {ACTION(DUP2), .fd = 2, .newfd = 9}, no_new_privs);
+	EXPECT_LE(0, self->it.ret);
+	EXPECT_EQ(128 + SIGSYS, self->it.code);
+	EXPECT_NO_CHILD();
+}
+
+/* Of a filter that is inherited the same is asked. */
+TEST_F_TIMEOUT(confine, inherited_seccomp_and_exec, TIMEOUT)
+{
+	struct sock_filter code[] = FILTER(__NR_execve, SECCOMP_RET_ERRNO | ENOTTY);
+	struct sock_fprog program = {COUNT(code), code};
+
+	ASSERT_EQ(0, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	BAD(ENOTTY, SPAWN_FAILED_EXEC, setsid_first);
+	EXPECT_NO_CHILD();
+}
+
+/* A filter outlives the builder that it came from. */
+TEST_F_TIMEOUT(confine, seccomp_outlives_builder, TIMEOUT)
+{
+	struct sock_filter code[] = FILTER(__NR_exit_group, SECCOMP_RET_KILL_PROCESS);
+	struct spawn_action filter = FILTERED(code);
+	int own = builder_of(NULL), holder, input;
+
+	ASSERT_EQ(0,
+		  sys_config(own, PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &filter, 1));
+	input = hold(own, &holder, NULL, 0);
+	ASSERT_LE(0, holder);
+	close(own);
+	close(input);
+	EXPECT_EQ(128 + SIGSYS, reap_and_close(holder));
+	EXPECT_NO_CHILD();
+}
+
+TEST_HARNESS_MAIN
