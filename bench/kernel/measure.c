@@ -2,11 +2,12 @@
 // Starts a program by every way the kernel has, in a guest whose clock counts
 // instructions, and prints a line for each start:
 //
-//   sample PARENT CHILD METHOD FIRST WHOLE
+//   sample PARENT CHILD METHOD FIRST WHOLE FAULTS
 //
 // FIRST is from the call to what the child reads as its first act, WHOLE until
-// it is reaped and its descriptors are closed. A method that this kernel has
-// not is said once: `missing METHOD`.
+// it is reaped and its descriptors are closed; FAULTS are the child's minor
+// faults in its life. A method that this kernel has not is said once: `missing
+// METHOD`.
 //
 //   measure ROUNDS PARENT CHILD=PROGRAM...
 //
@@ -221,11 +222,17 @@ static int64_t now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
+// What one start costs.
+struct cost {
+	int64_t first, whole;
+	long faults;
+};
+
 // One start; false if it is not to be had, or the child did not end well.
-static bool sample(struct method *method, int from_child, bool stamps, int64_t *first,
-		   int64_t *whole)
+static bool sample(struct method *method, int from_child, bool stamps, struct cost *cost)
 {
 	struct timespec time = {};
+	struct rusage usage = {};
 	siginfo_t info = {};
 	int64_t begun = now();
 	struct started it = method->start();
@@ -234,19 +241,18 @@ static bool sample(struct method *method, int from_child, bool stamps, int64_t *
 	if (it.pid < 0 && it.pidfd < 0)
 		return false;
 	if (it.pidfd >= 0) {
-		failed = waitid(P_PIDFD, it.pidfd, &info, WEXITED);
+		failed = syscall(__NR_waitid, P_PIDFD, it.pidfd, &info, WEXITED, &usage);
 		close(it.pidfd);
 	} else {
-		failed = waitid(P_PID, it.pid, &info, WEXITED);
+		failed = syscall(__NR_waitid, P_PID, it.pid, &info, WEXITED, &usage);
 	}
-	*whole = now() - begun;
-	*first = 0;
+	*cost = (struct cost){0, now() - begun, usage.ru_minflt};
 	if (failed || info.si_code != CLD_EXITED || info.si_status != 0)
 		return false;
 	if (stamps) {
 		if (read(from_child, &time, sizeof(time)) != sizeof(time))
 			return false;
-		*first = time.tv_sec * 1000000000LL + time.tv_nsec - begun;
+		cost->first = time.tv_sec * 1000000000LL + time.tv_nsec - begun;
 	}
 	return true;
 }
@@ -294,8 +300,7 @@ int main(int argc, char **argv)
 	make_parent(parent);
 	for (int child = 3; child < argc; child++) {
 		char *name = argv[child], *list[16] = {}, *equals = strchr(name, '=');
-		int64_t *firsts = calloc(METHODS * rounds, sizeof(*firsts)),
-			*wholes = calloc(METHODS * rounds, sizeof(*wholes));
+		struct cost *costs = calloc(METHODS * rounds, sizeof(*costs));
 		bool stamps;
 
 		*equals = 0;
@@ -320,27 +325,28 @@ int main(int argc, char **argv)
 			for (size_t turn = 0; turn < METHODS; turn++) {
 				size_t number = (turn + round + WARM_UP) % METHODS;
 				struct method *method = methods + number;
-				int64_t first, whole;
+				struct cost cost;
 
 				if (method->missing || (method->start == by_fork && round < 0))
 					continue;
-				if (!sample(method, pipes[0], stamps, &first, &whole)) {
+				if (!sample(method, pipes[0], stamps, &cost)) {
 					method->missing = true;
 					fprintf(report, "missing %s: %s with %s: %s\n",
 						method->name, parent, name, strerror(errno));
 				} else if (round >= 0) {
-					firsts[number * rounds + round] = first;
-					wholes[number * rounds + round] = whole;
+					costs[number * rounds + round] = cost;
 				}
 			}
 		}
 		for (int round = 0; round < rounds; round++)
-			for (size_t i = 0; i < METHODS; i++)
+			for (size_t i = 0; i < METHODS; i++) {
+				struct cost *cost = costs + i * rounds + round;
+
 				if (!methods[i].missing)
-					fprintf(report, "sample %s %s %s %lld %lld\n", parent, name,
-						methods[i].name,
-						(long long)firsts[i * rounds + round],
-						(long long)wholes[i * rounds + round]);
+					fprintf(report, "sample %s %s %s %lld %lld %ld\n", parent,
+						name, methods[i].name, (long long)cost->first,
+						(long long)cost->whole, cost->faults);
+			}
 		fflush(report);
 	}
 	return fclose(report) ? 1 : 0;
