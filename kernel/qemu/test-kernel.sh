@@ -4,15 +4,15 @@
 #
 #   kernel/qemu/test-kernel.sh CACHE
 #
-# plain: all tests. debug (KASAN, lockdep, kmemleak): those in which most can be done wrong with memory and locks, the stress for two minutes of
-# the guest's time, and a look for leaks. SPAWNFD_TESTS: others, for both, say `exec events`. SPAWNFD_KERNELS: one of the two alone.
+# plain: all tests but the faults. debug (KASAN, lockdep, kmemleak, fault injection): those in which most can be done wrong with memory and
+# locks, the faults, the stress for two minutes of the guest's time, and a look for leaks. SPAWNFD_TESTS: others, for both, say `exec events`. SPAWNFD_KERNELS: one of the two alone.
 # SPAWNFD_PATCHES: another directory than kernel/patches. SPAWNFD_SKIPS: a file that skips are added to. The kernels' messages stay in
 # build/kernel/*.log.
 set -eu
 cd "$(dirname "$0")/../.."
 cache=$1
 patches=${SPAWNFD_PATCHES:-kernel/patches}
-everything="builder actions confine places exec limits events template heads ahead uring stress"
+everything="builder actions confine places exec limits events template heads ahead uring async compat stress"
 ls "$patches"/*.patch >/dev/null 2>&1 || { echo "test-kernel: no patches in $patches" >&2 && exit 1; }
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-kernel.XXXXXX")
@@ -24,7 +24,7 @@ for name in ${SPAWNFD_KERNELS:-plain debug}; do
     case $name in
     plain) config=base memory=1024 seconds=10 limit=900 tests=$everything ;;
     # Of the others each takes minutes there.
-    debug) config=base+debug memory=3072 seconds=130 limit=1800 tests="builder actions confine places limits heads ahead uring stress" ;;
+    debug) config=base+debug memory=3072 seconds=130 limit=1800 tests="builder actions confine places limits heads ahead uring async faults stress" ;;
     *) echo "test-kernel: no kernel $name" >&2 && exit 2 ;;
     esac
     kernel=$(kernel/qemu/build.sh --patches "$patches" "$cache" "$config")

@@ -2,15 +2,13 @@
 /* What others see, and may do: signals, the caller's death, ptrace, seccomp, setuid programs,
  * Landlock, audit. */
 #include "spawn_test.h"
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
+#include "audit.h"
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
@@ -592,61 +590,18 @@ TEST_F_TIMEOUT(events, landlock, TIMEOUT)
 	close(ruleset);
 }
 
-static int audit_send(int fd, int type, const void *data, size_t size)
-{
-	struct {
-		struct nlmsghdr head;
-		char data[2048];
-	} message = {.head = {NLMSG_SPACE(size), type, NLM_F_REQUEST | NLM_F_ACK, 1, 0}};
-	struct {
-		struct nlmsghdr head;
-		struct nlmsgerr error;
-		char more[4096];
-	} answer;
-
-	memcpy(message.data, data, size);
-	if (send(fd, &message, message.head.nlmsg_len, 0) < 0)
-		return -errno;
-	do
-		if (recv(fd, &answer, sizeof(answer), 0) < 0)
-			return -errno;
-	while (answer.head.nlmsg_type != NLMSG_ERROR);
-	return answer.error.error;
-}
-
-/* Without an audit daemon its records are kernel messages. */
-static int find_record(int kmsg, const char *type, const char *what)
-{
-	char text[8192];
-	ssize_t length;
-	int found = 0;
-
-	while ((length = read(kmsg, text, sizeof(text) - 1)) > 0 ||
-	       (length < 0 && errno == EPIPE)) {
-		text[length > 0 ? length : 0] = 0;
-		found += strstr(text, type) && strstr(text, what);
-	}
-	return found;
-}
-
 TEST_F_TIMEOUT(events, audit, TIMEOUT)
 {
-	struct audit_status on = {.mask = AUDIT_STATUS_ENABLED, .enabled = 1};
 	struct audit_rule_data rule = {.flags = AUDIT_FILTER_EXIT, .action = AUDIT_ALWAYS};
-	int socket_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_AUDIT), kmsg, error;
+	const char *problem;
+	struct audit audit;
 	char word[64];
 
-	if (socket_fd < 0 || getuid() != 0)
-		SKIP(return, "no audit here");
-	kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (kmsg < 0 || lseek(kmsg, 0, SEEK_END) < 0)
-		SKIP(return, "no /dev/kmsg");
-	error = audit_send(socket_fd, AUDIT_SET, &on, sizeof(on));
-	if (error)
-		SKIP(return, "audit cannot be enabled: %s", strerror(-error));
 	rule.mask[AUDIT_WORD(__NR_execve)] |= AUDIT_BIT(__NR_execve);
 	rule.mask[AUDIT_WORD(__NR_execveat)] |= AUDIT_BIT(__NR_execveat);
-	ASSERT_EQ(0, audit_send(socket_fd, AUDIT_ADD_RULE, &rule, sizeof(rule)));
+	problem = audit_open(&audit, &rule);
+	if (problem)
+		SKIP(return, "%s", problem);
 	/* A new process is watched from its start. */
 	snprintf(word, sizeof(word), "audit-me-%d", getpid());
 	pid_t pid = fork();
@@ -659,13 +614,13 @@ TEST_F_TIMEOUT(events, audit, TIMEOUT)
 	int status = -1;
 	waitpid(pid, &status, 0);
 	EXPECT_EQ(0, status);
-	EXPECT_EQ(0, audit_send(socket_fd, AUDIT_DEL_RULE, &rule, sizeof(rule)));
-	on.enabled = 0;
-	EXPECT_EQ(0, audit_send(socket_fd, AUDIT_SET, &on, sizeof(on)));
-	EXPECT_LE(1, find_record(kmsg, "type=1309", word));
+	EXPECT_EQ(0, audit_stop(&audit, &rule));
+	EXPECT_LE(1, audit_find(&audit, "type=1309", word, "argc=3"));
+	snprintf(word, sizeof(word), " ppid=%d ", pid);
+	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=yes exit=0 "));
+	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=no exit=-2 "));
+	close(audit.messages);
 	ignore_pending_sigchld();
-	close(socket_fd);
-	close(kmsg);
 }
 
 TEST_HARNESS_MAIN

@@ -14,6 +14,12 @@ struct ring {
 	unsigned int queued;
 	void *rings;
 	size_t rings_size, sqes_size;
+	/* What has been completed and not asked for. */
+	struct {
+		__u64 user_data;
+		int res;
+	} kept[128];
+	int count;
 };
 
 static inline int ring_open(struct ring *ring, unsigned int flags)
@@ -88,37 +94,48 @@ static inline int submit(struct ring *ring, unsigned int wait_for)
 			      wait_for ? IORING_ENTER_GETEVENTS : 0, NULL, 0));
 }
 
-/* The result of the request with this user_data, out of order; waits. */
+/* Lets the kernel finish what it can, without waiting. */
+static inline void ring_poll(struct ring *ring)
+{
+	syscall(__NR_io_uring_enter, ring->fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0);
+}
+
+/* Whether the request with this user_data is done, and its result; in any order. */
+static inline bool completed(struct ring *ring, __u64 user_data, int *res)
+{
+	unsigned int head = *ring->cq_head;
+
+	for (; head != __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE); head++) {
+		struct io_uring_cqe *cqe = ring->cqes + (head & *ring->cq_mask);
+
+		if (ring->count == COUNT(ring->kept))
+			abort();
+		ring->kept[ring->count].user_data = cqe->user_data;
+		ring->kept[ring->count++].res = cqe->res;
+	}
+	__atomic_store_n(ring->cq_head, head, __ATOMIC_RELEASE);
+	for (int i = 0; i < ring->count; i++) {
+		if (ring->kept[i].user_data == user_data) {
+			*res = ring->kept[i].res;
+			ring->kept[i] = ring->kept[--ring->count];
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The result of the request with this user_data; waits. */
 static inline int completion(struct ring *ring, __u64 user_data)
 {
-	static __thread struct {
-		__u64 user_data;
-		int res;
-	} kept[256];
-	static __thread int count;
+	int res;
 
-	for (;;) {
-		unsigned int head = *ring->cq_head;
-
-		for (int i = 0; i < count; i++) {
-			if (kept[i].user_data == user_data) {
-				int res = kept[i].res;
-
-				kept[i] = kept[--count];
-				return res;
-			}
-		}
-		if (head == __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE)) {
-			if (syscall(__NR_io_uring_enter, ring->fd, 0, 1, IORING_ENTER_GETEVENTS,
-				    NULL, 0) < 0 &&
-			    errno != EINTR)
-				return -9999;
-			continue;
-		}
-		kept[count].user_data = ring->cqes[head & *ring->cq_mask].user_data;
-		kept[count++].res = ring->cqes[head & *ring->cq_mask].res;
-		__atomic_store_n(ring->cq_head, head + 1, __ATOMIC_RELEASE);
+	while (!completed(ring, user_data, &res)) {
+		if (syscall(__NR_io_uring_enter, ring->fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0) <
+			    0 &&
+		    errno != EINTR)
+			return -9999;
 	}
+	return res;
 }
 
 #endif

@@ -111,6 +111,8 @@ static void run_ring(int fd, unsigned int *state)
 		if (i == 3)
 			sqe->flags &= ~IOSQE_IO_LINK;
 	}
+	if (next_random(state) % 3 == 0)
+		queue(&ring, IORING_OP_ASYNC_CANCEL, 4)->addr = next_random(state) % 4;
 	submit(&ring, 0);
 	for (int i = 0; i < 4; i++) {
 		pidfd = completion(&ring, i);
@@ -122,8 +124,70 @@ static void run_ring(int fd, unsigned int *state)
 	}
 	ring_close(&ring);
 }
+
+/* A request whose child waits for a FIFO, which others open as well; it is let go, cancelled, or
+ * has a time. */
+static void run_held(int fd, unsigned int *state)
+{
+	static const char *const words[] = {"child", "exit", "3", NULL};
+	struct spawn_open fifo = {ADDRESS("fifo"), {.flags = O_RDONLY}};
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
+	struct __kernel_timespec time = {0, next_random(state) % 5000000};
+	struct spawn_args args = make_args(&action, 1);
+	unsigned int end = next_random(state) % 4;
+	struct io_uring_sqe *sqe;
+	struct ring ring;
+	int pidfd, writer;
+
+	if (ring_open(&ring, next_random(state) % 2
+				     ? IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SINGLE_ISSUER
+				     : 0)) {
+		ring_close(&ring);
+		return;
+	}
+	args.argv = ADDRESS(words);
+	sqe = queue_spawn(&ring, fd, &args, 1);
+	sqe->flags = next_random(state) % 2 ? IOSQE_ASYNC : 0;
+	if (end == 0) {
+		sqe->flags |= IOSQE_IO_LINK;
+		sqe = queue(&ring, IORING_OP_LINK_TIMEOUT, 2);
+		sqe->addr = ADDRESS(&time);
+		sqe->len = 1;
+	}
+	submit(&ring, 0);
+	for (unsigned int i = next_random(state) % 20; i; i--)
+		sched_yield();
+	if (end == 1 || end == 3) {
+		sqe = queue(&ring, IORING_OP_ASYNC_CANCEL, 3);
+		sqe->cancel_flags = IORING_ASYNC_CANCEL_ANY;
+		submit(&ring, 0);
+	}
+	/* Nobody misses the pidfds of those that are to be killed. */
+	if (to_be_killed && end == 3) {
+		ring_close(&ring);
+		return;
+	}
+	while (!completed(&ring, 1, &pidfd)) {
+		/* Also when it was cancelled: before it was submitted, perhaps. */
+		writer = open("fifo", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+		if (writer >= 0)
+			close(writer);
+		ring_poll(&ring);
+		sched_yield();
+	}
+	if (pidfd >= 0)
+		pidfd = reap_and_close(pidfd);
+	count(pidfd == 3 || pidfd == -ECANCELED || pidfd == -EAGAIN || pidfd == -ENOMEM, "held",
+	      pidfd);
+	ring_close(&ring);
+}
 #else
 static void run_ring(int fd, unsigned int *state)
+{
+}
+
+static void run_held(int fd, unsigned int *state)
 {
 }
 #endif
@@ -240,6 +304,8 @@ static void run_one(int shared, unsigned int *state)
 		return run_template(state);
 	if (kind == 12)
 		return run_ring(shared, state);
+	if (kind == 14 || kind == 15)
+		return run_held(shared, state);
 	struct spawn_args args =
 		make_args(actions, kind == 1 ? last + 1 : next_random(state) % (last + 1));
 	int fd = shared, own = -1;
@@ -356,6 +422,8 @@ FIXTURE_SETUP(stress)
 {
 	NEED_BUILDER(self->fd);
 	close(self->fd);
+	own_directory();
+	ASSERT_EQ(0, mkfifo("fifo", 0600));
 	self->fd = builder_of(STRINGS("child", "exit", "3"));
 }
 

@@ -295,23 +295,6 @@ TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)
 	}
 }
 
-TEST_F_TIMEOUT(uring, nothing_to_cancel, TIMEOUT)
-{
-	struct io_uring_sqe *sqe;
-	int pidfd;
-
-	queue_spawn(&self->ring, self->fd, &self->args, 10);
-	sqe = queue(&self->ring, IORING_OP_ASYNC_CANCEL, 11);
-	sqe->addr = 10;
-	submit(&self->ring, 2);
-	pidfd = completion(&self->ring, 10);
-	EXPECT_LE(0, pidfd);
-	completion(&self->ring, 11);
-	if (pidfd >= 0) {
-		EXPECT_EQ(3, reap_and_close(pidfd));
-	}
-}
-
 /* A kernel thread submits, which could not have a child of the caller's. */
 TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
 {
