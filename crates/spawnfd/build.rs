@@ -11,7 +11,7 @@ fn main() {
     let warm = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../warm");
     println!("cargo::rerun-if-changed={}", warm.display());
     object(&warm, "spawnfd-warm.so", &["main", "python", "node"]);
-    // For mode fork of what has threads: it takes the place of some functions of libc's, which no other program has to bear.
+    // For what has threads: it takes the place of some functions of libc's, which no other program has to bear.
     object(&warm, "spawnfd-warm-threads.so", &["main", "python", "node", "threads"]);
     zygote(&warm);
 }

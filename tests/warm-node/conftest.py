@@ -87,11 +87,11 @@ def build(made: Path, *names: str) -> Path:
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("shim") / "shim.so", "main", "python", "node")
+    made = tmp_path_factory.mktemp("shim") / "shim.so"
+    return build(made, "main", "python", "node", "threads")
 
 
 @pytest.fixture(scope="session")
-def forking_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For mode fork: with what gives a fork its parent's threads."""
-    made = tmp_path_factory.mktemp("shim") / "forking.so"
-    return build(made, "main", "python", "node", "threads")
+def shim_without_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all other programs."""
+    return build(tmp_path_factory.mktemp("shim") / "plain.so", "main", "python", "node")

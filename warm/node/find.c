@@ -276,6 +276,10 @@ const char *spawnfd_node_find_times(struct node_places *places)
 		for (uintptr_t *at = regions[i].begin; at < regions[i].end; at++) {
 			double number;
 
+			/* A small integer of V8's stands in the upper half: every four seconds one
+			 * looks like the time. */
+			if (!(uint32_t)*at)
+				continue;
 			memcpy(&number, at, sizeof(number));
 			if (is_tick(*at, places))
 				ADD(places->ticks, places->tick_count, (uint64_t *)at);

@@ -93,22 +93,6 @@ static const struct {
 };
 
 static void (*when_parking)(void);
-/* The end to read of a pipe, for JavaScript to write to. */
-static int drain;
-
-static void park(const void *info)
-{
-	(void)info;
-	when_parking();
-}
-
-/* Lets the event loop close what is to be closed. */
-static void turn(const void *info)
-{
-	(void)info;
-	uv.run(uv.loop(), NO_WAIT);
-	close(drain);
-}
 
 static local run(void *isolate, local context, const char *source)
 {
@@ -118,9 +102,10 @@ static local run(void *isolate, local context, const char *source)
 	return script ? v8.run(script, context) : NULL;
 }
 
-/* --- the end of a fork --------------------------------------------------------------------------
- * What Node takes down behind its last hook is memory: a fork copies each page of it to say that it
- * is free. So it ends there, unless something of the program's own might want to be told.
+/* --- the end ------------------------------------------------------------------------------------
+ * What Node takes down behind its last hook is memory: half of a short program's time, and a fork
+ * copies each page of it to say that it is free. So it ends there, unless something of the
+ * program's own might want to be told.
  */
 
 static struct {
@@ -176,25 +161,60 @@ static bool watch_the_end(local context, local fields)
 	return environment && ending.fields;
 }
 
-static bool make_pipe(int *ends)
+/* --- what JavaScript calls ----------------------------------------------------------------------
+ */
+
+/* Above the owner's numbers: what Node opens gets those that it always gets. */
+enum { ABOVE = 40 };
+static int standard_output, drain;
+
+static int lift(int fd)
 {
-	bool done = !pipe2(ends, O_CLOEXEC);
+	int lifted = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE);
 
-	for (int i = 0; i < 2 && done; i++) {
-		int low = ends[i];
+	close(fd);
+	return lifted;
+}
 
-		ends[i] = fcntl(low, F_DUPFD_CLOEXEC, 40);
-		close(low);
-	}
-	return done && ends[0] >= 0 && ends[1] >= 0;
+/* Standard output becomes a pipe that nobody reads. */
+static void begin(const void *info)
+{
+	int ends[2];
+
+	(void)info;
+	standard_output = fcntl(1, F_DUPFD_CLOEXEC, ABOVE);
+	if (standard_output < 0 || pipe2(ends, O_CLOEXEC) || dup3(ends[1], 1, O_CLOEXEC) < 0)
+		spawnfd_cannot_park("descriptors");
+	close(ends[1]);
+	drain = lift(ends[0]);
+}
+
+/* Lets the event loop close what is to be closed. */
+static void end(const void *info)
+{
+	(void)info;
+	uv.run(uv.loop(), NO_WAIT);
+	dup3(standard_output, 1, O_CLOEXEC);
+	close(standard_output);
+	close(drain);
+}
+
+static void tidy(const void *info)
+{
+	(void)info;
+	spawnfd_node_unmap_files();
+}
+
+static void park(const void *info)
+{
+	(void)info;
+	when_parking();
 }
 
 bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
 {
 	void *isolate, *realm;
-	local context, function, fields, arguments[7];
-	char number[16];
-	int ends[2];
+	local context, function, fields, arguments[8];
 
 	for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
 		void *found = dlsym(RTLD_DEFAULT, symbols[i].name);
@@ -215,22 +235,20 @@ bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
 	/* An object begins with the address of its functions, which stand behind two words in the
 	 * table. */
 	realm = spawnfd_node_find_object(v8.realm_table + 2 * sizeof(void *));
-	/* Above the owner's: those that Node opens get the numbers that they always get. */
-	if (!context || !realm || !make_pipe(ends))
+	if (!context || !realm)
 		return false;
-	drain = ends[0];
 	function = run(isolate, context, spawnfd_node_script);
 	arguments[0] = v8.require(realm);
 	arguments[1] = v8.binding(realm);
 	arguments[2] = v8.function(context, park, NULL, 0, 0, 0);
-	arguments[3] = v8.function(context, turn, NULL, 0, 0, 0);
-	snprintf(number, sizeof(number), "%d", ends[1]);
-	arguments[4] = run(isolate, context, number);
-	arguments[5] = run(isolate, context, code ? "true" : "false");
-	arguments[6] = v8.string(isolate, ahead, 0, -1);
-	for (int i = 0; i < 7; i++)
+	arguments[3] = v8.function(context, begin, NULL, 0, 0, 0);
+	arguments[4] = v8.function(context, end, NULL, 0, 0, 0);
+	arguments[5] = v8.function(context, tidy, NULL, 0, 0, 0);
+	arguments[6] = run(isolate, context, code ? "true" : "false");
+	arguments[7] = v8.string(isolate, ahead, 0, -1);
+	for (int i = 0; i < 8; i++)
 		if (!arguments[i])
 			return false;
-	fields = function ? v8.call(function, context, function, 7, arguments) : NULL;
-	return fields && (!spawnfd_forks() || watch_the_end(context, fields));
+	fields = function ? v8.call(function, context, function, 8, arguments) : NULL;
+	return fields && watch_the_end(context, fields);
 }

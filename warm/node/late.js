@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Run by late.c before any line of Node's own. Parks where Node's preparations have ended and its main script, which is internal, goes
-// on to what it was asked for: at its first look at a property of Module.
-(function (require, internalBinding, park, turn, pipe, forCode, ahead) {
+// on to what it was asked for: at its last look at a property of Module, or of what that holds.
+(function (require, internalBinding, park, begin, end, tidy, forCode, ahead) {
   'use strict';
   const { Module } = require('internal/modules/cjs/loader');
   const { bind } = Function.prototype;
+  const { defineProperty } = Object;
   const property = forCode ? 'builtinModules' : 'runMain';
   const whole = { __proto__: null, configurable: true, enumerable: true };
 
+  // Reading all options once more takes long: the main script asks here for the code, and for what it can have of the others.
+  const options = require('internal/options');
+  const { getOptionValue } = options;
+  let code;
+  if (forCode) options.getOptionValue = (name) => name === '--eval' ? code : getOptionValue(name);
+
   // What has been made of the command line so far, made once more of the one that there is now.
   const amend = () => {
-    const options = require('internal/options');
     internalBinding('process_methods').patchProcessObject(process);
     process.argv[0] = process.execPath;
     if (forCode) {
-      options.refreshOptions();
-      const value = options.getOptionValue('--eval');
-      if (value) Object.defineProperty(process, '_eval', { ...whole, writable: false, value });
+      const value = code = process.execArgv.at(-1);
+      if (value) defineProperty(process, '_eval', { ...whole, writable: false, value });
       else delete process._eval;
     } else {
       try {
@@ -33,15 +38,23 @@
     require(name);
   };
 
-  // Does what nearly all programs do, and leaves nothing but what it has compiled: writes to a pipe by console; runs code.
-  const rehearse = () => {
-    const { async_id_fields: numbers, constants: { kAsyncIdCounter } } = internalBinding('async_wrap');
-    const counted = numbers[kAsyncIdCounter];
-    const globals = Reflect.ownKeys(globalThis);
-    const { Socket } = require('net');
+  // What console.log does with a standard output that is a pipe, and then with another stream: the first would be kept. So would be
+  // process.stderr, which is looked at for its colours.
+  const write = () => {
+    const net = require('net');
+    const stderr = Object.getOwnPropertyDescriptor(process, 'stderr');
+    defineProperty(process, 'stderr', { ...whole, value: {} });
+    const { Socket } = net;
     const { Console } = require('internal/console/constructor');
     const settle = () => process._tickCallback();
-    const stdout = new Socket({ fd: pipe, readable: false, writable: true });
+    net.Socket = undefined;
+    try {
+      require('internal/console/global').log();
+    } catch {
+      // It comes so far.
+    }
+    net.Socket = Socket;
+    const stdout = new Socket({ fd: 1, readable: false, writable: true });
     const console = new Console({ stdout, stderr: stdout });
     for (let i = 0; i < 4; i++) {
       console.log(i);
@@ -51,8 +64,29 @@
     }
     stdout.destroy();
     settle();
-    turn();
+    end();
     settle();
+    defineProperty(process, 'stderr', stderr);
+  };
+
+  // They are looked at once more when they are first needed, as if what does it were loaded then.
+  const forgetColours = () => {
+    const colours = require('internal/util/colors');
+    const { shouldColorize } = colours;
+    colours.shouldColorize = (stream) => {
+      colours.shouldColorize = shouldColorize;
+      colours.refresh();
+      return shouldColorize(stream);
+    };
+  };
+
+  // Does what nearly all programs do, and leaves nothing but what it has compiled: writes by console; runs code.
+  const rehearse = () => {
+    const { async_id_fields: numbers, constants: { kAsyncIdCounter } } = internalBinding('async_wrap');
+    const counted = numbers[kAsyncIdCounter];
+    const globals = Reflect.ownKeys(globalThis);
+    begin();
+    write();
     if (forCode) {
       const { evalScript, evalTypeScript } = require('internal/process/execution');
       const modules = {};
@@ -60,28 +94,48 @@
       require('internal/modules/helpers').addBuiltinLibsToObject(modules, '<eval>');
       Reflect.get(modules, 'module');
       for (const run of [evalScript, evalTypeScript]) run?.('[eval]', '0', false, false, false);
-      settle();
+      // As the main script asks: what matches is kept.
+      /\bcrypto\b/.exec('0');
+      process._tickCallback();
       // Else it would be remembered.
       process.chdir('.');
     } else {
       require('internal/modules/run_main');
       require('fs');
     }
-    for (const name of ahead.split(',')) if (name) load(name.replace(/^node:/, ''));
+    amend();
     for (const key of Reflect.ownKeys(globalThis)) if (!globals.includes(key)) delete globalThis[key];
     numbers[kAsyncIdCounter] = counted;
   };
 
-  const watch = (value) => Object.defineProperty(Module, property, {
+  const prepare = () => {
+    for (const name of ahead.split(',')) if (name) load(name.replace(/^node:/, ''));
+    for (let i = 0; i < 2; i++) rehearse();
+    tidy();
+    rehearse();
+    forgetColours();
+  };
+
+  // Names, and one more, at which nothing is done but what is done here.
+  const followed = (names) => defineProperty([...names, ''], names.length, {
+    get() {
+      park();
+      amend();
+      return '_';
+    },
+  });
+
+  const watch = (value) => defineProperty(Module, property, {
     ...whole,
     set: watch,
     get() {
-      Object.defineProperty(Module, property, { ...whole, writable: true, value });
-      rehearse();
+      defineProperty(Module, property, { ...whole, writable: true, value });
+      options.getOptionValue = getOptionValue;
+      prepare();
+      if (forCode) return followed(value);
       park();
-      const entry = amend();
       // Such a function leaves no frame in a stack trace.
-      return forCode ? value : Reflect.apply(bind, value, [Module, entry]);
+      return Reflect.apply(bind, value, [Module, amend()]);
     },
   });
 
@@ -89,7 +143,7 @@
     watch(Module[property]);
   } else {
     // It is to come where it always does among its neighbours.
-    Object.defineProperty(Function.prototype, property, {
+    defineProperty(Function.prototype, property, {
       ...whole,
       set(value) {
         delete Function.prototype[property];

@@ -15,12 +15,10 @@
 #include "node.h"
 #include "../threads/threads.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,9 +39,10 @@ static struct {
 	/* As Node was given them: with marks. */
 	char **early;
 	bool code;
-	/* Parks at the end of its preparations, not before them: to be forked, or with modules of
-	 * its own loaded ahead, which are named here. */
+	/* Parks at the end of its preparations, not before them: where it can be, as its flags are.
+	 */
 	bool late;
+	/* Modules of its own to be loaded ahead. */
 	char *ahead;
 	char thread_name[16];
 	struct node_marks marks;
@@ -104,16 +103,18 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	node.flags = argc - 1;
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
-	if (spawnfd_forks() && !spawnfd_threads_freeze)
-		spawnfd_cannot_park("Node.js is not forked");
+	if (!spawnfd_threads_end)
+		spawnfd_cannot_park("not the object for Node.js");
 	node.ahead = getenv(PRELOAD);
 	if (node.ahead) {
 		node.ahead = strdup(node.ahead);
 		unsetenv(PRELOAD);
 	}
 	spawnfd_forget_variable(PRELOAD);
-	node.late = spawnfd_forks() || node.ahead;
-	cannot = spawnfd_node_cannot_have(argv + 1, node.flags, node.late);
+	cannot = spawnfd_node_cannot_have(argv + 1, node.flags, true);
+	node.late = !cannot;
+	if (cannot && !spawnfd_forks() && !node.ahead)
+		cannot = spawnfd_node_cannot_have(argv + 1, node.flags, false);
 	if (cannot)
 		spawnfd_cannot_park(cannot);
 	node.code = argc > 1 && spawnfd_node_wants_code(argv[argc - 1]);
@@ -223,27 +224,6 @@ static void settle_stdio(struct node_stdio *all)
 	}
 }
 
-/* How a thread is scheduled is its own: Node's other threads follow the first. */
-static void schedule_alike(void)
-{
-	int policy = sched_getscheduler(0), nice = getpriority(PRIO_PROCESS, 0);
-	struct sched_param param;
-	struct dirent *entry;
-	DIR *tasks = opendir("/proc/self/task");
-
-	sched_getparam(0, &param);
-	while (tasks && (entry = readdir(tasks))) {
-		pid_t task = atoi(entry->d_name);
-
-		if (task <= 0 || task == getpid())
-			continue;
-		sched_setscheduler(task, policy, &param);
-		setpriority(PRIO_PROCESS, (id_t)task, nice);
-	}
-	if (tasks)
-		closedir(tasks);
-}
-
 /* --- parking ------------------------------------------------------------------------------------
  */
 
@@ -259,11 +239,9 @@ static void become(const struct program *program)
 	void *(*default_loop)(void) =
 		(__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
 
-	if (!spawnfd_forks()) {
-		schedule_alike();
-	} else {
+	if (spawnfd_forks()) {
 		spawnfd_node_draw_anew();
-		if (!spawnfd_descriptors_again() || !spawnfd_threads_again())
+		if (!spawnfd_descriptors_again())
 			_exit(127);
 	}
 	raise_limit();
@@ -293,16 +271,8 @@ static void note_files(void)
 	}
 }
 
-/* A thread that does not come to rest is not one of Node's own. */
-static void freeze(void)
-{
-	if (!spawnfd_threads_freeze())
-		_exit(126);
-}
-
 static void park(void)
 {
-	static struct spawnfd_fork_hooks hooks = {.before = freeze};
 	struct signals signals;
 	const char *missing = spawnfd_node_find_times(&node.places);
 
@@ -310,15 +280,14 @@ static void park(void)
 		missing = spawnfd_node_find_generators();
 	if (missing)
 		spawnfd_cannot_park(missing);
-	if (spawnfd_forks()) {
-		hooks.after_parent = spawnfd_threads_thaw;
-		/* Those of the owner's are above. */
-		if (!spawnfd_descriptors_remember(40))
-			spawnfd_cannot_park("descriptors");
-	}
+	/* Those of the owner's are above. */
+	if (spawnfd_forks() && !spawnfd_descriptors_remember(40))
+		spawnfd_cannot_park("descriptors");
+	if (!spawnfd_threads_end())
+		spawnfd_cannot_park("threads");
 	note_files();
 	remember_signals(&signals);
-	become(spawnfd_park(&hooks));
+	become(spawnfd_park(NULL));
 	restore_signals(&signals);
 }
 

@@ -105,6 +105,9 @@ void *spawnfd_node_find_object(const void *first_word);
  */
 bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void));
 
+/* Unmaps all pages of files that are as they were read. */
+void spawnfd_node_unmap_files(void);
+
 /* Puts the program's words there, and moves points in time on by as long as was waited. */
 void spawnfd_node_replace(const struct node_places *places, const struct program *program,
 			  const struct node_words *words);

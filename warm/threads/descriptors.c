@@ -5,6 +5,7 @@
  * know.
  */
 #define _GNU_SOURCE
+#include "../main/park.h"
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -162,13 +163,27 @@ bool spawnfd_descriptors_again(void)
 	return done;
 }
 
+uint64_t spawnfd_descriptors_of(int epoll)
+{
+	uint64_t all = 0;
+
+	if (epoll < 3 || epoll >= MAX_DESCRIPTORS)
+		return 0;
+	if (descriptors[epoll].kind != EPOLL)
+		read_info(epoll);
+	for (size_t at = 0; at < watched_count; at++)
+		if (watched[at].epoll == epoll && watched[at].fd < MAX_DESCRIPTORS)
+			all |= UINT64_C(1) << watched[at].fd;
+	return all;
+}
+
 /* --- what could not be made again ---------------------------------------------------------------
  */
 
 /* V8 keeps some memory from a fork's child; this child needs it. */
 PUBLIC int madvise(void *address, size_t length, int advice)
 {
-	if (advice == MADV_DONTFORK)
+	if (advice == MADV_DONTFORK && spawnfd_forks())
 		return 0;
 	return (int)syscall(SYS_madvise, address, length, advice);
 }
@@ -180,7 +195,7 @@ PUBLIC long syscall(long number, ...)
 	__builtin_va_list list;
 	long argument[6];
 
-	if (number == SYS_io_uring_setup) {
+	if (number == SYS_io_uring_setup && spawnfd_forks()) {
 		errno = ENOSYS;
 		return -1;
 	}

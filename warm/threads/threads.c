@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Threads that wait, and go on in a copy of their process. */
+/* Threads that end where they wait, and go on when they are needed. */
 #define _GNU_SOURCE
 #include "threads.h"
 
@@ -30,6 +30,8 @@ struct thread {
 	 * mutexes. */
 	int *tid;
 	pthread_t id;
+	/* What it waits for. */
+	const void *at;
 	void *storage;
 	void *robust;
 	size_t robust_length;
@@ -43,8 +45,14 @@ enum { MAX_THREADS = 64 };
 static struct thread threads[MAX_THREADS];
 static atomic_uint thread_count;
 static _Atomic uint32_t frozen;
-/* This process is a child: it needs no copies of its own. */
-static bool is_copy;
+/* They have ended; what is made from then on is the program's own. */
+static bool ended;
+/* They have not been made again. */
+static atomic_bool asleep;
+/* Descriptors by which they are woken. */
+static uint64_t wakes;
+/* What /proc says of how many there are without them. */
+static nlink_t others;
 
 #if defined(__x86_64__)
 enum { SEQUENCE_SIGNATURE = 0x53053053 };
@@ -80,7 +88,7 @@ PUBLIC int pthread_create(pthread_t *id, const pthread_attr_t *attributes,
 
 	if (!original)
 		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_create");
-	if (is_copy)
+	if (ended)
 		return original(id, attributes, function, argument);
 	at = atomic_fetch_add(&thread_count, 1);
 	if (at >= MAX_THREADS)
@@ -106,13 +114,14 @@ static void wait_while_frozen(struct thread *thread)
 	}
 }
 
-int spawnfd_rest(int (*block)(void *), void *argument, int again)
+int spawnfd_rest(const void *at, int (*block)(void *), void *argument, int again)
 {
 	struct thread *thread = self;
 	int result, error;
 
-	if (!thread || is_copy)
+	if (!thread || ended)
 		return block(argument);
+	thread->at = at;
 	thread->frame = __builtin_frame_address(0);
 	if (sigsetjmp(thread->context, 1)) {
 		errno = EINTR;
@@ -126,28 +135,81 @@ int spawnfd_rest(int (*block)(void *), void *argument, int again)
 	return result;
 }
 
-bool spawnfd_threads_freeze(void)
+/* Two signals are libc's own: nobody blocks or handles them. */
+enum { SIGNAL = 33 };
+
+/* As the kernel has it: libc's wrapper knows better. */
+struct disposition {
+	void (*handler)(int);
+	unsigned long flags;
+	void (*restorer)(int);
+	uint64_t mask;
+};
+
+/* libc is not to learn of it: to it, this thread waits. */
+static void leave(int number)
+{
+	(void)number;
+	syscall(SYS_set_tid_address, NULL);
+	for (;;)
+		syscall(SYS_exit, 0);
+}
+
+static nlink_t count_threads(void)
+{
+	struct stat tasks;
+
+	return stat("/proc/self/task", &tasks) ? 0 : tasks.st_nlink;
+}
+
+static bool wait_until(bool (*is_so)(const struct thread *), const struct thread *thread)
 {
 	const struct timespec a_moment = {.tv_nsec = 100000};
 
-	atomic_store(&frozen, 1);
-	for (unsigned at = 0, tries = 0; at < thread_count; at++)
-		while (threads[at].alive && !threads[at].waits) {
-			if (++tries > 50000)
-				return false;
-			nanosleep(&a_moment, NULL);
-		}
-	for (unsigned at = 0; at < thread_count; at++)
-		if (threads[at].alive && !threads[at].name[0])
-			pthread_getname_np(threads[at].id, threads[at].name,
-					   sizeof(threads[at].name));
+	for (unsigned tries = 0; !is_so(thread); tries++) {
+		if (tries > 50000)
+			return false;
+		nanosleep(&a_moment, NULL);
+	}
 	return true;
 }
 
-void spawnfd_threads_thaw(void)
+static bool rests(const struct thread *thread)
 {
+	return thread->waits || !thread->alive;
+}
+
+static bool is_gone(const struct thread *thread)
+{
+	return syscall(SYS_tgkill, getpid(), *thread->tid, 0) && errno == ESRCH;
+}
+
+bool spawnfd_threads_end(void)
+{
+	/* The flag, without which there is no handler on x86: SA_RESTORER. */
+	struct disposition before, end = {leave, 0x04000000, leave, ~UINT64_C(0)};
+	bool done = true;
+
+	atomic_store(&frozen, 1);
+	for (unsigned at = 0; at < thread_count && done; at++)
+		done = wait_until(rests, &threads[at]);
+	syscall(SYS_rt_sigaction, SIGNAL, &end, &before, sizeof(uint64_t));
+	for (unsigned at = 0; at < thread_count && done; at++) {
+		struct thread *thread = &threads[at];
+
+		if (!thread->alive)
+			continue;
+		pthread_getname_np(thread->id, thread->name, sizeof(thread->name));
+		wakes |= spawnfd_descriptors_of((int)(intptr_t)thread->at);
+		done = !syscall(SYS_tgkill, getpid(), *thread->tid, SIGNAL) &&
+		       wait_until(is_gone, thread);
+	}
+	syscall(SYS_rt_sigaction, SIGNAL, &before, NULL, sizeof(uint64_t));
+	others = count_threads();
+	ended = true;
 	atomic_store(&frozen, 0);
-	syscall(SYS_futex, &frozen, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+	atomic_store(&asleep, true);
+	return done;
 }
 
 /* Restartable sequences, as libc (2.35 and later) registers them: rseq(2). */
@@ -175,20 +237,18 @@ static int resume(void *argument)
 	siglongjmp(thread->context, 1);
 }
 
-bool spawnfd_threads_again(void)
+static void make_threads(void)
 {
 	const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
 			  CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
-
 	char name[16];
 	sigset_t mask;
-	bool done = true;
 
-	is_copy = true;
-	atomic_store(&frozen, 0);
+	if (!atomic_exchange(&asleep, false))
+		return;
 	prctl(PR_GET_NAME, name);
 	pthread_sigmask(SIG_SETMASK, NULL, &mask);
-	for (unsigned at = 0; at < thread_count && done; at++) {
+	for (unsigned at = 0; at < thread_count; at++) {
 		struct thread *thread = &threads[at];
 
 		if (!thread->alive)
@@ -196,22 +256,44 @@ bool spawnfd_threads_again(void)
 		/* Both are inherited: nobody sees them otherwise. */
 		prctl(PR_SET_NAME, thread->name);
 		pthread_sigmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
-		/* What lies below the frame that it goes on in is of no use to it. */
-		done = clone(resume, thread->frame - 4096, flags, thread, thread->tid,
-			     thread->storage, thread->tid) > 0;
+		/* What lies below the frame that it goes on in is of no use to it. Without its
+		 * threads Node would not have started at all. */
+		if (clone(resume, thread->frame - 4096, flags, thread, thread->tid, thread->storage,
+			  thread->tid) < 0)
+			abort();
 	}
 	prctl(PR_SET_NAME, name);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	return done;
+}
+
+void spawnfd_wakes(const void *at)
+{
+	if (!atomic_load(&asleep))
+		return;
+	for (unsigned i = 0; i < thread_count; i++)
+		if (threads[i].alive && threads[i].at == at) {
+			make_threads();
+			return;
+		}
+}
+
+void spawnfd_wakes_all(void)
+{
+	if (atomic_load(&asleep))
+		make_threads();
+}
+
+void spawnfd_wakes_by(int fd)
+{
+	if (atomic_load(&asleep) && fd >= 0 && fd < 64 && wakes >> fd & 1)
+		make_threads();
 }
 
 bool spawnfd_threads_are_as_made(void)
 {
-	unsigned alive = 0;
-	struct stat tasks;
+	nlink_t count = others;
 
-	for (unsigned at = 0; at < thread_count; at++)
-		alive += threads[at].alive;
-	/* The directory's own links; the first thread's. */
-	return is_copy && !stat("/proc/self/task", &tasks) && tasks.st_nlink == 2 + 1 + alive;
+	for (unsigned at = 0; at < thread_count && !atomic_load(&asleep); at++)
+		count += threads[at].alive;
+	return count_threads() == count;
 }

@@ -1,40 +1,47 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A fork that has its parent's threads and descriptors of its own.
+ * A process that has its threads later.
  *
- * fork(2) copies the memory of all threads, and one thread. Here every thread that waits does so in
- * spawnfd_rest(), which has noted how to go on from there. So a child can make each of them once
- * more, on its own stack, with its own thread-local storage: to them it is a wait that ended for no
- * reason. libc's descriptors of them are in that memory as well, so that they can be joined.
+ * Every thread that waits does so in spawnfd_rest(), which has noted how to go on from there. So it
+ * can end there, and be made once more, on its own stack, with its own thread-local storage: to it,
+ * that is a wait that ended for no reason. libc's descriptors of it stay as they are, so that it
+ * can be joined. Nobody but it is in the way of its process becoming another, or being forked; and
+ * it is made when something is done to what it waits for, or somebody else is about to wait.
  *
- * This is part of the object that is preloaded for mode fork only: it replaces libc's condition
+ * This is part of the object that is preloaded into Node.js only: it replaces libc's condition
  * variables, whose waiters could not be copied.
  */
 #ifndef SPAWNFD_THREADS_H
 #define SPAWNFD_THREADS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Waits by `block(argument)`, which may be called in vain in a child: there `again` is the answer.
- */
-int spawnfd_rest(int (*block)(void *), void *argument, int again);
+/* Waits by `block(argument)`, which may be called in vain: then `again` is the answer. It is woken
+ * by what is done to `at`: an address, or the number of an epoll. */
+int spawnfd_rest(const void *at, int (*block)(void *), void *argument, int again);
 
-/* Only in the object for mode fork. */
-#pragma weak spawnfd_threads_freeze
-#pragma weak spawnfd_threads_thaw
-#pragma weak spawnfd_threads_again
+/* Something is about to be done to what a thread may wait for; to a descriptor; or the caller is
+ * about to wait for others. */
+void spawnfd_wakes(const void *at);
+void spawnfd_wakes_by(int fd);
+void spawnfd_wakes_all(void);
+
+/* The descriptors below 64 that an epoll watches. */
+uint64_t spawnfd_descriptors_of(int epoll);
+
+/* Only in the object for Node.js. */
+#pragma weak spawnfd_threads_end
 #pragma weak spawnfd_threads_are_as_made
 #pragma weak spawnfd_descriptors_remember
 #pragma weak spawnfd_descriptors_again
 
-/* Holds all threads where they wait; false, if one does not wait within some seconds. */
-bool spawnfd_threads_freeze(void);
-void spawnfd_threads_thaw(void);
+/* Ends all threads but this one; false, if one does not come to rest within some seconds: that is
+ * none of Node's own. */
+bool spawnfd_threads_end(void);
 
-/* In a child: makes the threads that the parent had. False, if there cannot be so many. */
-bool spawnfd_threads_again(void);
-
-/* In a child: whether it has these threads and no others. */
+/* Whether there are the threads that there were then, or as many less as have not been made, and no
+ * others. */
 bool spawnfd_threads_are_as_made(void);
 
 /* Remembers the epolls, eventfds and pipes from 3 up to below `limit`; false, if there is another

@@ -57,6 +57,7 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	struct pause pause = {condition, atomic_load(&condition->signals), until, monotonic};
 	int error;
 
+	spawnfd_wakes_all();
 	if (until && (until->tv_nsec < 0 || until->tv_nsec >= 1000000000))
 		return EINVAL;
 	error = pthread_mutex_unlock(mutex);
@@ -66,7 +67,7 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	if (until && until->tv_sec < 0)
 		error = ETIMEDOUT;
 	else
-		error = spawnfd_rest(pause_until_signalled, &pause, 0);
+		error = spawnfd_rest(cond, pause_until_signalled, &pause, 0);
 	pthread_mutex_lock(mutex);
 	return error == ETIMEDOUT ? ETIMEDOUT : 0;
 }
@@ -114,10 +115,21 @@ static int wake(pthread_cond_t *cond, int count)
 {
 	struct condition *condition = (void *)cond;
 
+	spawnfd_wakes(cond);
 	atomic_fetch_add(&condition->signals, 1);
 	syscall(SYS_futex, &condition->signals, condition->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE,
 		count, NULL, NULL, 0);
 	return 0;
+}
+
+PUBLIC int pthread_join(pthread_t thread, void **result)
+{
+	static int (*original)(pthread_t, void **);
+
+	if (!original)
+		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_join");
+	spawnfd_wakes_all();
+	return original(thread, result);
 }
 
 PUBLIC int pthread_cond_signal(pthread_cond_t *cond)
@@ -134,18 +146,34 @@ PUBLIC int pthread_cond_broadcast(pthread_cond_t *cond)
  * libc's, and the kernel's: asking once more is no harm.
  */
 
+static int (*libc_sem_wait)(sem_t *), (*libc_sem_post)(sem_t *);
+
+static void find_semaphores(void)
+{
+	if (libc_sem_post)
+		return;
+	libc_sem_wait = (__typeof__(libc_sem_wait))dlsym(RTLD_NEXT, "sem_wait");
+	libc_sem_post = (__typeof__(libc_sem_post))dlsym(RTLD_NEXT, "sem_post");
+}
+
 static int wait_for_semaphore(void *semaphore)
 {
-	static int (*original)(sem_t *);
-
-	if (!original)
-		original = (__typeof__(original))dlsym(RTLD_NEXT, "sem_wait");
-	return original(semaphore);
+	return libc_sem_wait(semaphore);
 }
 
 PUBLIC int sem_wait(sem_t *semaphore)
 {
-	return spawnfd_rest(wait_for_semaphore, semaphore, -1);
+	find_semaphores();
+	spawnfd_wakes_all();
+	return spawnfd_rest(semaphore, wait_for_semaphore, semaphore, -1);
+}
+
+/* Called by handlers of signals, too: by then it has been waited for. */
+PUBLIC int sem_post(sem_t *semaphore)
+{
+	find_semaphores();
+	spawnfd_wakes(semaphore);
+	return libc_sem_post(semaphore);
 }
 
 struct poll {
@@ -170,5 +198,16 @@ PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int most, int time
 
 	if (timeout == 0)
 		return wait_for_events(&poll);
-	return spawnfd_rest(wait_for_events, &poll, -1);
+	return spawnfd_rest((void *)(intptr_t)epoll, wait_for_events, &poll, -1);
+}
+
+/* As a loop is told that there is something for it. */
+PUBLIC ssize_t write(int fd, const void *data, size_t length)
+{
+	static ssize_t (*original)(int, const void *, size_t);
+
+	if (!original)
+		original = (__typeof__(original))dlsym(RTLD_NEXT, "write");
+	spawnfd_wakes_by(fd);
+	return original(fd, data, length);
 }

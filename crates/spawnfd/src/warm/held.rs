@@ -50,13 +50,16 @@ impl Held {
 
     /// Whether this plan's actions suit it.
     pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
-        // CPython looks for itself by argv[0]: a name will do where it is found by that, too.
-        let as_parked = |name: &[u8]| name == self.recipe.template.name().as_bytes() || !name.contains(&b'/');
+        let parked = self.recipe.template.name().as_bytes();
+        let as_parked = |name: &[u8]| match self.recipe.kind {
+            Kind::Main => true,
+            // It looks for itself by argv[0]: a name will do where it is found by that, too.
+            Kind::Python => name == parked || !name.contains(&b'/'),
+            // process.argv0 is there.
+            Kind::Node => name == parked,
+        };
         let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
-        if self.recipe.kind == Kind::Python && !self.is_sandboxed() && !name.is_some_and(as_parked) {
-            return Err(ARGUMENTS);
-        }
-        Ok(())
+        if self.is_sandboxed() || name.is_some_and(as_parked) { Ok(()) } else { Err(ARGUMENTS) }
     }
 
     /// What of the plan is to be done inside, where it is confined or in a sandbox; `None`: it is neither.

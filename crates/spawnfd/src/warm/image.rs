@@ -23,7 +23,7 @@ pub(super) fn object() -> rustix::io::Result<OwnedFd> {
     sealed("spawnfd-warm", OBJECT)
 }
 
-/// The same, of the object for programs that are forked with their threads.
+/// The same, of the object for programs that have threads.
 pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
     sealed("spawnfd-warm", WITH_THREADS)
 }

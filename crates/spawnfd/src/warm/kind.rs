@@ -37,22 +37,20 @@ impl Kind {
     }
 
     /// With which of these arguments to park, so that what has all of them fits; `None`: it never does.
-    pub(super) fn options(self, late: bool, args: &[OsString]) -> Option<Vec<OsString>> {
+    pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
         let leading = match self {
             Kind::Main => 0,
             Kind::Python => args.iter().take_while(|arg| is_plain_option(arg)).count(),
             Kind::Node => usize::from(args.first().is_some_and(|flag| takes_code(flag))),
         };
         let options = args[..leading].to_vec();
-        self.fits(late, &options, args).ok().map(|()| options)
+        self.fits(&options, args).ok().map(|()| options)
     }
 
-    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name. A Node that
-    /// has parked `late`, to be forked or with modules loaded, has even seen that it is for a script.
-    pub(super) fn fits(self, late: bool, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
+    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
+    pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
         let rest = args.strip_prefix(parked).ok_or(ARGUMENTS)?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
-        let is_stdin = rest.first().is_some_and(|arg| arg == "-");
         // What to run, and its own arguments.
         let fits = match self {
             Kind::Main => true,
@@ -65,8 +63,8 @@ impl Kind {
             Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => {
                 !rest.is_empty() && !is_flag(0) && !is_flag(1)
             }
-            Kind::Node if late => rest.first().is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
-            Kind::Node => is_stdin || !is_flag(0),
+            // Nor is it for stdin.
+            Kind::Node => rest.first().is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
         };
         if fits { Ok(()) } else { Err(ARGUMENTS) }
     }
@@ -94,29 +92,16 @@ mod tests {
 
     fn fits(kind: Kind, parked: &[&str], args: &[&str]) -> bool {
         let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
-        kind.fits(false, &own(parked), &own(args)).is_ok()
-    }
-
-    #[test]
-    fn node_late() {
-        let fits = |parked: &[&str], args: &[&str]| {
-            let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
-            Kind::Node.fits(true, &own(parked), &own(args)).is_ok()
-        };
-        assert!(fits(&[], &["s.js", "-x"]));
-        assert!(fits(&["-e"], &["-e", "0", "a"]));
-        for args in [&["-"][..], &["-", "x"], &[], &[""], &["-e", "0"]] {
-            assert!(!fits(&[], args), "{args:?}");
-        }
+        kind.fits(&own(parked), &own(args)).is_ok()
     }
 
     #[test]
     fn node_for_scripts() {
-        for args in [&["s.js"][..], &["s.js", "-x"], &["-"], &["-", "-x"], &[], &[""]] {
+        for args in [&["s.js"][..], &["s.js", "-x"]] {
             assert!(fits(Kind::Node, &[], args), "{args:?}");
             assert!(!fits(Kind::Node, &["--no-warnings"], args), "{args:?}");
         }
-        for args in [&["-e", "0"][..], &["--", "s.js"], &["--test"], &["-i"]] {
+        for args in [&["-e", "0"][..], &["--", "s.js"], &["--test"], &["-i"], &["-"], &["-", "x"], &[], &[""]] {
             assert!(!fits(Kind::Node, &[], args), "{args:?}");
         }
         assert!(fits(Kind::Node, &["--no-warnings"], &["--no-warnings", "s.js"]));
@@ -137,7 +122,7 @@ mod tests {
     #[test]
     fn options_to_park_with() {
         let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
-        let options = |kind: Kind, args: &[&str]| kind.options(false, &own(args));
+        let options = |kind: Kind, args: &[&str]| kind.options(&own(args));
         assert_eq!(options(Kind::Main, &["-c", "x"]), Some(own(&[])));
         assert_eq!(options(Kind::Python, &["-c", "x"]), Some(own(&[])));
         assert_eq!(options(Kind::Python, &["-I", "-uB", "-m", "x"]), Some(own(&["-I", "-uB"])));

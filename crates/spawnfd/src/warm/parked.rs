@@ -163,8 +163,8 @@ impl Parked {
         let (line, [theirs, memory]) = Line::new()?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
         let owner = above_standard(owner.map_err(|error| ("pidfd_open()", errno(error)))?);
-        let with_threads = match (recipe.kind, recipe.mode) {
-            (Kind::Node, Mode::Fork) => {
+        let with_threads = match recipe.kind {
+            Kind::Node => {
                 let object = object_with_threads().map_err(|error| ("memfd_create()", errno(error)))?;
                 Some(above_standard(object))
             }

@@ -28,7 +28,7 @@ pub(super) const ARGUMENTS: &str = "arguments";
 
 /// What loaders, libraries and interpreters look at before main. A program that was not added is parked with these of its first start,
 /// and no others: it must not hold what only that was to know.
-const LOOKED_AT: [&str; 17] = [
+const LOOKED_AT: [&str; 18] = [
     "PATH",
     "HOME",
     "TZ",
@@ -46,6 +46,7 @@ const LOOKED_AT: [&str; 17] = [
     "NODE_EXTRA_CA_CERTS",
     "NODE_NO_WARNINGS",
     "NODE_PENDING_DEPRECATION",
+    "FORCE_COLOR",
 ];
 
 /// As good as no limit.
@@ -170,8 +171,7 @@ impl State {
     pub(super) fn keep(&mut self, template: &Template, command: &Command<'_>, most: usize) {
         let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
-        let late = self.options.mode == Mode::Fork;
-        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(late, args)) else { return };
+        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
         let is_it = |entry: &Entry| {
             let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
             plain && entry.started().path() == path && entry.recipe.args == options
@@ -217,8 +217,7 @@ impl State {
                 why = Some("stale");
                 continue;
             }
-            let late = entry.recipe.mode == Mode::Fork || !entry.recipe.preload.is_empty();
-            if let Err(reason) = entry.recipe.kind.fits(late, &entry.recipe.args, rest) {
+            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
                 other = reason;
                 continue;
             }
