@@ -10,6 +10,28 @@
 #define NOBODY 4242
 #define IDS(id) {ACTION(SETRESUID), .fd = id, .newfd = id, .arg = id}
 
+/* A fixture of root's, whose builder makes a child that prints its state. */
+#define ROOTS_FIXTURE(name)                                                                        \
+	FIXTURE(name)                                                                              \
+	{                                                                                          \
+		int fd;                                                                            \
+		struct outcome it;                                                                 \
+	};                                                                                         \
+	FIXTURE_SETUP(name)                                                                        \
+	{                                                                                          \
+		block_sigchld();                                                                   \
+		NEED_BUILDER(self->fd);                                                            \
+		close(self->fd);                                                                   \
+		if (getuid() != 0)                                                                 \
+			SKIP(return, "not root");                                                  \
+		own_directory();                                                                   \
+		self->fd = builder_of(STRINGS("child", "state"));                                  \
+	}                                                                                          \
+	FIXTURE_TEARDOWN(name)                                                                     \
+	{                                                                                          \
+		close(self->fd);                                                                   \
+	}
+
 static const int negative[] = {-1, -2, -99, AT_FDCWD, INT_MIN, INT_MIN + 1};
 static const int huge[] = {1 << 19, 1 << 20, (1 << 26) + 1, INT_MAX - 1, INT_MAX};
 static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},

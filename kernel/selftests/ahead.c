@@ -14,17 +14,6 @@
 
 static char mapper_path[PATH_MAX];
 
-static int template_of(const char *path)
-{
-	struct spawn_template_create_args args = {
-		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
-		.execfd = -1,
-		.filename = ADDRESS(path),
-	};
-
-	return result(syscall(__NR_spawn_template_create, &args, sizeof(args)));
-}
-
 /* Starts mapper with its output in a pipe; a pidfd or a negative error. */
 static int begin(int fd, const char *word, const char *how, const char *touches, int in, int *out)
 {
@@ -47,7 +36,7 @@ static int begin(int fd, const char *word, const char *how, const char *touches,
 		abort();
 	stdio[0].fd = pipes[1];
 	args.pidfd = ADDRESS(&pidfd);
-	pid = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	pid = sys_spawn(fd, &args, sizeof(args));
 	close(pipes[1]);
 	*out = pipes[0];
 	return pid < 0 ? pid : pidfd;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The actions by which a child gives rights up, or takes its place: capabilities, Landlock,
- * seccomp, namespaces, roots, terminals, scheduling.
- */
+/* The actions by which a child gives rights up: capabilities, Landlock, seccomp. */
 #include "spawn_test.h"
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -13,27 +10,7 @@
 #include "kselftest_harness.h"
 #include "action_test.h"
 
-FIXTURE(confine)
-{
-	int fd;
-	struct outcome it;
-};
-
-FIXTURE_SETUP(confine)
-{
-	block_sigchld();
-	NEED_BUILDER(self->fd);
-	close(self->fd);
-	if (getuid() != 0)
-		SKIP(return, "not root");
-	own_directory();
-	self->fd = builder_of(STRINGS("child", "state"));
-}
-
-FIXTURE_TEARDOWN(confine)
-{
-	close(self->fd);
-}
+ROOTS_FIXTURE(confine)
 
 static struct spawn_capabilities no_capabilities = {.bounding = ~0ULL};
 static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};

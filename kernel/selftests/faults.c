@@ -249,14 +249,9 @@ TEST_F_TIMEOUT(faults, becoming, TIMEOUT)
 #ifdef HAVE_TEMPLATES
 static long run_template(void)
 {
-	struct spawn_template_create_args create = {
-		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
-		.execfd = -1,
-		.filename = ADDRESS(child_path),
-	};
 	struct spawn_template_action action = {.type = SPAWN_ACTION_DUP2, .fd = 2, .newfd = 20};
 	struct spawn_template_spawn_args args = {};
-	int fd = result(syscall(__NR_spawn_template_create, &create, sizeof(create)));
+	int fd = template_of(child_path);
 	__s32 pidfd = -1;
 	long ret;
 
@@ -266,7 +261,7 @@ static long run_template(void)
 	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
 	args.actions = ADDRESS(&action);
 	args.actions_len = 1;
-	ret = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	ret = sys_spawn(fd, &args, sizeof(args));
 	close(fd);
 	return ret < 0 ? ret : pidfd;
 }

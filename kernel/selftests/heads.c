@@ -72,24 +72,13 @@ static void put_image(const char *path, unsigned long address, int entry, const 
 	close(fd);
 }
 
-static int template_of(const char *path)
-{
-	struct spawn_template_create_args args = {
-		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
-		.execfd = -1,
-		.filename = ADDRESS(path),
-	};
-
-	return result(syscall(__NR_spawn_template_create, &args, sizeof(args)));
-}
-
 /* How it ended, or a negative error. */
 static int go(int fd)
 {
 	const char *const argv[] = {"x", NULL};
 	__s32 pidfd = -1;
 	struct spawn_template_spawn_args args = {.pidfd = ADDRESS(&pidfd), .argv = ADDRESS(argv)};
-	long pid = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	long pid = sys_spawn(fd, &args, sizeof(args));
 
 	return pid < 0 ? pid : reap_and_close(pidfd);
 }

@@ -8,27 +8,7 @@
 #include "kselftest_harness.h"
 #include "action_test.h"
 
-FIXTURE(places)
-{
-	int fd;
-	struct outcome it;
-};
-
-FIXTURE_SETUP(places)
-{
-	block_sigchld();
-	NEED_BUILDER(self->fd);
-	close(self->fd);
-	if (getuid() != 0)
-		SKIP(return, "not root");
-	own_directory();
-	self->fd = builder_of(STRINGS("child", "state"));
-}
-
-FIXTURE_TEARDOWN(places)
-{
-	close(self->fd);
-}
+ROOTS_FIXTURE(places)
 
 TEST_F_TIMEOUT(places, roots, TIMEOUT)
 {

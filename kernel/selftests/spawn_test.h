@@ -350,4 +350,32 @@ static inline int put_text(const char *path, const char *text)
 	return ret;
 }
 
+#ifdef HAVE_TEMPLATES
+static inline long sys_create(void *args, size_t size)
+{
+	return result(syscall(__NR_spawn_template_create, args, size));
+}
+
+static inline long sys_spawn(int fd, void *args, size_t size)
+{
+	return result(syscall(__NR_spawn_template_spawn, fd, args, size));
+}
+
+static inline struct spawn_template_create_args of_path(const char *path)
+{
+	return (struct spawn_template_create_args){
+		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
+		.execfd = -1,
+		.filename = ADDRESS(path),
+	};
+}
+
+static inline int template_of(const char *path)
+{
+	struct spawn_template_create_args args = of_path(path);
+
+	return sys_create(&args, sizeof(args));
+}
+#endif
+
 #endif

@@ -52,11 +52,6 @@ static void count(bool right, const char *what, long ret)
  * work. */
 static void run_template(unsigned int *state)
 {
-	struct spawn_template_create_args create = {
-		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
-		.execfd = -1,
-		.filename = ADDRESS(child_path),
-	};
 	static int shared;
 	struct spawn_template_spawn_args args = {};
 	__s32 pidfd = -1;
@@ -64,13 +59,13 @@ static void run_template(unsigned int *state)
 	int fd = __atomic_load_n(&shared, __ATOMIC_RELAXED);
 
 	if (!fd || next_random(state) % 4 == 0) {
-		fd = syscall(__NR_spawn_template_create, &create, sizeof(create));
+		fd = template_of(child_path);
 		if (fd < 0)
 			return;
 	}
 	args.pidfd = ADDRESS(&pidfd);
 	args.argv = ADDRESS(STRINGS("child", "exit", "3"));
-	ret = result(syscall(__NR_spawn_template_spawn, fd, &args, sizeof(args)));
+	ret = sys_spawn(fd, &args, sizeof(args));
 	if (ret >= 0)
 		ret = reap_and_close(pidfd);
 	count(ret == 3 || ret == -EAGAIN || ret == -ENOMEM, "template", ret);

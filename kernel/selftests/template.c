@@ -8,32 +8,6 @@
 
 #define ACTION(name) .type = SPAWN_TEMPLATE_ACTION_##name
 
-static long sys_create(void *args, size_t size)
-{
-	return result(syscall(__NR_spawn_template_create, args, size));
-}
-
-static long sys_spawn(int fd, void *args, size_t size)
-{
-	return result(syscall(__NR_spawn_template_spawn, fd, args, size));
-}
-
-static struct spawn_template_create_args of_path(const char *path)
-{
-	return (struct spawn_template_create_args){
-		.flags = SPAWN_TEMPLATE_CREATE_CLOEXEC,
-		.execfd = -1,
-		.filename = ADDRESS(path),
-	};
-}
-
-static int create(const char *path)
-{
-	struct spawn_template_create_args args = of_path(path);
-
-	return sys_create(&args, sizeof(args));
-}
-
 /* As start(): the output is captured, the child waited for. */
 static void spawn(struct outcome *it, int fd, const char *const *argv,
 		  const struct spawn_template_action *actions, size_t count, __u64 flags)
@@ -97,7 +71,7 @@ FIXTURE_SETUP(template)
 	NEED_BUILDER(probe);
 	close(probe);
 	own_directory();
-	self->fd = create(child_path);
+	self->fd = template_of(child_path);
 	if (self->fd == -ENOSYS)
 		SKIP(return, "this kernel has no spawn_template_create");
 	ASSERT_LE(0, self->fd);
@@ -175,12 +149,12 @@ TEST_F_TIMEOUT(template, create_refused, TIMEOUT)
 	getcwd(here, sizeof(here));
 	write_file("plain", "x", 0644);
 	snprintf(path, sizeof(path), "%s/plain", here);
-	EXPECT_EQ(-EACCES, create(path));
-	EXPECT_EQ(-EACCES, create("/"));
-	EXPECT_EQ(-EACCES, create("/dev/null"));
-	EXPECT_EQ(-ENOENT, create("/nonexistent"));
-	EXPECT_EQ(-ENOTDIR, create("/dev/null/child"));
-	EXPECT_GT(0, create(""));
+	EXPECT_EQ(-EACCES, template_of(path));
+	EXPECT_EQ(-EACCES, template_of("/"));
+	EXPECT_EQ(-EACCES, template_of("/dev/null"));
+	EXPECT_EQ(-ENOENT, template_of("/nonexistent"));
+	EXPECT_EQ(-ENOTDIR, template_of("/dev/null/child"));
+	EXPECT_GT(0, template_of(""));
 	static const int closed[] = {1 << 19, INT_MAX};
 	for (size_t i = 0; i < COUNT(closed); i++) {
 		args.execfd = closed[i];
@@ -370,7 +344,7 @@ FIXTURE_SETUP(stale)
 	getcwd(self->path, sizeof(self->path) - 16);
 	strcat(self->path, "/program");
 	copy_file(child_path, self->path, 0755);
-	self->fd = create(self->path);
+	self->fd = template_of(self->path);
 	if (self->fd == -ENOSYS)
 		SKIP(return, "this kernel has no spawn_template_create");
 	ASSERT_LE(0, self->fd);
@@ -563,7 +537,7 @@ TEST_F_TIMEOUT(template, scripts, TIMEOUT)
 	strcat(path, "/script");
 	snprintf(text, sizeof(text), "#!%s state\n", child_path);
 	write_file(path, text, 0755);
-	template = create(path);
+	template = template_of(path);
 	ASSERT_LE(0, template);
 	spawn(&self->it, template, STRINGS("child"), NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "comm=script"));
@@ -588,7 +562,7 @@ TEST_F_TIMEOUT(template, exec_errors, TIMEOUT)
 	getcwd(path, PATH_MAX);
 	strcat(path, "/garbage");
 	write_file(path, "neither this nor that\n", 0755);
-	template = create(path);
+	template = template_of(path);
 	if (template >= 0) {
 		for (int i = 0; i < 10; i++) {
 			spawn(&self->it, template, STRINGS("child"), NULL, 0, 0);
