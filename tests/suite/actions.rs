@@ -147,6 +147,16 @@ every_launcher! {
         assert_eq!(child.cwd.inode.known(), Some(&inode_of(&sub)));
     };
 
+    paths_are_from_where_the_caller_is: |launcher| {
+        let here = inode_of(&File::open(".").expect("the working directory"));
+        assert_eq!(state(&mut launcher.oracle()).cwd.inode.known(), Some(&here));
+        assert_eq!(state(launcher.oracle().chdir(".")).cwd.inode.known(), Some(&here));
+        let own = std::fs::read_to_string("Cargo.toml").expect("tests run in their package");
+        let mut command = launcher.command("/bin/cat");
+        command.arg("/dev/fd/5").open("Cargo.toml", OpenHow::READ, 5).chdir("/");
+        assert_eq!(output(&mut command), own);
+    };
+
     opened_files_have_what_was_asked: |launcher| {
         let directory = scratch();
         let path = directory.path().join("new");

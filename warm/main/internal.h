@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What park.c has of its neighbours process.c. */
+/* What park.c has of its neighbour process.c. */
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
 #include "park.h"
+
+/*
+ * Calls `each` with every line of a file, without its newline; false where it cannot be read. No
+ * stdio here: it has the program's heap begin, and maps pages of libc that cost as much at its end.
+ */
+bool spawnfd_each_line(const char *path, void (*each)(const char *line));
 
 /* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
 bool spawnfd_remember_memory(void);

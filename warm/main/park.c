@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -152,22 +151,34 @@ static void was_there(int fd)
  * be. */
 static void look(void)
 {
-	char **at;
-	unsigned long long device, inode;
+	char **variable, *at;
+	unsigned long long left[6];
 	int page;
 	struct stat executable;
 
 	if (park.looked)
 		return;
 	park.looked = true;
-	at = find_variable("SPAWNFD_PARK");
-	if (!at || sscanf(*at, "SPAWNFD_PARK=%d:%d:%d:%d:%llu:%llu:%c:%c", &park.line.socket,
-			  &park.line.owner, &park.shim, &page, &device, &inode, &park.kind,
-			  &park.mode) != 8)
+	variable = find_variable("SPAWNFD_PARK");
+	if (!variable)
 		return;
-	if (stat("/proc/self/exe", &executable) || executable.st_dev != device ||
-	    executable.st_ino != inode)
+	at = *variable + strlen("SPAWNFD_PARK=");
+	for (int i = 0; i < 6; i++, at++) {
+		left[i] = strtoull(at, &at, 10);
+		if (*at != ':')
+			return;
+	}
+	if (!at[0] || at[1] != ':' || !at[2])
 		return;
+	if (stat("/proc/self/exe", &executable) || executable.st_dev != left[4] ||
+	    executable.st_ino != left[5])
+		return;
+	park.line.socket = (int)left[0];
+	park.line.owner = (int)left[1];
+	park.shim = (int)left[2];
+	page = (int)left[3];
+	park.kind = at[0];
+	park.mode = at[2];
 	remove_variable("SPAWNFD_PARK");
 	remove_variable("LD_PRELOAD");
 	park.line.page = spawnfd_map(page);
@@ -293,44 +304,36 @@ static bool alone(void)
 	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
 }
 
+static void note_file_of(const char *line)
+{
+	const char *path = strchr(line, '/');
+
+	if (path && strncmp(path, "/memfd:", 7) != 0 && strncmp(path, "/dev/", 5) != 0)
+		spawnfd_note_file(path);
+}
+
 /* The files that are mapped. */
 static void note_mapped(void)
 {
-	char *line = NULL;
-	size_t size = 0;
-	FILE *list = fopen("/proc/self/maps", "re");
-
 	/* Landlock: then a change of a library would not be noticed. */
-	if (!list)
+	if (!spawnfd_each_line("/proc/self/maps", note_file_of))
 		spawnfd_cannot_park("/proc cannot be read");
-	while (getline(&line, &size, list) > 0) {
-		char *path = strchr(line, '/');
+}
 
-		if (!path || !strncmp(path, "/memfd:", 7) || !strncmp(path, "/dev/", 5))
-			continue;
-		path[strcspn(path, "\n")] = 0;
-		spawnfd_note_file(path);
-	}
-	fclose(list);
-	free(line);
+static uint64_t private_kib;
+
+static void add_private(const char *line)
+{
+	if (!strncmp(line, "Private_Clean:", 14) || !strncmp(line, "Private_Dirty:", 14))
+		private_kib += strtoull(line + 14, NULL, 10);
 }
 
 /* How much memory is this process's own, in bytes. */
 static uint64_t private_memory(void)
 {
-	unsigned long kib = 0, sum = 0;
-	char *line = NULL;
-	size_t size = 0;
-	FILE *list = fopen("/proc/self/smaps_rollup", "re");
-
-	while (list && getline(&line, &size, list) > 0)
-		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 ||
-		    sscanf(line, "Private_Dirty: %lu", &kib) == 1)
-			sum += kib;
-	if (list)
-		fclose(list);
-	free(line);
-	return (uint64_t)sum << 10;
+	private_kib = 0;
+	spawnfd_each_line("/proc/self/smaps_rollup", add_private);
+	return private_kib << 10;
 }
 
 static void tell_that_it_is_parked(void)

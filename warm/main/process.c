@@ -6,10 +6,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <linux/prctl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,26 +21,52 @@ extern int prctl(int option, ...);
 
 extern char *program_invocation_name, *program_invocation_short_name;
 
+bool spawnfd_each_line(const char *path, void (*each)(const char *line))
+{
+	/* The longest has a path in it. */
+	char text[2 * PATH_MAX + 1];
+	size_t length = 0;
+	ssize_t more;
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (file < 0)
+		return false;
+	while ((more = read(file, text + length, sizeof(text) - 1 - length)) > 0) {
+		char *line = text, *end;
+
+		text[length += (size_t)more] = 0;
+		for (; (end = strchr(line, '\n')); line = end + 1) {
+			*end = 0;
+			each(line);
+		}
+		length -= (size_t)(line - text);
+		memmove(text, line, length);
+	}
+	close(file);
+	return more == 0;
+}
+
 static struct prctl_mm_map memory;
 
-/* Fields 26 to 28 and 45 to 51 of /proc/self/stat, counted from 1: proc_pid_stat(5). */
-bool spawnfd_remember_memory(void)
-{
-	char text[1024], *at;
-	unsigned long long field[52] = {0};
-	FILE *stat = fopen("/proc/self/stat", "re");
-	size_t length = stat ? fread(text, 1, sizeof(text) - 1, stat) : 0;
+/* Fields of /proc/self/stat, counted from 1: proc_pid_stat(5). */
+static unsigned long long field[52];
 
-	if (stat)
-		fclose(stat);
-	text[length] = 0;
-	at = strrchr(text, ')');
+static void read_fields(const char *line)
+{
+	const char *at = strrchr(line, ')');
+
 	/* Field 3 is a letter. */
 	for (int i = 4; at && i <= 51; i++) {
 		at = strchr(at + (i == 4 ? 3 : 1), ' ');
 		if (at)
 			field[i] = strtoull(at, NULL, 10);
 	}
+}
+
+bool spawnfd_remember_memory(void)
+{
+	if (!spawnfd_each_line("/proc/self/stat", read_fields))
+		return false;
 	memory = (struct prctl_mm_map){
 		.start_code = field[26],
 		.end_code = field[27],

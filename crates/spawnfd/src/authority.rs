@@ -10,6 +10,7 @@
 //! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`reach`]); not asked between
 //!   threads of one process, so there has to be a process born with the credentials in question.
 
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -42,8 +43,34 @@ const LINES: [(&str, &str); 14] = [
     ("Mems_allowed", "cpuset"),
 ];
 
+const CAP_SYS_ADMIN: u32 = 21;
+
 /// What a child is born into: `pid` and `time` themselves never change for a running thread.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
+
+type Namespaces = [Option<CString>; NAMESPACES.len()];
+
+thread_local! {
+    /// Those of a thread that cannot change them, of the process of that generation.
+    static SETTLED: RefCell<Option<(u64, Namespaces)>> = const { RefCell::new(None) };
+}
+
+/// The calling thread's.
+///
+/// A thread that is not permitted CAP_SYS_ADMIN can only move into others by a user namespace that it makes or owns, and then never
+/// comes back: of one that was without it before, that one is looked at (user_namespaces(7)).
+fn namespaces(status: &Status) -> rustix::io::Result<Namespaces> {
+    let all = || own_proc::namespaces(NAMESPACES);
+    let (false, Ok(generation)) = (status.administers, fork_generation()) else { return all() };
+    let [user] = own_proc::namespaces(["user"])?;
+    let settled = SETTLED.take().filter(|(made, namespaces)| *made == generation && namespaces[0] == user);
+    let settled = match settled {
+        Some((_, namespaces)) => namespaces,
+        None => all()?,
+    };
+    SETTLED.set(Some((generation, settled.clone())));
+    Ok(settled)
+}
 
 /// What one thread may do, at one moment.
 #[derive(Clone, Debug)]
@@ -57,7 +84,7 @@ pub(crate) struct Authority {
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
-    namespaces: [Option<CString>; NAMESPACES.len()],
+    namespaces: Namespaces,
     /// The security module's label, and the user who has logged in, for audit; errors where there is no such thing.
     labels: [rustix::io::Result<Vec<u8>>; 2],
     /// Session keyring, and where keys that are asked for go. Process and thread keyrings are not handed down.
@@ -86,6 +113,8 @@ struct Status {
     filters: Option<u32>,
     umask: String,
     ignored: u64,
+    /// CAP_SYS_ADMIN is permitted, or may be.
+    administers: bool,
 }
 
 /// /proc/thread-self/status, in one pass: this is done for each start.
@@ -93,7 +122,13 @@ fn read_status() -> rustix::io::Result<Status> {
     // A name may hold any bytes; the lines that count do not.
     let text = own_proc::read(Own::Status)?;
     let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let mut status = Status { lines: String::with_capacity(512), filters: Some(0), umask: String::new(), ignored: 0 };
+    let mut status = Status {
+        lines: String::with_capacity(512),
+        filters: Some(0),
+        umask: String::new(),
+        ignored: 0,
+        administers: true,
+    };
     let (mut mode, mut count, mut alone) = (None, None, false);
     for line in text.split_inclusive('\n') {
         let Some((name, value)) = line.split_once(':') else { continue };
@@ -101,6 +136,10 @@ fn read_status() -> rustix::io::Result<Status> {
         match name {
             "Umask" => value.clone_into(&mut status.umask),
             "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
+            "CapPrm" => {
+                status.administers =
+                    u64::from_str_radix(value, 16).map_or(true, |permitted| permitted >> CAP_SYS_ADMIN & 1 == 1);
+            }
             "Threads" => alone = value == "1",
             "Seccomp" => mode = Some(value),
             "Seccomp_filters" => count = value.parse().ok(),
@@ -127,7 +166,9 @@ impl Authority {
     /// /proc cannot be read: nothing can be shown.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
         const PR_GET_SECUREBITS: u32 = 27;
-        let Status { lines, filters, umask, ignored } = read_status()?;
+        let status = read_status()?;
+        let namespaces = namespaces(&status)?;
+        let Status { lines, filters, umask, ignored, .. } = status;
         let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
         Ok(Authority {
             thread: std::thread::current().id(),
@@ -136,7 +177,7 @@ impl Authority {
             ignored,
             status: lines,
             securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
-            namespaces: own_proc::namespaces(NAMESPACES)?,
+            namespaces,
             labels,
             keyrings: [call::session_keyring(), call::request_key_destination()],
         })

@@ -24,7 +24,7 @@ mod watch;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -434,9 +434,14 @@ impl Offer<'_> {
             parked.agrees(&plan.envp)?;
         }
         let inside = held.inside(&parked, plan)?;
-        let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty())
-            .map(above_standard)
-            .map_err(|_| "working directory")?;
+        let steps = inside.as_ref().map_or(&plan.steps, |inside| &inside.steps);
+        // A sandbox has a working directory of its own.
+        let here = if !held.is_sandboxed() && is_from_here(steps) {
+            let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, FileMode::empty());
+            Some(here.map(above_standard).map_err(|_| "working directory")?)
+        } else {
+            None
+        };
         let mut sources = plan.sources.clone();
         sources.extend(inside.iter().flat_map(Inside::sources));
         let mut source = |fd: RawFd| {
@@ -447,12 +452,11 @@ impl Offer<'_> {
         if held.is_confined() && birth.is_some() {
             return Err(CONFINED);
         }
-        // A sandbox has a working directory of its own.
-        let here_at = (!held.is_sandboxed()).then(|| source(here.as_raw_fd()));
+        let here_at = here.as_ref().map(|here| source(here.as_raw_fd()));
         wire::fits(&sources)?;
         let request = Request {
             birth,
-            steps: inside.as_ref().map_or(&plan.steps, |inside| &inside.steps),
+            steps,
             skip: inside.as_ref().map_or(0, |inside| inside.skip),
             handed_on: inside.as_ref().map_or(&[], |inside| &inside.handed_on),
             own_environment: held.is_sandboxed(),
@@ -514,6 +518,20 @@ impl Drop for Offer<'_> {
     fn drop(&mut self) {
         self.finish(State::put_back);
     }
+}
+
+/// Whether the caller's working directory is of any use to what begins with these steps.
+fn is_from_here(steps: &[Step]) -> bool {
+    let is_relative = |path: &CStr| !path.to_bytes().starts_with(b"/");
+    for step in steps {
+        match &step.op {
+            Op::Chdir { path } => return is_relative(path),
+            Op::Fchdir { .. } => return false,
+            Op::Open { dir: None, path, .. } | Op::Chroot { path } if is_relative(path) => return true,
+            _ => {}
+        }
+    }
+    true
 }
 
 fn duplicated(error: &std::io::Error) -> Error {
