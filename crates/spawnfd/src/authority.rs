@@ -251,14 +251,13 @@ pub(crate) fn inside(pid: i32) -> PathBuf {
 pub(crate) fn reach(inside: &Path) -> Result<(), &'static str> {
     const PR_GET_DUMPABLE: u32 = 3;
     match std::fs::read_link(inside) {
-        Ok(_) => Ok(()),
+        // With nothing in it: so some kernels refuse (seen in Debian's 5.10.262, which holds exec_update_lock there).
+        Ok(name) if !name.as_os_str().is_empty() => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err("marker"),
-        Err(_) if call::prctl(PR_GET_DUMPABLE, 0, 0) != Ok(1) => Err("not dumpable"),
-        Err(_) if call::capabilities().is_ok_and(|[effective, permitted, _]| effective != permitted) => {
-            Err("capabilities")
-        }
-        Err(_) if has_several(call::ids()) => Err("several ids"),
-        Err(_) => Err("landlock"),
+        _ if call::prctl(PR_GET_DUMPABLE, 0, 0) != Ok(1) => Err("not dumpable"),
+        _ if call::capabilities().is_ok_and(|[effective, permitted, _]| effective != permitted) => Err("capabilities"),
+        _ if has_several(call::ids()) => Err("several ids"),
+        _ => Err("landlock"),
     }
 }
 

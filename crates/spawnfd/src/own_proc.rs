@@ -116,7 +116,19 @@ pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
     })
 }
 
-/// The calling thread's namespaces of these names, as the kernel prints them.
+/// The calling thread's namespaces of these names, as the kernel prints them; `None` of a kind that this kernel has not.
 pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result<[Option<CString>; N]> {
-    with(Own::Namespaces, |directory| Ok(names.map(|name| readlinkat(directory, name, Vec::with_capacity(32)).ok())))
+    with(Own::Namespaces, |directory| {
+        let mut found = [const { None }; N];
+        for (namespace, name) in found.iter_mut().zip(names) {
+            *namespace = match readlinkat(directory, name, Vec::with_capacity(32)) {
+                // So some kernels refuse.
+                Ok(found) if found.is_empty() => return Err(rustix::io::Errno::ACCESS),
+                Ok(found) => Some(found),
+                Err(rustix::io::Errno::NOENT) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(found)
+    })
 }
