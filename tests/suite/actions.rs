@@ -151,10 +151,12 @@ every_launcher! {
         let here = inode_of(&File::open(".").expect("the working directory"));
         assert_eq!(state(&mut launcher.oracle()).cwd.inode.known(), Some(&here));
         assert_eq!(state(launcher.oracle().chdir(".")).cwd.inode.known(), Some(&here));
-        let own = std::fs::read_to_string("Cargo.toml").expect("tests run in their package");
+        let directory = scratch();
+        write(directory.path().join("name"), "found").expect("own directory");
+        let up = "../".repeat(std::env::current_dir().expect("there").components().count());
         let mut command = launcher.command("/bin/cat");
-        command.arg("/dev/fd/5").open("Cargo.toml", OpenHow::READ, 5).chdir("/");
-        assert_eq!(output(&mut command), own);
+        command.arg("/dev/fd/5").open(format!("{up}.{}/name", directory.path().display()), OpenHow::READ, 5).chdir("/");
+        assert_eq!(output(&mut command), "found");
     };
 
     opened_files_have_what_was_asked: |launcher| {
