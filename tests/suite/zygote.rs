@@ -217,8 +217,10 @@ fn stale_at_the_last_moment() {
 /// Waits until a process waits for the other end of a fifo.
 fn until_it_opens(pid: i32) {
     eventually("it waits for the other end", || {
-        let place = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-        place.contains("fifo") || place.contains("wait_for_partner")
+        let says = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let (place, call) = (says("wchan"), says("syscall"));
+        let in_open = [libc::SYS_openat, libc::SYS_openat2].iter().any(|open| call.starts_with(&format!("{open} ")));
+        in_open || place.contains("fifo") || place.contains("wait_for_partner")
     });
 }
 
