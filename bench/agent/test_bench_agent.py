@@ -16,9 +16,9 @@ from agentbench import calls, cli, plan, report, results
 from agentbench.backends import BACKENDS, import_spawnfd
 from agentbench.fleet import Fleet, Timing
 from agentbench.measure import CellResult, Series
-from common import bars, document, floor, presets, reference, workspace
+from common import bars, document, presets, reference, workspace
 from common.errors import BenchError
-from common.session import Setting
+from common.session import Setting, make_setting
 from common.stats import estimate, round_order, round_ratios
 
 pytestmark = pytest.mark.timeout(60)
@@ -38,16 +38,7 @@ def tools(definitions: presets.Definitions) -> dict[str, str]:
 
 @pytest.fixture
 def setting(tmp_path: Path, definitions: presets.Definitions, tools: dict[str, str]) -> Setting:
-    root = tmp_path / "workspace"
-    workspace.generate(root, definitions.workspace, tools["git"])
-    env = {**definitions.environment, "HOME": str(tmp_path)}
-    return Setting(
-        references=reference.make_references(definitions, tools, root, env),
-        env=env,
-        cwd=root,
-        scratch=tmp_path,
-        floor_program=floor.build(tmp_path),
-    )
+    return make_setting(tmp_path, definitions, tools)
 
 
 # ---- data ----

@@ -8,15 +8,26 @@ import select
 import subprocess
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from .errors import BenchError
 
+BENCH = Path(__file__).resolve().parents[1]
 REPLY_DEADLINE_S = 600.0
 
 
+def environment(suite: str) -> dict[str, str]:
+    """This process's environment, and where a suite's Python worker finds its modules."""
+    paths = [str(BENCH), str(BENCH / suite), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
 class Worker:
-    """One child process that answers lines of JSON with lines of JSON."""
+    """One child process that answers lines of JSON with lines of JSON.
+
+    As a context it is finished at the end, and reaped on any way out.
+    """
 
     def __init__(self, what: str, command: list[str], env: Mapping[str, str]) -> None:
         self.what = what
@@ -28,6 +39,16 @@ class Worker:
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
         self._pending = b""
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.abandon()
 
     @property
     def pid(self) -> int:

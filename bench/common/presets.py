@@ -3,7 +3,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,11 +130,9 @@ def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dic
     return paths
 
 
-def resolve_argv(preset: Preset, tools: Mapping[str, str]) -> tuple[str, ...]:
-    """argv with every tool name replaced by its path."""
-    words = [tools[preset.argv[0]]]
-    for word in preset.argv[1:]:
-        for tool, path in tools.items():
-            word = word.replace("{" + tool + "}", path)
-        words.append(word)
+def resolve_argv(argv: Sequence[str], tools: Mapping[str, str]) -> tuple[str, ...]:
+    """argv with every tool's name, as the first word or in braces, replaced by its path."""
+    words = [tools.get(argv[0], argv[0]), *argv[1:]]
+    for tool, path in tools.items():
+        words = [word.replace("{" + tool + "}", path) for word in words]
     return tuple(words)

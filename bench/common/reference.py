@@ -3,7 +3,7 @@
 
 import hashlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def pins_of(preset: Preset, stdout: bytes) -> tuple[int, str]:
     return len(form), hashlib.sha256(form).hexdigest()
 
 
-def _run(argv: tuple[str, ...], cwd: Path, env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+def answer(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+    """What plain subprocess answers."""
     done = subprocess.run(
         argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=60
     )
@@ -102,9 +103,9 @@ def make_references(
     """Runs every preset twice: the answers must agree with each other and with the pins."""
     references: dict[str, Reference] = {}
     for preset in definitions.presets.values():
-        argv = resolve_argv(preset, tools)
-        reference = Reference(preset.name, argv, *_run(argv, cwd, env))
-        again = reference.difference(*_run(argv, cwd, env))
+        argv = resolve_argv(preset.argv, tools)
+        reference = Reference(preset.name, argv, *answer(argv, cwd, env))
+        again = reference.difference(*answer(argv, cwd, env))
         if again:
             raise BenchError(f"preset {preset.name} does not repeat itself: {again}")
         if check_pins:

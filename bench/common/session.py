@@ -1,36 +1,87 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What the Python benchmarks' command lines have in common."""
 
+import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from . import machine
+from . import floor, machine, workspace
 from .errors import BenchError
-from .reference import Reference
+from .presets import Definitions
+from .progress import Progress
+from .reference import Reference, make_references
 
 NO_TERMINAL_WIDTH = 132
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all that is compared in a benchmark shares."""
+    """What all that is compared in a benchmark shares.
+
+    Attributes:
+        confine: The program that confines a worker.
+    """
 
     references: Mapping[str, Reference]
     env: Mapping[str, str]
     cwd: Path
     scratch: Path
-    floor_program: Path | None
+    floor_program: Path | None = None
+    confine: Path | None = None
+
+    def worker_command(self, suite: str, name: str, **terms: Any) -> list[str]:
+        """Starts a suite's Python worker, with its own terms in a job file of this name."""
+        job = self.scratch / f"job-{name}.json"
+        description = {
+            **terms,
+            "cwd": str(self.cwd),
+            "env": dict(self.env),
+            "references": [reference.plain() for reference in self.references.values()],
+        }
+        job.write_text(json.dumps(description), encoding="utf-8")
+        return [sys.executable, "-m", f"{suite}bench.worker", str(job)]
+
+    def floor_command(self, in_flight: int) -> list[str]:
+        """Starts the floor as a worker; raises BenchError if it was not built."""
+        if self.floor_program is None:
+            raise BenchError("the C floor was not built")
+        calls = self.scratch / "floor.calls"
+        calls.write_bytes(floor.call_list(self.references.values(), self.env, self.cwd))
+        return [str(self.floor_program), str(calls), str(in_flight)]
 
 
-def announce(console: Console, facts: Mapping[str, object], cells: int, calls: int) -> None:
-    """Says what is about to be measured, and if the machine is not quiet."""
+def make_setting(
+    scratch: Path,
+    definitions: Definitions,
+    tools: Mapping[str, str],
+    *,
+    with_floor: bool = True,
+    check_pins: bool = True,
+) -> Setting:
+    """A workspace in `scratch`, what the presets answer there, and the floor.
+
+    Raises BenchError if workspace or answers are not the pinned ones, or the floor cannot be built.
+    """
+    root, env = workspace.prepare(scratch, definitions, tools["git"], check_pins=check_pins)
+    return Setting(
+        references=make_references(definitions, tools, root, env, check_pins=check_pins),
+        env=env,
+        cwd=root,
+        scratch=scratch,
+        floor_program=floor.build(scratch) if with_floor else None,
+    )
+
+
+def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]) -> Progress:
+    """Says what is about to be measured, calls by cell, and if the machine is not quiet."""
     console.print(
-        f"{cells} cells, {calls:,} timed calls on {facts['cores']} cores of {facts['cpu']}; "
-        "every answer is checked.",
+        f"{len(calls)} cells, {sum(calls):,} timed calls on {facts['cores']} cores of "
+        f"{facts['cpu']}; every answer is checked.",
         highlight=False,
     )
     if machine.machine_is_busy(facts):
@@ -40,6 +91,7 @@ def announce(console: Console, facts: Mapping[str, object], cells: int, calls: i
             style="yellow",
             highlight=False,
         )
+    return Progress(console, sum(calls), len(calls))
 
 
 def run_program(name: str, program: Callable[[Console], None]) -> int:

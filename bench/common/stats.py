@@ -20,6 +20,15 @@ class Estimate:
     low: float
     high: float
 
+    def ratio(self) -> dict[str, float]:
+        """As a ratio's figures in JSON."""
+        return {name: round(number, 4) for name, number in vars(self).items()}
+
+    def figures(self, name: str, digits: int) -> dict[str, float]:
+        """As a row's figures in JSON."""
+        ends = {"": self.value, "_low": self.low, "_high": self.high}
+        return {f"{name}{end}": round(number, digits) for end, number in ends.items()}
+
 
 def estimate(samples: Sequence[float]) -> Estimate:
     """The median of the samples and a percentile-bootstrap interval of it; repeatable."""

@@ -5,10 +5,14 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 from . import probes
 from .errors import BenchError
+from .reference import Reference
+
+Serve = Callable[[dict[str, Any], dict[str, Reference], TextIO], None]
 
 
 def tell(out: TextIO, **fields: Any) -> None:
@@ -17,7 +21,7 @@ def tell(out: TextIO, **fields: Any) -> None:
     out.flush()
 
 
-def check_leftovers(who: str, files_after_first: int | None, few: int) -> None:
+def check_leftovers(who: str, files_after_first: int | None = None, few: int = 0) -> None:
     """Fails if children were left behind, or more than a few descriptors since the first round.
 
     Some may be kept for each call in flight, and for each tool, of which the first round need not
@@ -29,12 +33,17 @@ def check_leftovers(who: str, files_after_first: int | None, few: int) -> None:
         raise BenchError(f"{who}: children left behind: {', '.join(left)}")
 
 
-def run_worker(serve: Callable[[], None]) -> int:
-    """Any failure is one line {"error": "..."} and exit status 1."""
+def run_worker(serve: Serve) -> int:
+    """`python -m SUITEbench.worker JOB`: serves the driver, which is the only caller.
+
+    Any failure is one line {"error": "..."} and exit status 1.
+    """
     # The driver ends its workers itself. A handler, not SIG_IGN: the tools would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        serve()
+        job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        references = [Reference.from_plain(entry) for entry in job["references"]]
+        serve(job, {reference.name: reference for reference in references}, sys.stdout)
     except Exception as error:  # the driver must learn of any failure, whatever it is
         kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
         tell(sys.stdout, error=f"{kind}{error}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import BenchError
-from .presets import WorkspacePins
+from .presets import Definitions, WorkspacePins
 
 PACKAGES = ("core", "store", "wire", "tools")
 MODULES = 12
@@ -198,3 +198,19 @@ def check(found: Manifest, pins: WorkspacePins) -> None:
     expected = Manifest(pins.files, pins.bytes, pins.sha256, pins.commit)
     if found != expected:
         raise BenchError(f"the generated workspace differs: expected {expected}, found {found}")
+
+
+def prepare(
+    scratch: Path, definitions: Definitions, git: str, *, check_pins: bool = True
+) -> tuple[Path, dict[str, str]]:
+    """Fills a workspace in `scratch`; where it is, and the calls' environment, with a home.
+
+    Raises BenchError if the workspace is not the pinned one.
+    """
+    home = scratch / "home"
+    home.mkdir()
+    root = scratch / "workspace"
+    found = generate(root, definitions.workspace, git)
+    if check_pins:
+        check(found, definitions.workspace)
+    return root, {**definitions.environment, "HOME": str(home)}

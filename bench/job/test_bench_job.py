@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from common import bars, floor, presets, reference, workspace
+from common import bars, presets
+from common.blocks import random_order
 from common.errors import BenchError
 from common.pipe import Worker
+from common.session import Setting, make_setting
 from common.stats import quantile, tail_ratio
 from jobbench import cli, definitions, measure, results, tables
 from jobbench.heartbeat import Heartbeat
-from jobbench.measure import Block, Measured, Setting, Task
+from jobbench.measure import Block, Measured, Task
 
 pytestmark = pytest.mark.timeout(60)
 HERE = Path(__file__).resolve().parent
@@ -33,18 +35,7 @@ FOUND = definitions.load()
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     scratch = tmp_path_factory.mktemp("job")
     calls = presets.load()
-    tools = presets.resolve_tools(calls, {})
-    root = scratch / "workspace"
-    workspace.generate(root, calls.workspace, tools["git"])
-    env = {**calls.environment, "HOME": str(scratch)}
-    return Setting(
-        references=reference.make_references(calls, tools, root, env),
-        env=env,
-        cwd=root,
-        scratch=scratch,
-        floor_program=floor.build(scratch),
-        confine=None,
-    )
+    return make_setting(scratch, calls, presets.resolve_tools(calls, {}))
 
 
 def _task(cell_name: str, *methods: str, members: tuple[str, ...] = ("true",)) -> Task:
@@ -117,12 +108,11 @@ def test_ratios_to_asyncio_stand_beside_those_to_its_better_watcher() -> None:
 
 
 def test_each_round_has_everything_once_and_methods_side_by_side() -> None:
-    order = measure.random_order(["a", "b"], ["x", "y", "z"], random.Random(1))
+    order = random_order(["a", "b"], ["x", "y", "z"], random.Random(1))
     assert sorted(order) == [(name, method) for name in "ab" for method in "xyz"]
     assert len({name for name, _ in order[:3]}) == 1
     orders = {
-        tuple(measure.random_order(["a"], ["x", "y", "z"], random.Random(seed)))
-        for seed in range(50)
+        tuple(random_order(["a"], ["x", "y", "z"], random.Random(seed))) for seed in range(50)
     }
     assert len(orders) == 6
 

@@ -202,9 +202,7 @@ def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> l
         rows.append(
             {
                 "id": ratio.id,
-                "value": round(found.value, 4),
-                "low": round(found.low, 4),
-                "high": round(found.high, 4),
+                **found.ratio(),
                 "meaning": f"{ratio.meaning}; instruction counts",
                 "samples": len(over["first"]),
             }
@@ -257,14 +255,12 @@ def main() -> int:
     kernel = Path(
         call(QEMU / "build.sh", "--patches", options.patches, options.cache, "base").strip()
     )
-    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
     log = PROJECT / "build" / "kernel" / "bench.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
+        scratch = Path(folder)
         children = prepare(kernel, scratch / "root", scratch)
         lines = measure(kernel, scratch / "root", children, scale, log)
-    finally:
-        shutil.rmtree(scratch)
     missing = [line for line in lines if line.startswith("missing ")]
     try:
         samples = collect(lines, scale)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common import bars
+from common import bars, presets
 from common.errors import BenchError
 from common.pipe import Worker
 from common.session import Setting
@@ -80,10 +80,9 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 
 
 def test_tools_are_put_into_the_words() -> None:
-    call = Call("x", ("bash", "-c", "{rg} x"), prefix=("bwrap",))
-    found = cli.resolve(call, {"bash": "/bin/bash", "rg": "/bin/rg"})
-    assert found.argv == ("/bin/bash", "-c", "/bin/rg x")
-    assert cli.resolve(Call("y", ("{venv}",)), {"venv": "/v/python"}).argv == ("/v/python",)
+    found = presets.resolve_argv(("bash", "-c", "{rg} x"), {"bash": "/bin/bash", "rg": "/bin/rg"})
+    assert found == ("/bin/bash", "-c", "/bin/rg x")
+    assert presets.resolve_argv(("{venv}",), {"venv": "/v/python"}) == ("/v/python",)
 
 
 # ---- arithmetic ----
@@ -146,7 +145,6 @@ def setting(tmp_path: Path) -> Setting:
         env=env,
         cwd=tmp_path,
         scratch=tmp_path,
-        floor_program=None,
     )
 
 

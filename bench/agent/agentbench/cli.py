@@ -3,7 +3,6 @@
 
 import argparse
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,18 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from common import document, floor, machine, presets, reference, workspace
+from common import document, flags, machine, presets, reference, workspace
 from common.errors import BenchError
-from common.progress import Progress
-from common.session import Setting, announce, run_program
+from common.session import Setting, announce, make_setting, run_program
 
 from . import plan, results, tables
 from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
 from .harness import HARNESSES
 from .measure import measure
-
-PROJECT = Path(__file__).resolve().parents[3]
-DEFAULT_OUT = PROJECT / "build" / "bench"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -59,19 +54,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
     )
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder (build/bench)")
+    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder (build/bench)")
     parser.add_argument("--report-only", action="store_true", help="render the JSON that is there")
     parser.add_argument(
         "--print-pins", action="store_true", help="show what presets.toml should pin"
     )
-    options = parser.parse_args(arguments)
-    if os.environ.get("QUICK", "0") not in ("", "0"):
-        options.quick = True
-    for name in ("calls", "rounds"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name} must be at least 1")
-    return options
+    return flags.parse(parser, arguments, "calls", "rounds")
 
 
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
@@ -121,46 +109,11 @@ def make_plan(
     return cells
 
 
-def prepare(
-    options: argparse.Namespace, scratch: Path, backends: Sequence[str]
-) -> tuple[presets.Definitions, Setting, dict[str, str]]:
-    """Tools, workspace, right answers and the floor."""
-    definitions = presets.load()
-    overrides = dict(item.partition("=")[::2] for item in options.tool)
-    tools = presets.resolve_tools(definitions, overrides)
-    home = scratch / "home"
-    home.mkdir()
-    env = {**definitions.environment, "HOME": str(home)}
-    root = scratch / "workspace"
-    manifest = workspace.generate(root, definitions.workspace, tools["git"])
-    if options.print_pins:
-        print_pins(definitions, manifest, tools, root, env)
-    else:
-        workspace.check(manifest, definitions.workspace)
-    setting = Setting(
-        references=reference.make_references(
-            definitions, tools, root, env, check_pins=not options.print_pins
-        ),
-        env=env,
-        cwd=root,
-        scratch=scratch,
-        floor_program=floor.build(scratch) if FLOOR in backends else None,
-    )
-    return definitions, setting, tools
-
-
-def print_pins(
-    definitions: presets.Definitions,
-    manifest: workspace.Manifest,
-    tools: dict[str, str],
-    root: Path,
-    env: dict[str, str],
-) -> None:
+def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> None:
     """What a change of the presets or of the generator makes of the pins."""
-    print(manifest)
-    found = reference.make_references(definitions, tools, root, env, check_pins=False)
+    print(workspace.describe(setting.cwd, git))
     for preset in definitions.presets.values():
-        answer = found[preset.name]
+        answer = setting.references[preset.name]
         size, digest = reference.pins_of(preset, answer.stdout)
         print(
             f"{preset.name}: code {answer.code} size = {size} sha256 = {digest!r} {answer.stderr!r}"
@@ -170,19 +123,25 @@ def print_pins(
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
     """Measures and writes agent.json; None if only the pins were asked for."""
     backends = chosen_backends(options)
-    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
-    try:
-        definitions, setting, tools = prepare(options, scratch, backends)
+    with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
+        definitions = presets.load()
+        overrides = dict(item.partition("=")[::2] for item in options.tool)
+        tools = presets.resolve_tools(definitions, overrides)
+        setting = make_setting(
+            Path(scratch),
+            definitions,
+            tools,
+            with_floor=FLOOR in backends,
+            check_pins=not options.print_pins,
+        )
         if options.print_pins:
+            print_pins(definitions, setting, tools["git"])
             return None
         cells = make_plan(options, definitions, backends)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "autogen-core"))
-        total = sum(cell.calls * len(cell.backends) for cell in cells)
-        announce(console, facts, len(cells), total)
-        with Progress(console, total, len(cells)) as progress:
+        calls = [cell.calls * len(cell.backends) for cell in cells]
+        with announce(console, facts, calls) as progress:
             measured = measure(cells, definitions, setting, progress)
-    finally:
-        shutil.rmtree(scratch)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "demo" if options.demo else "quick" if options.quick else "full"
     found = results.suite(measured, facts)

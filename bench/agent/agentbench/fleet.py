@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The driver's side: worker processes of a backend (or the C floor), kept over all rounds."""
 
-import json
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from common import floor
 from common.errors import BenchError
-from common.pipe import Worker
+from common.pipe import Worker, environment
 from common.session import Setting
 
 from .backends import FLOOR
 from .calls import share
-
-BENCH = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -40,50 +33,20 @@ class Fleet:
         self.backend = backend
         self._workers: list[Worker] = []
         what = f"{backend} under {harness}, {workers}x{in_flight}"
+        env = environment("agent")
+        if backend == FLOOR:
+            command = setting.floor_command(in_flight)
+        else:
+            name = f"{harness}-{backend}-{in_flight}"
+            command = setting.worker_command(
+                "agent", name, harness=harness, backend=backend, in_flight=in_flight
+            )
         try:
             for number in range(workers):
-                if backend == FLOOR:
-                    command, env = self._floor_command(setting, in_flight)
-                else:
-                    command, env = self._python_command(setting, harness, backend, in_flight)
                 self._workers.append(Worker(f"{what}, worker {number}", command, env))
         except BaseException:
             self.abandon()
             raise
-
-    @staticmethod
-    def _python_command(
-        setting: Setting, harness: str, backend: str, in_flight: int
-    ) -> tuple[list[str], dict[str, str]]:
-        job = setting.scratch / f"job-{harness}-{backend}-{in_flight}.json"
-        if not job.exists():
-            job.write_text(
-                json.dumps(
-                    {
-                        "harness": harness,
-                        "backend": backend,
-                        "in_flight": in_flight,
-                        "cwd": str(setting.cwd),
-                        "env": dict(setting.env),
-                        "references": [ref.plain() for ref in setting.references.values()],
-                    }
-                ),
-                encoding="utf-8",
-            )
-        paths = [str(BENCH), str(BENCH / "agent"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-        return [sys.executable, "-m", "agentbench.worker", str(job)], env
-
-    @staticmethod
-    def _floor_command(setting: Setting, in_flight: int) -> tuple[list[str], dict[str, str]]:
-        if setting.floor_program is None:
-            raise BenchError("the C floor was not built")
-        calls = setting.scratch / "floor.calls"
-        if not calls.exists():
-            calls.write_bytes(
-                floor.call_list(setting.references.values(), setting.env, setting.cwd)
-            )
-        return [str(setting.floor_program), str(calls), str(in_flight)], dict(os.environ)
 
     def wait_ready(self) -> None:
         """Returns once every worker has its harness and backend."""

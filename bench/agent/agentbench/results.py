@@ -23,9 +23,7 @@ def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
     found = estimate(round_ratios(ours.seconds, theirs.seconds))
     return {
         "id": identifier,
-        "value": round(found.value, 4),
-        "low": round(found.low, 4),
-        "high": round(found.high, 4),
+        **found.ratio(),
         "meaning": meaning,
         "rounds": len(ours.timings),
         "calls": ours.calls,

@@ -3,13 +3,11 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from common.bars import Verdict
+from common.tables import Row, by_call
 
 from . import page, plots
-
-Row = Mapping[str, Any]
 
 TITLES = {
     "latency": "One in flight, 50 ms between calls: microseconds, p50 and p99",
@@ -45,13 +43,9 @@ def _cell(row: Row) -> str:
 
 
 def _times(rows: Sequence[Row]) -> str:
-    methods = {row["method"]: row["title"] for row in rows}
-    found = {(row["call"], row["method"]): row for row in rows}
-    lines = [
-        [escape(call), *(_cell(found[call, method]) for method in methods)]
-        for call in dict.fromkeys(row["call"] for row in rows)
-    ]
-    headings = ("", *methods.values())
+    titles, calls = by_call(rows)
+    lines = [[escape(call), *map(_cell, by_method)] for call, by_method in calls.items()]
+    headings = ("", *titles)
     return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
 
 

@@ -16,7 +16,6 @@ import gc
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any, TextIO
 
 from common import probes
@@ -26,13 +25,6 @@ from common.worker import check_leftovers, run_worker, tell
 
 from .backends import BACKENDS
 from .harness import make_harness
-
-
-def read_job(path: Path) -> tuple[dict[str, Any], dict[str, Reference]]:
-    """The job file: settings, and the calls with their right answers."""
-    job = json.loads(path.read_text(encoding="utf-8"))
-    references = [Reference.from_plain(entry) for entry in job["references"]]
-    return job, {reference.name: reference for reference in references}
 
 
 async def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
@@ -85,11 +77,5 @@ def _check(
             raise BenchError(f"preset {name}, backend {job['backend']} ({job['harness']}): {wrong}")
 
 
-def main() -> int:
-    """`python -m agentbench.worker JOB`; the driver is the only caller."""
-    job, references = read_job(Path(sys.argv[1]))
-    return run_worker(lambda: asyncio.run(serve(job, references, sys.stdout)))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_worker(lambda *told: asyncio.run(serve(*told))))

@@ -3,26 +3,22 @@
 
 import argparse
 import os
-import random
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from common import document, floor, machine, presets, reference, workspace
-from common.errors import BenchError
-from common.progress import Progress
-from common.session import announce, run_program
+from common import document, flags, machine, presets
+from common.cells import Scale
+from common.session import announce, make_setting, run_program
 
 from . import results, tables
-from .definitions import Definitions, Scale, load
-from .measure import Measured, Setting, Task, free_mib, measure, why_not
+from .definitions import Definitions, load
+from .measure import Task, free_mib, measure, why_not
 from .methods import FLOOR
-
-PROJECT = Path(__file__).resolve().parents[3]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -34,36 +30,20 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="fewer calls; QUICK=1 does the same")
     parser.add_argument("--cell", action="append", metavar="CELL", help="only this one")
-    parser.add_argument("--without", action="append", default=[], metavar="METHOD")
-    parser.add_argument("--blocks", type=int, metavar="N", help="blocks of each cell")
-    parser.add_argument("--per-block", type=int, metavar="N", help="calls of each block")
-    parser.add_argument("--seed", type=int, help="of the order of blocks (random, and recorded)")
+    flags.add_blocks(parser)
     parser.add_argument(
         "--confine", type=Path, metavar="PATH", help="spawnfd-confine, to repeat all under Docker's"
     )
-    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "bench", help="folder")
-    options = parser.parse_args(arguments)
-    if os.environ.get("QUICK", "0") not in ("", "0"):
-        options.quick = True
-    if options.seed is None:
-        options.seed = random.SystemRandom().getrandbits(32)
-    for name in ("blocks", "per_block"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return options
+    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
+    return flags.parse(parser, arguments, "blocks", "per_block")
 
 
 def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: presets.Definitions
 ) -> list[Task]:
     """What is asked for, filter by filter."""
-    for name, known in (
-        *((name, {cell.name for cell in definitions.cells}) for name in options.cell or ()),
-        *((name, set(definitions.methods)) for name in options.without),
-    ):
-        if name not in known:
-            raise BenchError(f"{name!r} is none of {', '.join(sorted(known))}")
+    flags.check_asked(options.cell, {cell.name for cell in definitions.cells})
+    flags.check_asked(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
     return [
         Task(
@@ -85,42 +65,21 @@ def make_tasks(
     ]
 
 
-def prepare(options: argparse.Namespace, scratch: Path) -> tuple[Setting, dict[str, str]]:
-    """Tools, workspace, right answers and the floor."""
-    calls = presets.load()
-    tools = presets.resolve_tools(calls, {})
-    home = scratch / "home"
-    home.mkdir()
-    env = {**calls.environment, "HOME": str(home)}
-    root = scratch / "workspace"
-    workspace.check(workspace.generate(root, calls.workspace, tools["git"]), calls.workspace)
-    setting = Setting(
-        references=reference.make_references(calls, tools, root, env),
-        env=env,
-        cwd=root,
-        scratch=scratch,
-        floor_program=None if FLOOR in options.without else floor.build(scratch),
-        confine=options.confine,
-    )
-    return setting, tools
-
-
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
     """Measures, and returns what job.json is to hold."""
-    asked = make_tasks(options, definitions, presets.load())
+    calls = presets.load()
+    asked = make_tasks(options, definitions, calls)
     free = free_mib()
     reasons = {task.title: why_not(task, options.confine, free) for task in asked}
     tasks = [task for task in asked if not reasons[task.title]]
-    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
-    try:
-        setting, tools = prepare(options, scratch)
+    with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
+        tools = presets.resolve_tools(calls, {})
+        with_floor = FLOOR not in options.without
+        setting = make_setting(Path(scratch), calls, tools, with_floor=with_floor)
+        setting = replace(setting, confine=options.confine)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "uvloop"))
-        total = sum(task.calls for task in tasks)
-        announce(console, facts, len(tasks), total)
-        with Progress(console, total, len(tasks)) as progress:
-            measured: list[Measured] = measure(tasks, setting, options.seed, progress)
-    finally:
-        shutil.rmtree(scratch)
+        with announce(console, facts, [task.calls for task in tasks]) as progress:
+            measured = measure(tasks, setting, options.seed, progress)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from common.errors import BenchError
+from common import cells
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
 UNFILTERED = "none"
 PLAIN = "true"
-Scale = Literal["full", "quick"]
 
 
 @dataclass(frozen=True)
@@ -42,29 +41,18 @@ class Parent:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The same calls by several methods."""
+class Cell(cells.Cell):
+    """The same set of presets by several methods."""
 
-    name: str
-    title: str
     calls: str
-    in_flight: int
-    methods: tuple[str, ...]
-    blocks: Mapping[Scale, int]
-    per_block: Mapping[Scale, int]
     parent: str = "small"
     tick_us: int = 0
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a ratio is made of a cell; one for each call if the id has {call}, else for PLAIN."""
+class Rule(cells.Rule):
+    """One for each call if the id has {call}, else for PLAIN."""
 
-    id: str
-    meaning: str
-    cell: str
-    over: str
-    under: str
     of: Literal["time", "stall"] = "time"
 
 
@@ -89,12 +77,9 @@ def load(path: Path = DEFINITIONS_FILE) -> Definitions:
         cells=[Cell(**{**entry, "methods": tuple(entry["methods"])}) for entry in data["cell"]],
         rules=[Rule(**entry) for entry in data["ratio"]],
     )
-    cells = {cell.name: cell for cell in found.cells}
     for cell in found.cells:
-        unknown = set(cell.methods) - found.methods.keys() | {cell.parent} - found.parents.keys()
-        if unknown:
-            raise BenchError(f"{path.name}: cell {cell.name} names unknown {sorted(unknown)}")
-    for rule in found.rules:
-        if rule.cell not in cells or not {rule.over, rule.under} <= set(cells[rule.cell].methods):
-            raise BenchError(f"{path.name}: ratio {rule.id} is of what no cell measures")
+        what = f"{path.name}: cell {cell.name}"
+        cells.check_known(what, cell.methods, found.methods)
+        cells.check_known(what, [cell.parent], found.parents)
+    cells.check_rules(path.name, found.rules, found.cells)
     return found

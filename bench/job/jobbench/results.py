@@ -41,9 +41,7 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
             ratios.append(
                 {
                     "id": rule.id.format(call=name) + suffix,
-                    "value": round(found.value, 4),
-                    "low": round(found.low, 4),
-                    "high": round(found.high, 4),
+                    **found.ratio(),
                     "meaning": f"{rule.meaning}; {where}",
                     "rule": rule.id,
                     "call": name,
@@ -72,9 +70,7 @@ def rows_of(measured: Measured) -> list[Row]:
             "method": method,
             "title": methods[method].title,
             "calls": calls,
-            "us_per_call": round(time.value, 2),
-            "us_per_call_low": round(time.low, 2),
-            "us_per_call_high": round(time.high, 2),
+            **time.figures("us_per_call", 2),
             "calls_per_s": round(1e6 / time.value, 2),
             "cpu_us_per_call": round(1e6 * sum(block.cpu_seconds for block in blocks) / calls, 2),
             "block_seconds": [round(block.seconds, 6) for block in blocks],

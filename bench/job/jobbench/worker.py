@@ -19,7 +19,6 @@ import os
 import resource
 import sys
 import time
-from pathlib import Path
 from typing import Any, TextIO
 
 from common import probes
@@ -59,9 +58,8 @@ def _check(method: str, asked: list[Reference], answers: list[Answer]) -> None:
             raise BenchError(f"preset {reference.name}, method {method}: {wrong}")
 
 
-def serve(job: dict[str, Any], out: TextIO) -> None:
+def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Follows the driver's lines to "finish" or the end of stdin."""
-    references = {entry["name"]: Reference.from_plain(entry) for entry in job["references"]}
     method, parent = Method(**job["method"]), Parent(**job["parent"])
     runner = methods.make(method, job["cwd"], job["env"], job["in_flight"], job["tick_us"])
     if parent.library_first:
@@ -103,11 +101,5 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
             return
 
 
-def main() -> int:
-    """`python -m jobbench.worker JOB`; the driver is the only caller."""
-    job = Path(sys.argv[1])
-    return run_worker(lambda: serve(json.loads(job.read_text(encoding="utf-8")), sys.stdout))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_worker(serve))

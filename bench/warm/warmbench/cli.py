@@ -3,7 +3,6 @@
 
 import argparse
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -14,17 +13,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common import document, machine, presets, workspace
+from common import document, flags, machine, presets, workspace
+from common.cells import Scale
 from common.errors import BenchError
-from common.progress import Progress
-from common.reference import Reference
+from common.reference import Reference, answer
 from common.session import Setting, announce, run_program
 
 from . import results, tables
-from .definitions import Call, Definitions, Scale, load
+from .definitions import Call, Definitions, load
 from .measure import Task, hold, measure
 
-PROJECT = Path(__file__).resolve().parents[3]
 VENV = "venv"
 # Debian's own: what a venv is made of on a machine that nobody has prepared.
 BASE_PYTHON = "/usr/bin/python3"
@@ -40,24 +38,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer calls; QUICK=1 does the same")
     parser.add_argument("--cell", action="append", metavar="CELL", help="only this one, or memory")
     parser.add_argument("--call", action="append", metavar="CALL", help="only this one")
-    parser.add_argument("--without", action="append", default=[], metavar="METHOD")
-    parser.add_argument("--blocks", type=int, metavar="N", help="blocks of each cell")
-    parser.add_argument("--per-block", type=int, metavar="N", help="calls of each block")
-    parser.add_argument("--seed", type=int, help="of the order of blocks (random, and recorded)")
+    flags.add_blocks(parser)
     parser.add_argument(
         "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
     )
-    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "bench", help="folder")
-    options = parser.parse_args(arguments)
-    if os.environ.get("QUICK", "0") not in ("", "0"):
-        options.quick = True
-    if options.seed is None:
-        options.seed = random.SystemRandom().getrandbits(32)
-    for name in ("blocks", "per_block"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return options
+    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
+    return flags.parse(parser, arguments, "blocks", "per_block")
 
 
 def make_venv(scratch: Path) -> str:
@@ -66,18 +52,6 @@ def make_venv(scratch: Path) -> str:
     folder = scratch / VENV
     subprocess.run([base, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     return str(folder / "bin" / "python")
-
-
-def resolve(call: Call, tools: Mapping[str, str]) -> Call:
-    """The call with every tool's name replaced by its path."""
-
-    def word(text: str) -> str:
-        for tool, path in tools.items():
-            text = text.replace("{" + tool + "}", path)
-        return text
-
-    program = tools.get(call.argv[0], word(call.argv[0]))
-    return replace(call, argv=(program, *map(word, call.argv[1:])))
 
 
 def why_not(call: Call, env: Mapping[str, str]) -> str | None:
@@ -92,20 +66,9 @@ def why_not(call: Call, env: Mapping[str, str]) -> str | None:
 
 def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
     """What plain subprocess answers; it must answer the same twice, and without a complaint."""
-
-    def answer() -> tuple[int, bytes, bytes]:
-        done = subprocess.run(
-            [*call.prefix, *call.argv],
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    found = Reference(call.name, call.argv, *answer())
-    wrong = found.difference(*answer())
+    argv = [*call.prefix, *call.argv]
+    found = Reference(call.name, call.argv, *answer(argv, cwd, env))
+    wrong = found.difference(*answer(argv, cwd, env))
     if wrong or found.code != 0 or found.stderr:
         raise BenchError(f"call {call.name} does not answer rightly: {wrong or found}")
     return found
@@ -115,14 +78,9 @@ def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: Mapping[str, Call]
 ) -> list[Task]:
     """What is asked for."""
-    cells = {cell.name for cell in definitions.cells} | {"memory"}
-    for name, known in (
-        *((name, cells) for name in options.cell or ()),
-        *((name, set(definitions.calls)) for name in options.call or ()),
-        *((name, set(definitions.methods)) for name in options.without),
-    ):
-        if name not in known:
-            raise BenchError(f"{name!r} is none of {', '.join(sorted(known))}")
+    flags.check_asked(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
+    flags.check_asked(options.call, definitions.calls)
+    flags.check_asked(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
     return [
         Task(
@@ -145,17 +103,13 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     """Measures, and returns what warm.json is to hold."""
     known = presets.load()
     overrides = dict(item.partition("=")[::2] for item in options.tool)
-    scratch = Path(tempfile.mkdtemp(prefix="spawnfd-bench-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
+        scratch = Path(folder)
         tools = presets.resolve_tools(known, overrides)
-        home = scratch / "home"
-        home.mkdir()
-        env = {**known.environment, "HOME": str(home)}
-        root = scratch / "workspace"
-        workspace.check(workspace.generate(root, known.workspace, tools["git"]), known.workspace)
+        root, env = workspace.prepare(scratch, known, tools["git"])
         named = {**tools, VENV: make_venv(scratch)}
         asked = {
-            name: resolve(call, named)
+            name: replace(call, argv=presets.resolve_argv(call.argv, named))
             for name, call in definitions.calls.items()
             if not options.call or name in options.call
         }
@@ -167,18 +121,13 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
             env=env,
             cwd=root,
             scratch=scratch,
-            floor_program=None,
         )
         facts = machine.describe(named, root, ("spawnfd",))
-        total = sum(task.timed for task in tasks)
-        announce(console, facts, len(tasks), total)
-        with Progress(console, total, len(tasks)) as progress:
+        with announce(console, facts, [task.timed for task in tasks]) as progress:
             measured = measure(tasks, setting, options.seed, progress)
         held = []
         if not options.cell or "memory" in options.cell:
             held = hold(definitions.memory, calls, setting, definitions.methods)
-    finally:
-        shutil.rmtree(scratch)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from common.errors import BenchError
+from common import cells
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
-Scale = Literal["full", "quick"]
 Mode = Literal["reserve", "fork"]
 
 
@@ -40,7 +39,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(cells.Cell):
     """The same calls by several methods.
 
     Attributes:
@@ -48,14 +47,8 @@ class Cell:
         uid: Whom the program runs as; -1: as its caller does.
     """
 
-    name: str
-    title: str
-    in_flight: int
     gap_ms: int
     calls: tuple[str, ...]
-    methods: tuple[str, ...]
-    blocks: Mapping[Scale, int]
-    per_block: Mapping[Scale, int]
     touched_mib: int = 0
     uid: int = -1
 
@@ -69,14 +62,9 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a ratio is made of a cell, for each of its calls."""
+class Rule(cells.Rule):
+    """One for each of the cell's calls."""
 
-    id: str
-    meaning: str
-    cell: str
-    over: str
-    under: str
     of: Literal["p50", "p99", "time", "cpu"]
 
 
@@ -105,16 +93,9 @@ def load(path: Path = DEFINITIONS_FILE) -> Definitions:
         memory=Memory(**_tuples(data["memory"])),
         rules=[Rule(**entry) for entry in data["ratio"]],
     )
-    for what, names, known in (
-        *((f"cell {cell.name}", cell.methods, found.methods) for cell in found.cells),
-        *((f"cell {cell.name}", cell.calls, found.calls) for cell in found.cells),
-        ("memory", found.memory.calls, found.calls),
-    ):
-        unknown = set(names) - known.keys()
-        if unknown:
-            raise BenchError(f"{path.name}: {what} names unknown {sorted(unknown)}")
-    cells = {cell.name: cell for cell in found.cells}
-    for rule in found.rules:
-        if rule.cell not in cells or not {rule.over, rule.under} <= set(cells[rule.cell].methods):
-            raise BenchError(f"{path.name}: ratio {rule.id} is of what no cell measures")
+    for cell in found.cells:
+        cells.check_known(f"{path.name}: cell {cell.name}", cell.methods, found.methods)
+        cells.check_known(f"{path.name}: cell {cell.name}", cell.calls, found.calls)
+    cells.check_known(f"{path.name}: memory", found.memory.calls, found.calls)
+    cells.check_rules(path.name, found.rules, found.cells)
     return found

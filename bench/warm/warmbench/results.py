@@ -76,9 +76,7 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
             ratios.append(
                 {
                     "id": rule.id.format(call=call.name),
-                    "value": round(found.value, 4),
-                    "low": round(found.low, 4),
-                    "high": round(found.high, 4),
+                    **found.ratio(),
                     "meaning": f"{rule.meaning}; {call.name}",
                     "rule": rule.id,
                     "call": call.name,
@@ -125,9 +123,7 @@ def rows_of(measured: Measured) -> list[Row]:
             "gap_ms": cell.gap_ms,
             "touched_mib": cell.touched_mib,
             "calls": len(every),
-            "us_p50": round(middle.value, 1),
-            "us_p50_low": round(middle.low, 1),
-            "us_p50_high": round(middle.high, 1),
+            **middle.figures("us_p50", 1),
             "us_p99": round(quantile(every, P99), 1),
             "cpu_us_per_call": round(
                 1e6 * sum(block.cpu_seconds for block in blocks) / len(every), 1
@@ -137,11 +133,7 @@ def rows_of(measured: Measured) -> list[Row]:
         }
         if not cell.gap_ms:
             rate = estimate([len(block.ns) / block.seconds for block in blocks])
-            row |= {
-                "calls_per_s": round(rate.value, 1),
-                "calls_per_s_low": round(rate.low, 1),
-                "calls_per_s_high": round(rate.high, 1),
-            }
+            row |= rate.figures("calls_per_s", 1)
         rows.append(row | {"block_p50_us": [round(median(b.ns) / 1e3, 1) for b in blocks]})
     return rows
 

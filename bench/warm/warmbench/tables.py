@@ -2,14 +2,12 @@
 """The figures for the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from common import bars
-
-Row = Mapping[str, Any]
+from common.tables import Row, bar_table, by_call, show_left_out
 
 
 def figures(row: Row) -> str:
@@ -27,34 +25,13 @@ def figures(row: Row) -> str:
 
 def cell_table(rows: Sequence[Row], title: str) -> Table:
     """p50 and p99 in microseconds, or calls per second, by call and method; CPU time below."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    methods = {row["method"]: row["title"] for row in rows}
-    for method_title in methods.values():
-        table.add_column(method_title, justify="right")
-    found = {(row["call"], row["method"]): row for row in rows}
-    for call in dict.fromkeys(row["call"] for row in rows):
-        table.add_row(call, *(figures(found[call, method]) for method in methods))
-        cpu = (f"{found[call, method]['cpu_us_per_call']:,.0f}" for method in methods)
+    titles, calls = by_call(rows)
+    columns = (Column(method, justify="right") for method in titles)
+    table = Table("", *columns, title=title, title_justify="left")
+    for call, by_method in calls.items():
+        table.add_row(call, *map(figures, by_method))
+        cpu = (f"{row['cpu_us_per_call']:,.0f}" for row in by_method)
         table.add_row("  CPU us", *cpu, style="dim")
-    return table
-
-
-def ratio_table(ratios: Sequence[Row]) -> Table:
-    """The ratios, with their bars."""
-    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
-    table = Table(title="Ratios and bars", title_justify="left")
-    for name in ("Ratio", "Value", "95 %", "Bar", "Verdict"):
-        table.add_column(name)
-    for ratio in ratios:
-        verdict = verdicts.get(ratio["id"])
-        table.add_row(
-            ratio["id"],
-            f"{ratio['value']:.3f}",
-            f"{ratio['low']:.3f} .. {ratio['high']:.3f}",
-            f"{verdict.op} {verdict.bar:.2f}" if verdict else "",
-            verdict.status if verdict else "",
-        )
     return table
 
 
@@ -65,6 +42,7 @@ def show(console: Console, document: Row, titles: Mapping[str, str]) -> None:
         if rows:
             unit = "calls per second" if "calls_per_s" in rows[0] else "us a call, p50 / p99"
             console.print(cell_table(rows, f"{unit}: {title}"))
-    console.print(ratio_table(document["ratios"]))
-    for what, why in document["left_out"].items():
-        console.print(f"left out: {what}: {why}", style="yellow", highlight=False)
+    ratios = document["ratios"]
+    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
+    console.print(bar_table(ratios, verdicts))
+    show_left_out(console, document)

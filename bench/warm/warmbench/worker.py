@@ -14,13 +14,12 @@ Any failure is one line {"error": "..."} and exit status 1.
 import gc
 import json
 import sys
-from pathlib import Path
 from typing import Any, TextIO
 
 from common import probes
 from common.errors import BenchError
 from common.reference import Reference
-from common.worker import run_worker, tell
+from common.worker import check_leftovers, run_worker, tell
 
 from . import memory
 from .definitions import Call, Method
@@ -31,9 +30,8 @@ def _call(entry: dict[str, Any]) -> Call:
     return Call(**{**entry, "argv": tuple(entry["argv"]), "prefix": tuple(entry["prefix"])})
 
 
-def serve(job: dict[str, Any], out: TextIO) -> None:
+def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Follows the driver's lines to "finish" or the end of stdin."""
-    references = {entry["name"]: Reference.from_plain(entry) for entry in job["references"]}
     calls = {entry["name"]: _call(entry) for entry in job["calls"]}
     method = Method(**job["method"])
     runner = Runner(method, calls, job["cwd"], job["env"], **job["terms"])
@@ -58,17 +56,10 @@ def serve(job: dict[str, Any], out: TextIO) -> None:
             tell(out, kib=found)
         elif order["do"] == "finish":
             runner.close()
-            if left := probes.children():
-                raise BenchError(f"{method.name}: children left behind: {', '.join(left)}")
+            check_leftovers(method.name)
             tell(out, finished=True)
             return
 
 
-def main() -> int:
-    """`python -m warmbench.worker JOB`; the driver is the only caller."""
-    job = Path(sys.argv[1])
-    return run_worker(lambda: serve(json.loads(job.read_text(encoding="utf-8")), sys.stdout))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_worker(serve))
