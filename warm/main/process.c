@@ -53,14 +53,13 @@ static unsigned long long field[52];
 
 static void read_fields(const char *line)
 {
-	const char *at = strrchr(line, ')');
+	/* The name before may have anything in it, line breaks too. Field 3 is a letter. */
+	char *at = strrchr(line, ')');
 
-	/* Field 3 is a letter. */
-	for (int i = 4; at && i <= 51; i++) {
-		at = strchr(at + (i == 4 ? 3 : 1), ' ');
-		if (at)
-			field[i] = strtoull(at, NULL, 10);
-	}
+	at = at ? strchr(at, ' ') : NULL;
+	at = at ? strchr(at + 1, ' ') : NULL;
+	for (int i = 4; at && i <= 51; i++)
+		field[i] = strtoull(at, &at, 10);
 }
 
 bool spawnfd_remember_memory(void)

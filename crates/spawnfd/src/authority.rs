@@ -63,12 +63,13 @@ fn namespaces(status: &Status) -> rustix::io::Result<Namespaces> {
     let all = || own_proc::namespaces(NAMESPACES);
     let (false, Ok(generation)) = (status.administers, fork_generation()) else { return all() };
     let [user] = own_proc::namespaces(["user"])?;
-    let settled = SETTLED.take().filter(|(made, namespaces)| *made == generation && namespaces[0] == user);
-    let settled = match settled {
+    // A thread that is ending has nowhere to keep them.
+    let kept = SETTLED.try_with(RefCell::take).ok().flatten();
+    let settled = match kept.filter(|(made, namespaces)| *made == generation && namespaces[0] == user) {
         Some((_, namespaces)) => namespaces,
         None => all()?,
     };
-    SETTLED.set(Some((generation, settled.clone())));
+    let _ = SETTLED.try_with(|kept| kept.replace(Some((generation, settled.clone()))));
     Ok(settled)
 }
 
