@@ -60,6 +60,14 @@ def is_kept_pair(fd: int) -> bool:
         return (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether it has not ended. It may go between the opening of its file and the reading."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def children() -> set[int]:
     """The pids of all children, zombies too."""
     found: set[int] = set()

@@ -11,19 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go
+from conftest import Go, is_alive
 
 # What does not depend on the loop is asked of one of each kind.
 few = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
 
 DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def gone(pid: int) -> None:

@@ -16,6 +16,7 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
+from conftest import is_alive
 from spawnfd import _loop, _spawnfd
 
 
@@ -99,7 +100,7 @@ def test_a_blocked_loop_keeps_no_program_back(tmp_path: Path) -> None:
 
         def over() -> bool:
             written = pid.read_text() if pid.exists() else ""
-            return ended.exists() and bool(written) and not alive(int(written))
+            return ended.exists() and bool(written) and not is_alive(int(written))
 
         deadline = time.monotonic() + 20
         while not over() and time.monotonic() < deadline:
@@ -239,13 +240,6 @@ def test_timeouts_in_any_order() -> None:
     asyncio.run(main())
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_cancel_ends_the_group(tmp_path: Path) -> None:
     async def main() -> None:
         pids = tmp_path / "pids"
@@ -254,12 +248,12 @@ def test_cancel_ends_the_group(tmp_path: Path) -> None:
         while not pids.exists():
             await asyncio.sleep(0.01)
         found = [int(pid) for pid in pids.read_text().split()]
-        assert all(map(alive, found))
+        assert all(map(is_alive, found))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         # The grandchild was killed too; init (or the sub-reaper) may not have reaped it yet.
-        assert not any(map(alive, found))
+        assert not any(map(is_alive, found))
 
     asyncio.run(main())
 
