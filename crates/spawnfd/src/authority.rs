@@ -252,7 +252,7 @@ pub(crate) fn inside(pid: i32) -> PathBuf {
 pub(crate) fn reach(inside: &Path) -> Result<(), &'static str> {
     const PR_GET_DUMPABLE: u32 = 3;
     match std::fs::read_link(inside) {
-        // With nothing in it: so some kernels refuse (seen in Debian's 5.10.262, which holds exec_update_lock there).
+        // With nothing in it: so some kernels refuse (seen in Debian's 5.10.262).
         Ok(name) if !name.as_os_str().is_empty() => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err("marker"),
         _ if call::prctl(PR_GET_DUMPABLE, 0, 0) != Ok(1) => Err("not dumpable"),
