@@ -15,6 +15,7 @@ use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
@@ -52,25 +53,28 @@ type Namespaces = [Option<CString>; NAMESPACES.len()];
 
 thread_local! {
     /// Those of a thread that cannot change them, of the process of that generation.
-    static SETTLED: RefCell<Option<(u64, Namespaces)>> = const { RefCell::new(None) };
+    static SETTLED: RefCell<Option<(u64, Arc<Namespaces>)>> = const { RefCell::new(None) };
 }
 
 /// The calling thread's.
 ///
 /// A thread that is not permitted CAP_SYS_ADMIN can only move into others by a user namespace that it makes or owns, and then never
 /// comes back: of one that was without it before, that one is looked at (user_namespaces(7)).
-fn namespaces(status: &Status) -> rustix::io::Result<Namespaces> {
-    let all = || own_proc::namespaces(NAMESPACES);
+fn namespaces(status: &Status) -> rustix::io::Result<Arc<Namespaces>> {
+    let all = || own_proc::namespaces(NAMESPACES).map(Arc::new);
     let (false, Ok(generation)) = (status.administers, fork_generation()) else { return all() };
     let [user] = own_proc::namespaces(["user"])?;
     // A thread that is ending has nowhere to keep them.
-    let kept = SETTLED.try_with(RefCell::take).ok().flatten();
-    let settled = match kept.filter(|(made, namespaces)| *made == generation && namespaces[0] == user) {
-        Some((_, namespaces)) => namespaces,
-        None => all()?,
-    };
-    let _ = SETTLED.try_with(|kept| kept.replace(Some((generation, settled.clone()))));
-    Ok(settled)
+    let settled = SETTLED.try_with(|kept| kept.borrow().clone()).ok().flatten();
+    if let Some((made, namespaces)) = settled
+        && made == generation
+        && namespaces[0] == user
+    {
+        return Ok(namespaces);
+    }
+    let namespaces = all()?;
+    let _ = SETTLED.try_with(|kept| kept.replace(Some((generation, namespaces.clone()))));
+    Ok(namespaces)
 }
 
 /// What one thread may do, at one moment.
@@ -85,7 +89,7 @@ pub(crate) struct Authority {
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
-    namespaces: Namespaces,
+    namespaces: Arc<Namespaces>,
     /// The security module's label, and the user who has logged in, for audit; errors where there is no such thing.
     labels: [rustix::io::Result<Vec<u8>>; 2],
     /// Session keyring, and where keys that are asked for go. Process and thread keyrings are not handed down.
@@ -200,7 +204,7 @@ impl Authority {
         if !same_filters {
             return Some("seccomp");
         }
-        let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&other.namespaces));
+        let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&*other.namespaces));
         namespaces
             .filter(|(_, (one, another))| one != another)
             .map(|_| "namespaces")
