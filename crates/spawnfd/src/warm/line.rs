@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an owner and a parked process have in common: a socket for what is said once, and a page that says how far a request has come.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
-use spawnfd_sys::{Errno, receive, send};
+use spawnfd_sys::{Errno, receive};
 
 use super::wire::Page;
 use crate::error::errno;
@@ -48,9 +48,9 @@ impl Line {
         Ok(())
     }
 
-    /// Whether the calling thread's descriptor table has it.
-    pub(super) fn is_here(&self) -> bool {
-        self.socket.get().is_some()
+    /// What is said goes there; `None`: the calling thread's descriptor table has not got it.
+    pub(super) fn socket(&self) -> Option<&OwnedFd> {
+        self.socket.get()
     }
 
     /// Whether there is something to hear, by then.
@@ -78,10 +78,5 @@ impl Line {
             let _ = kill_process(child, Signal::KILL);
         }
         let _ = waitpid(Some(child), WaitOptions::empty());
-    }
-
-    /// Says something, never waiting.
-    pub(super) fn say(&self, message: &mut [u8], fds: &[RawFd]) -> Result<(), Errno> {
-        send(self.socket.get().ok_or(Errno::EBADF)?.as_raw_fd(), message, fds)
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
-use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation};
+use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, send};
 
 use super::confinement::Confinement;
 use super::handed::{Handed, Referent};
@@ -286,9 +286,6 @@ impl Parked {
     /// # Errors
     /// Why none was asked for.
     pub(super) fn fork(&mut self, count: usize) -> Result<Vec<Parked>, &'static str> {
-        if !self.line.is_here() {
-            return Err("descriptor table");
-        }
         let mut lines = Vec::new();
         for _ in 0..count {
             let (line, theirs) = match Line::new() {
@@ -296,8 +293,13 @@ impl Parked {
                 Err(_) if lines.is_empty() => return Err("descriptors"),
                 Err(_) => break,
             };
+            let socket = match self.line.socket() {
+                Some(socket) => socket,
+                None if lines.is_empty() => return Err("descriptor table"),
+                None => break,
+            };
             let mut request = wire::encode_fork(self.child_private.is_none() && lines.is_empty());
-            if self.line.say(&mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).is_err() {
+            if send(socket.as_raw_fd(), &mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).is_err() {
                 break;
             }
             // All are asked for at once: then nobody waits for each.
@@ -393,13 +395,11 @@ impl Parked {
     /// # Errors
     /// Why it has not been offered.
     pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<Claim, Answer> {
-        if !self.line.is_here() {
-            return Err(Answer::Refused("descriptor table"));
-        }
         self.serial += 1;
         let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
+        let socket = self.line.socket().ok_or(Answer::Refused("descriptor table"))?;
         let claim = Claim::offer(&self.line.page, self.serial);
-        match self.line.say(&mut message, &request.sources) {
+        match send(socket.as_raw_fd(), &mut message, &request.sources) {
             Ok(()) => Ok(claim),
             Err(Errno::EBADF | Errno::ETOOMANYREFS) => Err(Answer::Refused("descriptors")),
             Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(Answer::Refused("arguments too long")),
