@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What park.c has of its neighbour process.c. */
+/* What park.c has of its neighbours locale.c and process.c. */
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
@@ -10,6 +10,13 @@
  * stdio here: it has the program's heap begin, and maps pages of libc that cost as much at its end.
  */
 bool spawnfd_each_line(const char *path, void (*each)(const char *line));
+
+/* Notes the files that are mapped; the one in a line of /proc/self/maps, and whether it is new. */
+void spawnfd_note_mapped(void);
+bool spawnfd_note_file_of(const char *line);
+
+/* Has libc load the locale that the environment asks for, if the program will ask for one. */
+void spawnfd_load_locale(void);
 
 /* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
 bool spawnfd_remember_memory(void);

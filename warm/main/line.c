@@ -144,12 +144,16 @@ struct spawnfd_page *spawnfd_map(int file)
 	return page == MAP_FAILED ? NULL : page;
 }
 
+bool spawnfd_keep_line(const struct spawnfd_line *line)
+{
+	return syscall(SYS_madvise, line->page, 4096, MADV_DONTFORK) == 0;
+}
+
 void spawnfd_wait_apart(struct spawnfd_line *line, struct spawnfd_page *page, int socket,
 			uint64_t private_bytes)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
-	munmap(line->page, 4096);
 	line->page = page;
 	if (pidfd < 0 || dup3(socket, line->socket, O_CLOEXEC) < 0)
 		_exit(126);

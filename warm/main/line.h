@@ -42,6 +42,9 @@ void spawnfd_refuse(const struct spawnfd_line *line);
 /* Maps a page; NULL if that cannot be. */
 struct spawnfd_page *spawnfd_map(int file);
 
+/* Keeps the page from children that are forked; false where that cannot be. */
+bool spawnfd_keep_line(const struct spawnfd_line *line);
+
 /* In a child that has been forked: it waits by a line of its own, and says so. */
 void spawnfd_wait_apart(struct spawnfd_line *line, struct spawnfd_page *page, int socket,
 			uint64_t private_bytes);

@@ -53,21 +53,23 @@ struct notes {
 };
 static struct notes variables, files;
 
-static void note(struct notes *notes, const char *text)
+/* Whether it is a new one. */
+static bool note(struct notes *notes, const char *text)
 {
 	size_t length = strlen(text) + 1;
 
 	if (length == 1 || park.parked)
-		return;
+		return false;
 	for (const char *at = notes->text; at < notes->text + notes->length; at += strlen(at) + 1)
 		if (!strcmp(at, text))
-			return;
+			return false;
 	if (length > sizeof(notes->text) - notes->length) {
 		notes->full = true;
-		return;
+		return false;
 	}
 	memcpy(notes->text + notes->length, text, length);
 	notes->length += length;
+	return true;
 }
 
 void spawnfd_note_variable(const char *name)
@@ -304,16 +306,20 @@ static bool alone(void)
 	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
 }
 
-static void note_file_of(const char *line)
+bool spawnfd_note_file_of(const char *line)
 {
 	const char *path = strchr(line, '/');
 
-	if (path && strncmp(path, "/memfd:", 7) != 0 && strncmp(path, "/dev/", 5) != 0)
-		spawnfd_note_file(path);
+	return path && strncmp(path, "/memfd:", 7) != 0 && strncmp(path, "/dev/", 5) != 0 &&
+	       note(&files, path);
 }
 
-/* The files that are mapped. */
-static void note_mapped(void)
+static void note_file_of(const char *line)
+{
+	spawnfd_note_file_of(line);
+}
+
+void spawnfd_note_mapped(void)
 {
 	/* Landlock: then a change of a library would not be noticed. */
 	if (!spawnfd_each_line("/proc/self/maps", note_file_of))
@@ -342,7 +348,7 @@ static void tell_that_it_is_parked(void)
 	uint64_t private_bytes;
 	size_t length;
 
-	note_mapped();
+	spawnfd_note_mapped();
 	private_bytes = private_memory();
 	if (variables.full || files.full)
 		spawnfd_cannot_park("too many names");
@@ -359,8 +365,12 @@ static void tell_that_it_is_parked(void)
 /* --- waiting, and becoming the program ----------------------------------------------------------
  */
 
-/* Where a message is received, and what it says stays: the program's arguments and environment. */
-static const size_t room = SPAWNFD_MAX_MESSAGE * 2;
+/*
+ * Where a message is received, and what it says stays: the program's arguments and environment.
+ * Here and not in a mapping of its own, which would cost each child of a process that forks one
+ * more.
+ */
+static _Alignas(16) char message[SPAWNFD_MAX_MESSAGE * 2];
 
 /* Of all signals, those that libc keeps to itself as well. */
 static void set_mask(uint64_t mask)
@@ -464,6 +474,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	static struct request request;
 	static struct program program;
 
+	if (park.kind == 'm')
+		spawnfd_load_locale();
 	if (park.kind != 'n') {
 		if (!alone())
 			spawnfd_cannot_park("threads");
@@ -472,8 +484,10 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		if (!each_descriptor(is_it_new) || descriptor_is_new)
 			spawnfd_cannot_park("descriptors");
 	}
-	if (!spawnfd_remember_memory() || (park.mode == 'f' && !spawnfd_can_fork()))
+	if (!spawnfd_remember_memory() || (spawnfd_forks() && !spawnfd_can_fork()))
 		spawnfd_cannot_park("prctl");
+	if (spawnfd_forks() && !spawnfd_keep_line(&park.line))
+		spawnfd_cannot_park("madvise");
 	set_mask(~UINT64_C(0));
 	if (!spawnfd_may_become())
 		spawnfd_cannot_park("seccomp filter");
@@ -482,16 +496,13 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	tell_that_it_is_parked();
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	for (;;) {
-		char *message = mmap(NULL, room, PROT_READ | PROT_WRITE,
-				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		size_t count, length;
-		bool forks = park.mode == 'f' && !park.is_child, sound;
+		bool forks = spawnfd_forks() && !park.is_child, sound;
 
-		if (message == MAP_FAILED)
-			_exit(126);
 		request.page = park.line.page;
 		length = spawnfd_receive(&park.line, message, request.sources, &count);
-		sound = spawnfd_read_request(message, length, room, count, &request, &program);
+		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
+					     &program);
 		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK)) {
 			spawnfd_refuse(&park.line);
 		} else if (forks) {
@@ -502,6 +513,6 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 			return &program;
 		}
 		close_all(request.sources, count);
-		munmap(message, room);
+		memset(message, 0, length);
 	}
 }

@@ -133,7 +133,7 @@ void spawnfd_zygote(int argc, char **argv)
 
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
 	line.page = spawnfd_map(PAGE);
-	if (!line.page)
+	if (!line.page || (forks && !spawnfd_keep_line(&line)))
 		_exit(126);
 	close(PAGE);
 	fcntl(SOCKET, F_SETFD, FD_CLOEXEC);

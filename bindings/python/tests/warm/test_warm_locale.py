@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Locales that are loaded ahead: the program finds what a cold one finds, only sooner."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from warm_programs import compiled
+from warm_support import MODES, Mode, each_mode, parked
+
+# What a program is in before it asks, what it is given, and what that does.
+SAYS = r"""
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    char line[4096];
+    int loaded = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof(line), maps)) loaded |= strstr(line, "/LC_CTYPE") != 0;
+    fclose(maps);
+    printf("%s %s\n", setlocale(LC_ALL, 0), nl_langinfo(CODESET));
+    const char *set = setlocale(LC_ALL, "");
+    printf("%s %s %zu\n", set ? set : "none", nl_langinfo(CODESET), MB_CUR_MAX);
+    printf("%d %s %s\n", mblen("\xc3\xa4", 2), nl_langinfo(YESEXPR), nl_langinfo(DAY_1));
+    fprintf(stderr, "%d", loaded);
+    return 0;
+}
+"""
+PATH = {"PATH": "/usr/bin:/bin"}
+UTF8 = PATH | {"LANG": "C.UTF-8"}
+ENVIRONMENTS = {
+    "none": PATH,
+    "C": PATH | {"LC_ALL": "C"},
+    "utf8": UTF8,
+    "ctype": PATH | {"LC_CTYPE": "C.utf8"},
+    "overruled": UTF8 | {"LC_ALL": "POSIX"},
+    "absent": PATH | {"LANG": "no_SUCH.UTF-8"},
+    "partly": UTF8 | {"LC_TIME": "no_SUCH"},
+    "elsewhere": UTF8 | {"LOCPATH": "/nonexistent"},
+    "here": UTF8 | {"LOCPATH": "."},
+}
+
+
+@pytest.fixture(scope="module")
+def says(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("says") / "says", SAYS)
+
+
+@each_mode
+@pytest.mark.parametrize("before", ENVIRONMENTS)
+def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
+    with parked(str(says), mode, env=ENVIRONMENTS[before]) as warm:
+        for env in ENVIRONMENTS.values():
+            cold = sf.run([says], env=env, timeout=20)
+            result = warm.run([says], env=env, timeout=20)
+            warm.fill(timeout=20)
+            assert (result.code, result.started) == (0, mode)
+            assert (result.code, result.stdout) == (cold.code, cold.stdout)
+            assert cold.stderr == b"0"
+            assert result.stderr == (b"1" if before in ("utf8", "ctype", "partly") else b"0")
+
+
+# In a mount namespace of its own, with locales of its own, of which some come and go.
+OWNER = """
+import json, os, shutil, subprocess, sys
+import spawnfd as sf
+mode, says, kind, locales = sys.argv[1:]
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+system = "/usr/lib/locale"
+shutil.copytree(system, locales)
+subprocess.run(["mount", "--bind", locales, system], check=True)
+env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8" if kind == "goes" else "xx_YY.UTF-8"}
+if kind == "completed":
+    os.mkdir(locales + "/xx_YY.utf8")
+found = []
+with sf.Warm(mode=mode, delay=0) as warm:
+    warm.add(says, env=env)
+    assert warm.fill(timeout=20)
+    def both():
+        cold, result = sf.run([says], env=env, timeout=20), warm.run([says], env=env, timeout=20)
+        found.append([cold.text, result.text, result.started])
+        warm.fill(timeout=20)
+    both()
+    if kind == "goes":
+        shutil.rmtree(locales + "/C.utf8")
+    else:
+        shutil.copytree(locales + "/C.utf8", locales + "/xx_YY.utf8", dirs_exist_ok=True)
+    both()
+    both()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("kind", ["goes", "comes", "completed"])
+@pytest.mark.parametrize("mode", MODES)
+def test_of_locales_that_change(mode: Mode, kind: str, says: Path, tmp_path: Path) -> None:
+    command = ["unshare", "--mount", sys.executable, "-c", OWNER]
+    ended = subprocess.run(
+        [*command, mode, str(says), kind, str(tmp_path / "locales")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
+        pytest.skip(f"no mount namespace here: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    before, changed, after = json.loads(ended.stdout)
+    assert before[2] == after[2] == mode
+    assert all(cold == warm for cold, warm, _ in (before, changed, after))
+    assert before[0] != after[0]
