@@ -445,6 +445,7 @@ static bool become(struct request *request, struct program *program)
 		spawnfd_keep_only(request, park.line.socket);
 	close(park.line.socket);
 	mask = park.line.page->mask;
+	program->signals = park.line.page->make_default | park.line.page->make_ignored;
 	spawnfd_became(&park.line);
 	munmap(park.line.page, 4096);
 	park.active = false;

@@ -13,6 +13,8 @@ struct program {
 	int argc;
 	char **argv;
 	char **envp;
+	/* Signals whose disposition is another than when it was parked: bit n-1 for n. */
+	uint64_t signals;
 };
 
 /* What an interpreter does round the birth of a child, in fork mode. */

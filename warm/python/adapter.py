@@ -120,7 +120,11 @@ def joined(lines):
 
 
 def settle():
-    """Ends the recording. Why not to park, or None; names looked at; files; what `resume` needs."""
+    """Ends the recording.
+
+    Why not to park, or None; names looked at; files; paths that were not there; whether `resume` is
+    needed in any case; what it needs.
+    """
     why = refusal()
     names = joined(name for name in seen if isinstance(name, bytes))
     environment = dict.copy(posix.environ)
@@ -136,15 +140,17 @@ def settle():
         for finder in sys.path_importer_cache.values()
         if getattr(finder, "_path_mtime", -1) > young
     ]
-    absent = [path for path, finder in sys.path_importer_cache.items() if finder is None]
     depends = files()
+    absent = [path for path, finder in sys.path_importer_cache.items() if finder is None]
+    missing = joined(path.encode(ENCODING, ERRORS) for path in absent)
     # The program is not to find anything of this among its objects.
     for name in ("Recorder", "seen", "ALL", "record", "refusal", "files", "joined", "settle"):
         del globals()[name]
     if not why:
         sys.stdout.flush()
         sys.stderr.flush()
-    return why, names, depends, (environment, caches, absent)
+    renews = bool(caches or "threading" in sys.modules)
+    return why, names, depends, missing, renews, (environment, caches, absent)
 
 
 def reopen(name, fd):
@@ -172,14 +178,15 @@ def reopen(name, fd):
     )
 
 
-def resume(state, argv, orig_argv, fresh, ignored):
-    """Renews what start-up took from the process. `ignored`: the numbers of the ignored signals."""
+def resume(state, what, fresh, ignored):
+    """Renews of what start-up took from the process what has changed: bits of `what`, see resume.c.
+
+    `fresh`: the environment. `ignored`: the numbers of the ignored signals.
+    """
     environment, caches, absent = state
-    sys.argv = argv
-    if hasattr(sys, "orig_argv"):
-        sys.orig_argv = orig_argv
-    environment.clear()
-    environment.update(fresh)
+    if what & 1:
+        environment.clear()
+        environment.update(fresh)
     for finder in caches:
         finder._path_mtime = -1
     for path in absent:
@@ -188,13 +195,19 @@ def resume(state, argv, orig_argv, fresh, ignored):
         except OSError:
             continue
         sys.path_importer_cache.pop(path, None)
-    if "time" in sys.modules:
+    if what & 2 and "time" in sys.modules:
         sys.modules["time"].tzset()
     if "threading" in sys.modules:  # imported ahead; not done after a fork
         sys.modules["threading"].main_thread()._set_native_id()
-    reopen("stdin", 0)
-    reopen("stdout", 1)
-    reopen("stderr", 2)
+    if what & 4:
+        signals(ignored)
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if what & 8 << fd:
+            reopen(name, fd)
+
+
+def signals(ignored):
+    """Has the interpreter's handlers be those that it would have had with just these ignored."""
     signal = sys.modules["_signal"]
     for number in range(1, signal.NSIG):
         handler = signal.getsignal(number)

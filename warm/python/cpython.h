@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <wchar.h>
 
@@ -50,6 +51,7 @@ struct wide_list {
 	X(object *, PyImport_ImportModule, (const char *))                                         \
 	X(object *, PyBytes_FromStringAndSize, (const char *, ssize_t))                            \
 	X(object *, PyUnicode_FromWideChar, (const wchar_t *, ssize_t))                            \
+	X(int, PySys_SetObject, (const char *, object *))                                          \
 	X(object *, PyLong_FromLong, (long))                                                       \
 	X(object *, PyList_New, (ssize_t))                                                         \
 	X(int, PyList_Append, (object *, object *))                                                \
@@ -111,10 +113,27 @@ struct initialised {
 		char *name, *value;
 	} changes[32];
 	size_t change_count;
+	/* The environment then, with those. */
+	char **environment;
+	/* Paths that were not there, a line each. */
+	char *missing;
+	/* Files that standard streams were made over. */
+	struct stat streams[3];
+	/* TZ, and what /etc/localtime was. */
+	const char *zone;
+	struct stat local_time;
+	/* resume() has to be called in any case. */
+	int renews;
 };
 
 /* Initialises CPython. Does not return where it cannot be parked. */
 void spawnfd_python_initialise(struct initialised *it, int argc, char **argv);
+
+/* The value of a variable, or NULL. */
+const char *spawnfd_python_value_in(char **environment, const char *name, size_t length);
+
+/* What local time depends on beside TZ; all zeros where there is no such file. */
+struct stat spawnfd_python_local_time(void);
 
 /* Dispositions of all signals, by their numbers. */
 void spawnfd_python_read_dispositions(struct sigaction *actions);

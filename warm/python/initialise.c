@@ -4,6 +4,7 @@
 #include "finish.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ void spawnfd_python_read_dispositions(struct sigaction *actions)
 /* The environment before. Initialisation sets LC_CTYPE (PEP 538), .pth files may set anything. */
 static char **first_environ;
 
-static const char *value_in(char **environment, const char *name, size_t length)
+const char *spawnfd_python_value_in(char **environment, const char *name, size_t length)
 {
 	for (; *environment; environment++)
 		if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
@@ -59,22 +60,24 @@ static void note_change(struct initialised *it, const char *entry, const char *v
 	spawnfd_note_variable(change->name);
 }
 
-static void copy_environ(void)
+static char **copy_environ(void)
 {
 	size_t count = 0;
+	char **copy;
 
 	while (environ[count])
 		count++;
-	first_environ = calloc(count + 1, sizeof(char *));
-	for (size_t i = 0; first_environ && i < count; i++)
-		first_environ[i] = strdup(environ[i]);
+	copy = calloc(count + 1, sizeof(char *));
+	for (size_t i = 0; copy && i < count; i++)
+		copy[i] = strdup(environ[i]);
+	return copy;
 }
 
 static void compare_environ(struct initialised *it)
 {
 	for (char **at = environ; *at; at++) {
 		size_t length = strcspn(*at, "=");
-		const char *old = value_in(first_environ, *at, length);
+		const char *old = spawnfd_python_value_in(first_environ, *at, length);
 
 		if ((*at)[length] && (!old || strcmp(old, *at + length + 1)))
 			note_change(it, *at, *at + length + 1);
@@ -82,39 +85,49 @@ static void compare_environ(struct initialised *it)
 	for (char **at = first_environ; *at; at++) {
 		size_t length = strcspn(*at, "=");
 
-		if ((*at)[length] && !value_in(environ, *at, length))
+		if ((*at)[length] && !spawnfd_python_value_in(environ, *at, length))
 			note_change(it, *at, NULL);
 		free(*at);
 	}
 	free(first_environ);
 }
 
-/* What is said on 1 and 2 before the program starts is the program's, and would be lost. */
+/*
+ * What is said on 1 and 2 before the program starts is the program's, and would be lost. A pipe, as
+ * most programs will have: then the streams that are made over it can stay.
+ */
 static int hearing, outputs[2];
 
-static void begin_to_hear(void)
+static void begin_to_hear(struct initialised *it)
 {
-	hearing = memfd_create("start-up", MFD_CLOEXEC);
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		spawnfd_cannot_park("no pipe for what start-up code says");
+	hearing = ends[0];
 	for (int i = 0; i < 2; i++) {
 		outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
-		if (hearing < 0 || outputs[i] < 0 || dup2(hearing, 1 + i) < 0)
-			spawnfd_cannot_park("no file for what start-up code says");
+		if (outputs[i] < 0 || dup2(ends[1], 1 + i) < 0)
+			spawnfd_cannot_park("no pipe for what start-up code says");
 	}
+	close(ends[1]);
+	for (int i = 0; i < 3; i++)
+		fstat(i, &it->streams[i]);
 }
 
 static void end_to_hear(void)
 {
 	char said[160] = "start-up code writes: ";
 	size_t length = strlen(said);
-	ssize_t heard = pread(hearing, said + length, sizeof(said) - 1 - length, 0);
+	ssize_t heard = read(hearing, said + length, sizeof(said) - 1 - length);
 
 	for (int i = 0; i < 2; i++) {
 		dup2(outputs[i], 1 + i);
 		close(outputs[i]);
 	}
 	close(hearing);
-	if (heard) {
-		said[length + (heard > 0 ? (size_t)heard : 0)] = 0;
+	if (heard > 0) {
+		said[length + (size_t)heard] = 0;
 		spawnfd_cannot_park(said);
 	}
 }
@@ -196,17 +209,17 @@ static void import_ahead(char *names)
 static void initialise(struct initialised *it, int argc, char **argv, char *preload)
 {
 	/* libc reads these past getenv(). */
-	static const char *const locale[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH"};
+	static const char *const early[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
 	_Alignas(16) char own[2048] = {0};
 	char **with_command = calloc((size_t)argc + 3, sizeof(char *));
 	object *settled;
-	char *why, *names, *files;
+	char *why, *names, *files, *missing;
 
 	memcpy(with_command, argv, (size_t)argc * sizeof(char *));
 	with_command[argc] = "-c";
 	with_command[argc + 1] = MARKER;
-	for (size_t i = 0; i < sizeof(locale) / sizeof(*locale); i++)
-		spawnfd_note_variable(locale[i]);
+	for (size_t i = 0; i < sizeof(early) / sizeof(*early); i++)
+		spawnfd_note_variable(early[i]);
 	py.PyConfig_InitPythonConfig(own);
 	*(int *)field(own, layout->init_main) = 0;
 	check(py.PyConfig_SetBytesArgv(own, argc + 2, with_command));
@@ -226,16 +239,47 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 	if (preload)
 		import_ahead(preload);
 	settled = call_adapter(it, "settle");
-	if (!py.PyArg_ParseTuple(settled, "zyyO", &why, &names, &files, &it->state))
+	if (!py.PyArg_ParseTuple(settled, "zyyyiO", &why, &names, &files, &missing, &it->renews,
+				 &it->state))
 		spawnfd_cannot_park("adapter");
 	if (why)
 		spawnfd_cannot_park(why);
 	each_line(names, spawnfd_note_variable);
 	each_line(files, spawnfd_note_file);
+	it->missing = strdup(missing);
 	py.Py_IncRef(it->state);
 	py.Py_DecRef(settled);
 	py.PyGC_Collect();
 	spawnfd_finish_prepare();
+}
+
+struct stat spawnfd_python_local_time(void)
+{
+	struct stat file = {0};
+
+	if (stat("/etc/localtime", &file))
+		file = (struct stat){0};
+	return file;
+}
+
+/* What the module time is made by. libc does not look again while TZ is the same. */
+static void note_zone(struct initialised *it)
+{
+	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
+	const char *directory = spawnfd_python_value_in(environ, "TZDIR", 5);
+	char path[PATH_MAX];
+
+	it->local_time = spawnfd_python_local_time();
+	it->zone = zone ? strdup(zone) : NULL;
+	if (!zone)
+		return;
+	zone += *zone == ':';
+	if (*zone == '/')
+		directory = "";
+	else if (!directory || !*directory)
+		directory = "/usr/share/zoneinfo";
+	if (snprintf(path, sizeof(path), "%s/%s", directory, zone) < (int)sizeof(path))
+		spawnfd_note_file(path);
 }
 
 void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
@@ -253,11 +297,13 @@ void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
 	it->flags = argc;
 	it->name = argv[0];
 	spawnfd_python_read_dispositions(it->before);
-	copy_environ();
-	begin_to_hear();
+	first_environ = copy_environ();
+	begin_to_hear(it);
+	note_zone(it);
 	initialise(it, argc, argv, preload);
 	end_to_hear();
 	compare_environ(it);
+	it->environment = copy_environ();
 	free(preload);
 	spawnfd_python_read_dispositions(it->after);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -149,15 +150,91 @@ static object *ignored_signals(const struct sigaction *asked)
 	return list;
 }
 
-static object *call_resume(struct initialised *it, object *argv, object *orig_argv, object *fresh,
-			   object *ignored)
+/* What resume() of adapter.py is to renew; 8, 16 and 32 are the standard streams. */
+enum { ENVIRONMENT = 1, ZONE = 2, SIGNALS = 4, STDIN = 8, IMPORTERS = 64 };
+
+static bool same_environment(const struct initialised *it)
+{
+	size_t i = 0;
+
+	while (environ[i] && it->environment[i] && !strcmp(environ[i], it->environment[i]))
+		i++;
+	return it->change_count == 0 && !environ[i] && !it->environment[i];
+}
+
+static bool same_zone(const struct initialised *it)
+{
+	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
+	const struct stat now = spawnfd_python_local_time(), *then = &it->local_time;
+
+	if (!zone != !it->zone)
+		return false;
+	return zone ? !strcmp(zone, it->zone)
+		    : now.st_dev == then->st_dev && now.st_ino == then->st_ino &&
+			       now.st_size == then->st_size &&
+			       now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+			       now.st_mtim.tv_nsec == then->st_mtim.tv_nsec &&
+			       now.st_ctim.tv_sec == then->st_ctim.tv_sec &&
+			       now.st_ctim.tv_nsec == then->st_ctim.tv_nsec;
+}
+
+/* Whether a stream over `fd` would be made as the one over what stood there before was: both are
+ * pipes, or /dev/null. Of terminals and files CPython wants to know more. */
+static bool same_kind(const struct stat *then, int fd)
+{
+	struct stat now;
+
+	if (fstat(fd, &now) || (now.st_mode & S_IFMT) != (then->st_mode & S_IFMT) ||
+	    now.st_blksize != then->st_blksize)
+		return false;
+	return S_ISFIFO(now.st_mode) || (S_ISCHR(now.st_mode) && now.st_rdev == then->st_rdev &&
+					 now.st_rdev == makedev(1, 3));
+}
+
+/* Whether something stands now where an import has looked in vain. Its paths are spoiled. */
+static bool has_come(char *missing)
+{
+	for (char *save, *path = strtok_r(missing, "\n", &save); path;
+	     path = strtok_r(NULL, "\n", &save))
+		if (!access(path, F_OK))
+			return true;
+	return false;
+}
+
+static int changes(const struct initialised *it, const struct program *program)
+{
+	int what = 0;
+
+	if (!same_environment(it))
+		what |= ENVIRONMENT;
+	if (!same_zone(it))
+		what |= ZONE;
+	if (program->signals)
+		what |= SIGNALS;
+	if (has_come(it->missing))
+		what |= IMPORTERS;
+	for (int fd = 0; fd < 3; fd++)
+		if (!same_kind(&it->streams[fd], fd))
+			what |= STDIN << fd;
+	return what;
+}
+
+/* Has adapter.py renew what is not any more as start-up found it. */
+static bool renew(struct initialised *it, int what, const struct sigaction *asked)
 {
 	object *function = py.PyDict_GetItemString(it->namespace, "resume");
+	object *fresh = what & ENVIRONMENT ? environment() : py.PyDict_New();
+	object *ignored = ignored_signals(asked), *done;
 
-	if (!function || !argv || !orig_argv || !fresh || !ignored)
-		return NULL;
-	return py.PyObject_CallFunction(function, "OOOOO", it->state, argv, orig_argv, fresh,
-					ignored);
+	if (!function || !fresh || !ignored)
+		return false;
+	done = py.PyObject_CallFunction(function, "OiOO", it->state, what, fresh, ignored);
+	if (!done)
+		return false;
+	py.Py_DecRef(done);
+	py.Py_DecRef(fresh);
+	py.Py_DecRef(ignored);
+	return true;
 }
 
 /* Whether CPython would find the same executable by this name as by the path it was parked by. */
@@ -188,7 +265,8 @@ static bool names_it(const struct program *program, const char *parked)
 bool spawnfd_python_resume(struct initialised *it, const struct program *program)
 {
 	static struct sigaction asked[65];
-	object *argv, *orig_argv, *fresh, *ignored, *done;
+	object *argv, *orig_argv;
+	int what;
 
 	if (program->argc < it->flags || !names_it(program, it->name) ||
 	    !set_command_line(program, it->flags, &argv, &orig_argv))
@@ -198,16 +276,18 @@ bool spawnfd_python_resume(struct initialised *it, const struct program *program
 			setenv(it->changes[i].name, it->changes[i].value, 1);
 		else
 			unsetenv(it->changes[i].name);
-	spawnfd_python_read_dispositions(asked);
-	fresh = environment();
-	ignored = ignored_signals(asked);
-	done = call_resume(it, argv, orig_argv, fresh, ignored);
-	if (!done)
+	what = changes(it, program);
+	if (what & SIGNALS)
+		spawnfd_python_read_dispositions(asked);
+	else
+		memcpy(asked, it->before, sizeof(asked));
+	if (py.PySys_SetObject("argv", argv) ||
+	    (layout->orig_argv && py.PySys_SetObject("orig_argv", orig_argv)) ||
+	    ((what || it->renews) && !renew(it, what, asked)))
 		return false;
-	object *gone[] = {done, argv, orig_argv, fresh, ignored, it->state};
-
-	for (size_t i = 0; i < sizeof(gone) / sizeof(*gone); i++)
-		py.Py_DecRef(gone[i]);
+	py.Py_DecRef(argv);
+	py.Py_DecRef(orig_argv);
+	py.Py_DecRef(it->state);
 	py.PyDict_Clear(it->namespace);
 	py.Py_DecRef(it->namespace);
 	/* Last: until here an interrupt ends the process, as it would have early in a start. */

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A parked CPython is not told the time zone anew where it is the same, and is where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from warm_support import Mode, each_mode, parked
+
+PYTHON = "/usr/bin/python3"
+SAYS = "import time; print(time.tzname, time.timezone, time.strftime('%Z %H', time.localtime(0)))"
+ZONES = Path("/usr/share/zoneinfo")
+NONE = {"PATH": "/usr/bin:/bin"}
+
+needs_zones = pytest.mark.skipif(
+    not Path(PYTHON).exists() or not (ZONES / "Asia/Tokyo").exists(),
+    reason="needs Debian's python3 and tzdata",
+)
+
+
+@needs_zones
+@each_mode
+@pytest.mark.parametrize("before", ["", "UTC", "Asia/Tokyo", ":America/New_York", "X-3", "no/such"])
+def test_of_variables(mode: Mode, before: str) -> None:
+    env = NONE | ({"TZ": before} if before else {})
+    with parked(PYTHON, mode, env=env) as warm:
+        others = [NONE | {"TZ": "Asia/Tokyo"}, NONE | {"TZ": ""}, NONE, env | {"TZDIR": "/etc"}]
+        for given in [env, *others]:
+            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=20)
+            warm.fill(timeout=20)
+            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=20)
+            assert (result.code, result.stdout) == (0, cold.stdout)
+            assert result.started == ("cold: variable" if "TZDIR" in given else mode)
+
+
+# In a mount namespace of its own: what /etc/localtime is changes after parking.
+OWNER = """
+import json, subprocess, sys
+import spawnfd as sf
+mode, python, says, zone = sys.argv[1:]
+env = {"PATH": "/usr/bin:/bin"}
+with sf.Warm(mode=mode) as warm:
+    warm.add(python, env=env)
+    assert warm.fill(timeout=20)
+    subprocess.run(["mount", "--bind", zone, "/etc/localtime"], check=True)
+    result = warm.run([python, "-c", says], env=env, timeout=20)
+    cold = sf.run([python, "-c", says], env=env, timeout=20)
+    print(json.dumps([result.started, result.text, cold.text]))
+"""
+
+
+@needs_zones
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.skipif(not Path("/etc/localtime").exists(), reason="no /etc/localtime")
+@each_mode
+def test_of_the_machine(mode: Mode) -> None:
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", OWNER]
+    ended = subprocess.run(
+        [*command, mode, PYTHON, SAYS, str(ZONES / "Asia/Tokyo")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
+        pytest.skip(f"no mount namespace here: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    started, warm, cold = json.loads(ended.stdout)
+    assert started == mode
+    assert warm == cold
+    assert "JST" in warm
