@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import spawnfd as sf
 from warm_programs import compiled
-from warm_support import MODES, Mode, each_mode, parked
+from warm_support import MODES, Mode, each_mode, in_mount_namespace, parked
 
 # What a program is in before it asks, what it is given, and what that does.
 SAYS = r"""
@@ -74,7 +71,6 @@ OWNER = """
 import json, os, shutil, subprocess, sys
 import spawnfd as sf
 mode, says, kind, locales = sys.argv[1:]
-subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 system = "/usr/lib/locale"
 shutil.copytree(system, locales)
 subprocess.run(["mount", "--bind", locales, system], check=True)
@@ -104,17 +100,9 @@ print(json.dumps(found))
 @pytest.mark.parametrize("kind", ["goes", "comes", "completed"])
 @pytest.mark.parametrize("mode", MODES)
 def test_of_locales_that_change(mode: Mode, kind: str, says: Path, tmp_path: Path) -> None:
-    command = ["unshare", "--mount", sys.executable, "-c", OWNER]
-    ended = subprocess.run(
-        [*command, mode, str(says), kind, str(tmp_path / "locales")],
-        capture_output=True,
-        text=True,
-        timeout=60,
+    before, changed, after = in_mount_namespace(
+        OWNER, mode, str(says), kind, str(tmp_path / "locales")
     )
-    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
-        pytest.skip(f"no mount namespace here: {ended.stderr}")
-    assert ended.returncode == 0, ended.stderr
-    before, changed, after = json.loads(ended.stdout)
     assert before[2] == after[2] == mode
     assert all(cold == warm for cold, warm, _ in (before, changed, after))
     assert before[0] != after[0]

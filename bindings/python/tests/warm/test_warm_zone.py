@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from warm_support import Mode, each_mode, parked
+from warm_support import Mode, each_mode, in_mount_namespace, parked
 
 PYTHON = "/usr/bin/python3"
 SAYS = "import time; print(time.tzname, time.timezone, time.strftime('%Z %H', time.localtime(0)))"
@@ -60,17 +57,8 @@ with sf.Warm(mode=mode) as warm:
 @pytest.mark.skipif(not Path("/etc/localtime").exists(), reason="no /etc/localtime")
 @each_mode
 def test_of_the_machine(mode: Mode) -> None:
-    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", OWNER]
-    ended = subprocess.run(
-        [*command, mode, PYTHON, SAYS, str(ZONES / "Asia/Tokyo")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
-        pytest.skip(f"no mount namespace here: {ended.stderr}")
-    assert ended.returncode == 0, ended.stderr
-    started, warm, cold = json.loads(ended.stdout)
+    zone = str(ZONES / "Asia/Tokyo")
+    started, warm, cold = in_mount_namespace(OWNER, mode, PYTHON, SAYS, zone)
     assert started == mode
     assert warm == cold
     assert "JST" in warm

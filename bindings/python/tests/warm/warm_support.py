@@ -74,6 +74,16 @@ def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, A
     return found
 
 
+def in_mount_namespace(script: str, *arguments: str) -> Any:
+    """What the script prints, as JSON, where its mounts are its own; skips where none can be."""
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", script]
+    ended = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60)
+    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
+        pytest.skip(f"no mount namespace here: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
 def need(*programs: str) -> None:
     """Skips where a program is not installed."""
     missing = [name for name in programs if shutil.which(name, path=ENVIRONMENT["PATH"]) is None]
