@@ -165,17 +165,17 @@ static bool same_environment(const struct initialised *it)
 static bool same_zone(const struct initialised *it)
 {
 	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
-	const struct stat now = spawnfd_python_local_time(), *then = &it->local_time;
+	const struct stat *then = &it->local_time;
+	struct stat now;
 
-	if (!zone != !it->zone)
-		return false;
-	return zone ? !strcmp(zone, it->zone)
-		    : now.st_dev == then->st_dev && now.st_ino == then->st_ino &&
-			       now.st_size == then->st_size &&
-			       now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
-			       now.st_mtim.tv_nsec == then->st_mtim.tv_nsec &&
-			       now.st_ctim.tv_sec == then->st_ctim.tv_sec &&
-			       now.st_ctim.tv_nsec == then->st_ctim.tv_nsec;
+	if (zone || it->zone)
+		return zone && it->zone && !strcmp(zone, it->zone);
+	now = spawnfd_python_local_time();
+	return now.st_dev == then->st_dev && now.st_ino == then->st_ino &&
+	       now.st_size == then->st_size && now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+	       now.st_mtim.tv_nsec == then->st_mtim.tv_nsec &&
+	       now.st_ctim.tv_sec == then->st_ctim.tv_sec &&
+	       now.st_ctim.tv_nsec == then->st_ctim.tv_nsec;
 }
 
 /* Whether a stream over `fd` would be made as the one over what stood there before was: both are
