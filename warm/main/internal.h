@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What park.c has of its neighbours locale.c and process.c. */
+/* What park.c, locale.c and process.c have of each other. */
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
