@@ -30,7 +30,11 @@ def park(
     cwd: str = "/",
 ) -> None:
     """Has a call's program parked, inside its sandbox if it has one."""
-    options = {"sandbox": list(prefix), "cwd": cwd} if prefix else {}
+    options: dict[str, Any] = {}
+    if prefix:
+        from spawnfd import Sandbox
+
+        options = {"sandbox": Sandbox(prefix), "cwd": cwd}
     # Node chooses its way by it before there is anything to wait for.
     args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
     warm.add(argv[0], depth=depth, env=env, args=args, **options)

@@ -10,8 +10,8 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{Launcher, code, executable, exits_with, fifo, rounds};
@@ -148,15 +148,83 @@ fn writer(directory: &Path, name: &str, tally: &Tally) {
     }
 }
 
-/// Puts a file over one of the library's sockets now and then. It stays: the number is the application's from then on.
-fn attacker(file: &File, tally: &Tally) -> Vec<i32> {
+/// Threads that can be made to stand still, wherever they are: in the library, between two steps of a spawn.
+#[derive(Default)]
+struct Herd(Mutex<Vec<i32>>);
+
+/// Whether they are to, and how many do.
+static STILL: (AtomicBool, AtomicUsize) = (AtomicBool::new(false), AtomicUsize::new(0));
+
+extern "C" fn stand_still(_: libc::c_int) {
+    STILL.1.fetch_add(1, Ordering::SeqCst);
+    while STILL.0.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    STILL.1.fetch_sub(1, Ordering::SeqCst);
+}
+
+impl Herd {
+    /// Runs `body` in the calling thread, which is one of them meanwhile.
+    fn with(&self, body: impl FnOnce()) {
+        struct Member<'a>(&'a Herd, i32);
+        impl Drop for Member<'_> {
+            fn drop(&mut self) {
+                self.0.threads().retain(|other| *other != self.1);
+            }
+        }
+        // SAFETY: the calling thread's number.
+        let member = Member(self, unsafe { libc::gettid() });
+        self.threads().push(member.1);
+        body();
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<i32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `body` while none of them moves. It must not allocate: one of them may be about to.
+    fn frozen<T>(&self, body: impl FnOnce() -> T) -> T {
+        // None of them ends meanwhile.
+        let threads = self.threads();
+        STILL.0.store(true, Ordering::SeqCst);
+        for thread in &*threads {
+            // SAFETY: a signal for a thread of this process that is there.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *thread, libc::SIGUSR1) }, 0);
+        }
+        while STILL.1.load(Ordering::SeqCst) < threads.len() {
+            std::thread::yield_now();
+        }
+        let answer = body();
+        STILL.0.store(false, Ordering::SeqCst);
+        // Before the next time.
+        while STILL.1.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        answer
+    }
+}
+
+/// Puts a file over one of the library's sockets now and then, while nobody can give the number to something else. It stays: the number is
+/// the application's from then on.
+fn attacker(file: &File, herd: &Herd, tally: &Tally) -> Vec<i32> {
+    // SAFETY: a handler of atomic operations and yields.
+    unsafe { libc::signal(libc::SIGUSR1, stand_still as *const () as libc::sighandler_t) };
     let mut taken = Vec::new();
     while !tally.over.load(Ordering::Relaxed) {
         let since = tally.spawned.load(Ordering::Relaxed);
         let kept = common::kept_by_the_library();
         let Some(&number) = kept.get(since % kept.len().max(1)) else { continue };
-        // SAFETY: that the number is not ours is the test; an instant before it is the library's.
-        unsafe { libc::dup2(file.as_raw_fd(), number) };
+        let Some(library) = what_stands_at(number).filter(|_| common::kept_by_the_library().contains(&number)) else {
+            continue;
+        };
+        let attacked = herd.frozen(|| {
+            let still = what_stands_at(number) == Some(library);
+            // SAFETY: that the number is not ours is the test; it is the library's.
+            still && unsafe { libc::dup2(file.as_raw_fd(), number) } == number
+        });
+        if !attacked {
+            continue;
+        }
         taken.push(number);
         tally.attacks.fetch_add(1, Ordering::Relaxed);
         // The library finds out at its next use of that socket.
@@ -167,6 +235,14 @@ fn attacker(file: &File, tally: &Tally) -> Vec<i32> {
     taken
 }
 
+/// Device and inode.
+fn what_stands_at(number: i32) -> Option<(u64, u64)> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fills in what it is given, all of whose bits may be zero.
+    unsafe { (libc::fstat(number, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
+        .map(|found| (found.st_dev, found.st_ino))
+}
+
 fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     let directory = scratch();
     let template = Template::open(program("spawnfd-fds")).expect("a template");
@@ -174,13 +250,14 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     common::warm_up(Launcher::Clone3);
     let before = Snapshot::take();
     let (tally, count) = (Tally::default(), rounds(SPAWNS) / SPAWNERS);
+    let herd = Herd::default();
     let warm = WarmUp::new(directory.path(), ALL);
     std::thread::scope(|scope| {
-        let (tally, warm, template, directory) = (&tally, &warm, &template, directory.path());
+        let (tally, herd, warm, template, directory) = (&tally, &herd, &warm, &template, directory.path());
         let after_warm_up = |body: Box<dyn FnOnce() + Send>| {
             scope.spawn(move || {
                 warm.stand_still();
-                body();
+                herd.with(body);
             })
         };
         let spawners: Vec<_> =
@@ -188,8 +265,8 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
         let writers = ["a", "b"].map(|name| after_warm_up(Box::new(move || writer(directory, name, tally))));
         let helpers: Vec<_> = (0..HELPERS).map(|_| after_warm_up(Box::new(move || wait_until_over(tally)))).collect();
         let fillers = warm.let_go(ALL);
-        let openers = [2000, 3000].map(|low| scope.spawn(move || opener(low, tally)));
-        let attacker = attacked.then(|| scope.spawn(|| attacker(&file, tally)));
+        let openers = [2000, 3000].map(|low| scope.spawn(move || herd.with(|| opener(low, tally))));
+        let attacker = attacked.then(|| scope.spawn(|| attacker(&file, herd, tally)));
         let outcomes: Vec<_> = spawners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         tally.over.store(true, Ordering::Relaxed);
         helpers.iter().for_each(|thread| thread.thread().unpark());

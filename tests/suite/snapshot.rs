@@ -11,7 +11,7 @@ use std::process::Command as Program;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{code, executable, exits_with, rounds};
-use spawnfd::snapshot::{Kind, Snapshot, SnapshotCache, take};
+use spawnfd::snapshot::{self, Kind, Snapshot, SnapshotCache, take};
 use spawnfd::{Errno, Stage, Template};
 use spawnfd_tests::leaks::{self, Snapshot as Leaks};
 use spawnfd_tests::{isolated, require_root, scratch, skip};
@@ -45,18 +45,22 @@ fn a_copy_is_sealed() {
         }
         fs::write(&path, "something else").expect("own file");
         assert_eq!(contents(&snapshot), text.as_bytes());
+        // It stands at the beginning.
+        let mut read = Vec::new();
+        let copy = snapshot.as_fd().try_clone_to_owned().expect("a copy");
+        File::from(copy).read_to_end(&mut read).expect("readable");
+        assert!(read == text.as_bytes());
         let number = snapshot.as_fd().as_raw_fd();
         // SAFETY: flags of an own descriptor.
         let (seals, flags) = unsafe { (libc::fcntl(number, libc::F_GET_SEALS), libc::fcntl(number, libc::F_GETFD)) };
         assert_eq!(seals, libc::F_SEAL_SEAL | libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK);
         assert_eq!(flags, libc::FD_CLOEXEC);
-        let mut file = File::from(OwnedFd::from(snapshot));
-        assert_eq!(file.set_len(0).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
-        assert_eq!(file.set_len(1 << 30).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
-        file.rewind().expect("a file");
-        assert!(file.write(b"x").is_err());
-        let again = OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}"));
-        assert!(again.and_then(|mut file| file.write(b"x")).is_err());
+        let mut file = OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}")).expect("memory");
+        for length in [0, 1 << 30] {
+            assert_eq!(file.set_len(length).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
+        }
+        assert_eq!(file.write(b"x").expect_err("sealed").raw_os_error(), Some(libc::EPERM));
+        assert!(File::from(OwnedFd::from(snapshot)).write(b"x").is_err(), "for reading only");
     });
 }
 
@@ -65,16 +69,24 @@ fn what_has_no_snapshot() {
     isolated("what_has_no_snapshot", || {
         let directory = scratch();
         let before = Leaks::take();
-        for path in [directory.path(), Path::new("/dev/null")] {
-            let error = take(open(path)).map(drop).expect_err("no regular file");
-            assert_eq!((error.stage(), error.errno()), (Stage::Snapshot, Errno::EINVAL), "{path:?}");
+        let fifo = common::fifo(directory.path(), "fifo");
+        let cache = SnapshotCache::default();
+        // A FIFO whose other end nobody opens is not waited for; nor is a file in /proc taken for an empty one.
+        for path in [fifo.as_path(), directory.path(), Path::new("/proc/self/status"), Path::new("/dev/null")] {
+            for outcome in [snapshot::open(path), cache.open(path)] {
+                let error = outcome.expect_err("no regular file");
+                assert_eq!((error.stage(), error.errno()), (Stage::Snapshot, Errno::EINVAL), "{path:?}: {error}");
+            }
         }
+        assert_eq!(snapshot::open("/proc/self/mem").expect_err("no contents at 0").errno(), Errno::EIO);
         let path = directory.path().join("file");
         fs::write(&path, "text").expect("own directory");
         let writing = OpenOptions::new().append(true).open(&path).expect("own file");
         assert_eq!(take(&writing).map(drop).expect_err("not readable").errno(), Errno::EBADF);
-        let error = SnapshotCache::default().open(directory.path().join("nothing")).map(drop).expect_err("missing");
-        assert_eq!(error.errno(), Errno::ENOENT);
+        for outcome in [cache.open(directory.path().join("nothing")), snapshot::open(directory.path().join("nothing"))]
+        {
+            assert_eq!(outcome.expect_err("missing").errno(), Errno::ENOENT);
+        }
         drop(writing);
         let empty = directory.path().join("empty");
         fs::write(&empty, "").expect("own directory");

@@ -18,8 +18,14 @@ bool spawnfd_note_file_of(const char *line);
 /* Has libc load the locale that the environment asks for, if the program will ask for one. */
 void spawnfd_load_locale(void);
 
+/* Touches what the program will touch first. */
+void spawnfd_touch_program(void);
+
 /* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
 bool spawnfd_remember_memory(void);
+
+/* Where the heap begins; after spawnfd_remember_memory(). */
+uintptr_t spawnfd_heap(void);
 
 /*
  * Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`, whose

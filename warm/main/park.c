@@ -494,6 +494,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		spawnfd_cannot_park("seccomp filter");
 	close(park.shim);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+	if (park.kind == 'm' && !spawnfd_forks())
+		spawnfd_touch_program();
 	tell_that_it_is_parked();
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	for (;;) {

@@ -83,6 +83,11 @@ bool spawnfd_remember_memory(void)
 	return prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0) == 0;
 }
 
+uintptr_t spawnfd_heap(void)
+{
+	return memory.start_brk;
+}
+
 void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length)
 {
 	char *slash;

@@ -17,6 +17,8 @@ mod queue;
 mod request;
 mod result;
 mod run;
+mod sandbox;
+mod snapshot;
 mod stdio;
 mod template;
 mod warm;
@@ -44,6 +46,10 @@ mod _spawnfd {
     use super::result::RunResult;
     #[pymodule_export]
     use super::run::{Running, begin, run};
+    #[pymodule_export]
+    use super::sandbox::Sandbox;
+    #[pymodule_export]
+    use super::snapshot::{Snapshot, SnapshotCache, snapshot};
     #[pymodule_export]
     use super::template::{Template, TemplateCache};
     #[pymodule_export]

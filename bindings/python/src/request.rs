@@ -41,10 +41,14 @@ impl Request {
         options: Options<'_>,
         usage: Use,
     ) -> PyResult<Request> {
-        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, warm, .. } = options;
+        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, sandbox, warm, .. } = options;
+        let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let py = args.py();
         let template = program.and_then(|program| program.cast::<Template>().ok());
-        let (mut command, mut argv, program) = match template {
+        let (mut command, mut argv, mut program) = match template {
+            Some(_) if sandbox.is_some() => {
+                return Err(wrong_value(&"sandbox", "a Template is executed itself; run([path, ...], sandbox=...)"));
+            }
             Some(template) => {
                 let core = template.get().core();
                 let mut argv = vec![core.name().to_owned()];
@@ -57,7 +61,15 @@ impl Request {
                 let Some(name) = argv.first() else {
                     return Err(wrong_value(&"argv", "empty: its first item names the program"));
                 };
-                let name = runnable(py, name)?.to_owned();
+                let name = match sandbox {
+                    Some(_) if name.as_bytes().starts_with(b"-") => {
+                        let why = format_args!("{name:?}: the sandbox's command would take it for an option");
+                        return Err(wrong_value(&"argv[0]", why));
+                    }
+                    // It finds the program by its own lights.
+                    Some(_) if !name.is_empty() => name.to_owned(),
+                    _ => runnable(py, name)?.to_owned(),
+                };
                 let command = match program {
                     None => Command::new(&name),
                     Some(cache) => match cache.cast::<TemplateCache>() {
@@ -69,6 +81,11 @@ impl Request {
             }
         };
         command.args(&argv[1..]);
+        if let Some(sandbox) = sandbox {
+            command.sandbox(sandbox.core());
+            program.clone_from(&sandbox.command()[0]);
+            argv.splice(0..0, sandbox.command().iter().cloned());
+        }
         if let Some(arg0) = arg0 {
             argv[0] = os_string(&arg0, &"arg0")?;
             command.arg0(&argv[0]);

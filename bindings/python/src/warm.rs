@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::PyDict;
 use spawnfd::{Mode, Park, WarmOptions};
 
 use crate::actions::filter_of;
-use crate::arguments::{descriptor, environment, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::arguments::{descriptor, environment, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::errors;
 use crate::template::Template;
 
@@ -80,9 +80,8 @@ impl Warm {
         args: &Bound<'_, PyAny>,
         env: Option<&Bound<'_, PyAny>>,
         preimport: &Bound<'_, PyAny>,
-        sandbox: &Bound<'_, PyAny>,
+        sandbox: Option<&Bound<'_, PyAny>>,
         cwd: Option<&Bound<'_, PyAny>>,
-        fds: &Bound<'_, PyAny>,
         mode: Option<&str>,
         no_new_privs: bool,
         landlock: Option<&Bound<'_, PyAny>>,
@@ -97,8 +96,7 @@ impl Warm {
             env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,
-            sandbox: os_strings(sandbox, "sandbox")?,
-            descriptors: numbered(fds)?,
+            sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core().clone()),
             no_new_privs,
             landlock: landlock.map(|ruleset| own(ruleset, &"landlock")).transpose()?,
             seccomp: seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default(),
@@ -158,22 +156,6 @@ impl Warm {
 /// A descriptor of the caller, kept.
 fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
     Ok(Arc::new(descriptor(value, name)?.try_clone_to_owned()?))
-}
-
-/// Descriptors by the number they are given as.
-fn numbered(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Arc<OwnedFd>, i32)>> {
-    let Ok(mapping) = value.cast::<PyMapping>() else {
-        return Err(wrong_type(&"fds", "a mapping of int: number and descriptor", value));
-    };
-    let item = |item: Bound<'_, PyAny>| {
-        let (number, fd) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        let number: i32 = integer(&number, &"fds: number")?;
-        if number < 3 {
-            return Err(wrong_value(&"fds", format_args!("{number} is a standard stream, or none")));
-        }
-        Ok((own(&fd, &format_args!("fds[{number}]"))?, number))
-    };
-    mapping.items()?.iter().map(item).collect()
 }
 
 /// A path as it is from the working directory; a name stays one.

@@ -26,6 +26,7 @@ mod numbers;
 mod own_proc;
 mod per_process;
 mod reaper;
+mod sandbox;
 pub mod snapshot;
 pub mod support;
 mod template;
@@ -45,6 +46,7 @@ pub use job::{
 pub use job::{JobInput, JobOutput};
 pub use launch::{LauncherStats, LauncherThread};
 pub use per_process::PerProcess;
+pub use sandbox::Sandbox;
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;
 pub use template::{CacheStats, Template, TemplateCache};

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::MutexGuard;
 
 use rustix::fs::{
-    CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstatfs, ioctl_ficlone, memfd_create, openat, sendfile,
+    CWD, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fcntl_add_seals, fstatfs, ioctl_ficlone, memfd_create, openat,
+    seek, sendfile,
 };
+use rustix::io::pread;
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
@@ -25,7 +27,8 @@ pub enum Kind {
     Memfd,
 }
 
-/// A file's contents as they were. The descriptor is the caller's own; it can be read, mapped and executed.
+/// A file's contents as they were. The descriptor is the caller's own; it can be read, mapped and executed. It stands at the beginning; those
+/// that a cache gives of one version share where they stand, so let them be read by pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
     fd: OwnedFd,
@@ -72,7 +75,7 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// fine ones) two changes within one tick look like one, and a copy from between them can go unnoticed.
 ///
 /// # Errors
-/// EINVAL: no regular file. ESTALE: the file kept changing while it was copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
+/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
     // Twice in a row is bad luck, more often is a file being written.
@@ -80,6 +83,10 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
         let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         if !source.is_regular() {
             return Err(failed(Errno::EINVAL, "snapshot(fd): no regular file"));
+        }
+        // As in /proc.
+        if source.size == 0 && pread(file, &mut [0u8], 0).map_err(|e| failed(errno(e), "pread(fd)"))? > 0 {
+            return Err(failed(Errno::EINVAL, "snapshot(fd): a file that does not say how long it is"));
         }
         let (fd, kind) = match reflink(file) {
             Some(fd) => (fd, Kind::Reflink),
@@ -90,6 +97,20 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))
+}
+
+/// Takes a snapshot of the file at `path`.
+///
+/// # Errors
+/// As open(2) and [`take`]; one that is no regular file is not waited for.
+pub fn open(path: impl AsRef<Path>) -> Result<Snapshot> {
+    take(opened(path.as_ref())?)
+}
+
+fn opened(path: &Path) -> Result<OwnedFd> {
+    // Whoever opens a FIFO waits for its other end.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    openat(CWD, path, flags, Mode::empty()).map(above_standard).map_err(|e| failed(errno(e), format!("open({path:?})")))
 }
 
 /// Shares the extents in an unnamed file beside the original. `None` where that cannot be: another kind of file system, a
@@ -105,8 +126,13 @@ fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;
     ioctl_ficlone(&copy, file).ok()?;
     // Nobody keeps it open for writing: executing it would be ETXTBSY.
-    let path = format!("/proc/thread-self/fd/{}", copy.as_raw_fd());
-    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    read_only(&copy).ok()
+}
+
+/// A description of its own, which stands at the beginning.
+fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Copies into a sealed memfd, inside the kernel.
@@ -128,7 +154,9 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     }
     fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
         .map_err(|e| failed(errno(e), "fcntl(F_ADD_SEALS)"))?;
-    Ok(memfd)
+    // Without /proc it stays one that could be written, but for the seals.
+    let read_only = read_only(&memfd).or_else(|_| seek(&memfd, SeekFrom::Start(0)).map(|_| memfd));
+    read_only.map_err(|e| failed(errno(e), "lseek()"))
 }
 
 /// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
@@ -175,12 +203,9 @@ impl SnapshotCache {
     /// A snapshot of the file at `path`; the descriptor is the caller's own.
     ///
     /// # Errors
-    /// As open(2) and [`take`].
+    /// As [`open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Snapshot> {
-        let path = path.as_ref();
-        let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| failed(errno(e), format!("open({path:?})")))?;
-        self.get(&file)
+        self.get(opened(path.as_ref())?)
     }
 
     /// A snapshot of an open file.

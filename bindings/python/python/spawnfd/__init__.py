@@ -21,7 +21,8 @@ from spawnfd._job import Job, SyncJob
 from spawnfd._launcher import LauncherStats, LauncherThread
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
-from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result
+from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
+from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result, Sandbox, Snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
 from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
@@ -41,6 +42,10 @@ __all__ = [
     "Limiter",
     "Limits",
     "Result",
+    "Sandbox",
+    "Snapshot",
+    "SnapshotCache",
+    "SnapshotStats",
     "SpawnError",
     "Spill",
     "Spilled",
@@ -57,6 +62,7 @@ __all__ = [
     "run",
     "run_async",
     "sh",
+    "snapshot",
     "spawn",
     "start",
     "start_sync",

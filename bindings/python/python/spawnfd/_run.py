@@ -59,6 +59,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         actions: What else the child does before it becomes the program, in this order: see
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
+        sandbox: A Sandbox: the program is started through it, and found by it; `cwd`, `env`,
+            `actions` and `arg0` are those of its command, to hand on. Its files are opened for each
+            call (PermissionError where they may not be any more).
         launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
         warm: A Warm: it is started from a parked process, if there is one for it.
 

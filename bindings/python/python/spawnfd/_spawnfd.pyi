@@ -26,6 +26,9 @@ __all__ = [
     "Queue",
     "Result",
     "Running",
+    "Sandbox",
+    "Snapshot",
+    "SnapshotCache",
     "Template",
     "TemplateCache",
     "Turn",
@@ -37,6 +40,7 @@ __all__ = [
     "restore_env",
     "restore_event",
     "run",
+    "snapshot",
 ]
 
 _T = TypeVar("_T")
@@ -236,9 +240,8 @@ class Warm:
         args: Sequence[Arg],
         env: Environment | None,
         preimport: Sequence[str],
-        sandbox: Sequence[Arg],
+        sandbox: Sandbox | None,
         cwd: Arg | None,
-        fds: Mapping[int, Fd],
         mode: str | None,
         no_new_privs: bool,
         landlock: Fd | None,
@@ -250,6 +253,32 @@ class Warm:
     @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...
+
+@final
+class Sandbox:
+    def __new__(cls, argv: Args, *, fds: Mapping[int, Fd] | None = None) -> Sandbox: ...
+    @property
+    def argv(self) -> list[str]: ...
+
+@final
+class Snapshot:
+    def fileno(self) -> int: ...
+    @property
+    def kind(self) -> Literal["reflink", "memfd"]: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Snapshot: ...
+    def __exit__(self, *_error: object) -> None: ...
+
+def snapshot(file: Arg | Fd) -> Snapshot: ...
+
+@final
+class SnapshotCache:
+    def __new__(cls, capacity: int) -> SnapshotCache: ...
+    def get(self, file: Arg | Fd) -> Snapshot: ...
+    def clear(self) -> None: ...
+    def stats(self) -> tuple[int, int, int, int, int]: ...
 
 @final
 class Limiter:

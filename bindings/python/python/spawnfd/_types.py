@@ -178,6 +178,7 @@ class _Options(TypedDict, total=False):
     actions: Actions | None
     arg0: Arg | None
     launcher: LauncherThread | None
+    sandbox: _spawnfd.Sandbox | None
     warm: Warm | None
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spawnfd import _spawnfd
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from spawnfd._spawnfd import Result
+    from spawnfd._spawnfd import Result, Sandbox
     from spawnfd._template import Template
     from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
 
@@ -110,9 +109,8 @@ class Warm(NotPickled):
         args: Sequence[Arg] = (),
         env: Environment | None = None,
         preimport: Sequence[str] = (),
-        sandbox: Sequence[Arg] = (),
+        sandbox: Sandbox | None = None,
         cwd: Arg | None = None,
-        fds: Mapping[int, Fd] = MappingProxyType({}),
         mode: _Mode | None = None,
         no_new_privs: bool = False,
         landlock: Fd | None = None,
@@ -131,15 +129,10 @@ class Warm(NotPickled):
                 the program's memory.
             preimport: Modules an interpreter imports before it parks; for Node.js, of its own ones:
                 it is then started further, and process.moduleLoadList tells (docs/warm.md).
-            sandbox: A program and its arguments through which this one is started, such as
-                ["bwrap", "--ro-bind", "/", "/", ...]. The parked process sits inside that sandbox,
-                and becomes what argv asks for that begins with these and this program, word for
-                word, with the same environment and `cwd`.
+            sandbox: A Sandbox: the parked process sits inside, and serves starts through that one
+                (or one that is the same, word for word, and is given the same files, unchanged),
+                with the same environment and `cwd`.
             cwd: With a sandbox: the directory it is started in, as given to run().
-            fds: With a sandbox: descriptors that its program is given, by the number it has them
-                as: {10: fd} for ["bwrap", "--seccomp", "10", ...]. They are kept open. Starts have
-                to give it the same files, unchanged, as these numbers (actions.Dup2); of one that
-                is read, each parked process reads from where it stands now.
             mode: As for Warm, for this program.
             no_new_privs: It parks with no_new_privs, and serves starts with actions.NoNewPrivs.
             landlock: It parks inside this Landlock ruleset, and serves starts with actions.Landlock
@@ -148,13 +141,12 @@ class Warm(NotPickled):
                 the same bytes.
 
         Raises:
-            SpawnError: There is no such program. EINVAL: `fds` without `sandbox`.
+            SpawnError: There is no such program.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
         core: Any = getattr(program, "_core", program)
-        sandboxed = sandbox, cwd, fds
         confined = no_new_privs, landlock, seccomp
-        self._core.add(core, depth, args, env, preimport, *sandboxed, mode, *confined)
+        self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode, *confined)
 
     def add_any(self, *, depth: int = 2, mode: Literal["reserve", "fork"] | None = None) -> None:
         """Has all programs that no parked process of their own serves executed by one made ahead.

@@ -22,13 +22,14 @@ pub(crate) struct Lowered {
     pub(crate) must_wait: bool,
     /// The cgroup to be born in, with the index of the action.
     pub(crate) cgroup: Option<(u16, RawFd)>,
-    /// The child's ends of pipes, open until it has them.
+    /// The child's ends of pipes, and what was opened for it, until it has them.
     pub(crate) child_ends: Vec<OwnedFd>,
     /// The caller's ends, for 0, 1 and 2.
     pub(crate) pipes: [Option<OwnedFd>; 3],
 }
 
 /// Step indexes of what is no action of the caller's.
+pub(crate) const GIVEN: u16 = u16::MAX - 9;
 const STDIO: u16 = u16::MAX - 8;
 const CURRENT_DIR: u16 = u16::MAX - 4;
 const USER_MAP: u16 = u16::MAX - 3;
@@ -73,6 +74,7 @@ impl Lowered {
         lowered.tree(command);
         lowered.user_map(command);
         lowered.stdio(command, streams)?;
+        lowered.given(command, &mut table)?;
         let has = |wanted: fn(&Action<'_>) -> bool| command.all_actions().any(wanted);
         if command.new_session && !has(|action| matches!(action, Action::Setsid | Action::Setpgid { .. })) {
             lowered.step(SESSION, Op::Setsid);
@@ -197,8 +199,7 @@ impl Numbers {
         if self.mentioned.is_empty() {
             return (3, RawFd::MAX);
         }
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limit = limit.map_or(RawFd::MAX, |limit| RawFd::try_from(limit).unwrap_or(RawFd::MAX));
+        let limit = descriptor_limit().unwrap_or(RawFd::MAX);
         self.mentioned.retain(|&fd| fd < limit);
         self.mentioned.sort_unstable();
         let highest = self.mentioned.last().map_or(3, |&fd| fd + 1);
@@ -211,6 +212,12 @@ impl Numbers {
         let starts = [3].into_iter().chain(self.mentioned.iter().map(|&fd| fd + 1));
         starts.zip(ends).max_by_key(|(start, end)| end - start).unwrap_or((3, limit))
     }
+}
+
+/// The first number that no descriptor can have.
+fn descriptor_limit() -> Option<RawFd> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| RawFd::try_from(limit).ok())
 }
 
 /// The steps, with the descriptors of the caller that they use.
@@ -300,6 +307,22 @@ impl Lowering {
         Ok(())
     }
 
+    /// What a sandbox reads is opened for this start.
+    fn given(&mut self, command: &Command<'_>, table: &mut Numbers) -> Result<()> {
+        let limit = if command.given.is_empty() { None } else { descriptor_limit() };
+        for given in &command.given {
+            if limit.is_some_and(|limit| given.number >= limit) {
+                return Err(given.beyond());
+            }
+            let fd = given.another()?;
+            let source = self.source(fd.as_fd());
+            self.step(GIVEN, Op::Place { source, to: given.number });
+            table.provide(given.number);
+            self.child_ends.push(fd);
+        }
+        Ok(())
+    }
+
     fn action(&mut self, index: usize, action: &Action<'_>, command: &Command<'_>) {
         match action {
             Action::UserIds { .. } => self.before_user_ids(index, command),
@@ -337,6 +360,7 @@ pub(crate) fn stage_of(index: u16) -> Stage {
     match index {
         USER_MAP | SESSION => Stage::Clone,
         TREE => Stage::Tree,
+        GIVEN => Stage::Descriptors,
         CURRENT_DIR => Stage::CurrentDir,
         STDIO.. => Stage::Stdio((index - STDIO) as u8),
         _ => Stage::Action(usize::from(index)),

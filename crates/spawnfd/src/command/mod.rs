@@ -20,7 +20,7 @@ use spawnfd_sys::call::FilterInstruction;
 pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
-pub(crate) use lower::{Lowered, stage_of, step_failed};
+pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
 pub use signals::SignalSet;
 
 use crate::child::Child;
@@ -28,6 +28,7 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::job::Permit;
 use crate::launch::{self, LauncherThread, Wait};
+use crate::sandbox::{Given, Sandbox};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Warm;
 use action::Action;
@@ -57,6 +58,10 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
+    /// What the sandbox that it is started through is given.
+    given: Vec<Given>,
+    /// It is started through one.
+    sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
     /// What could not be taken stands in its place, for the error.
     actions: Vec<std::result::Result<Action<'fd>, String>>,
@@ -130,6 +135,8 @@ impl<'fd> Command<'fd> {
             args: Vec::new(),
             env: None,
             current_dir: None,
+            given: Vec::new(),
+            sandboxed: false,
             stdio: Default::default(),
             actions: Vec::new(),
             inherit_descriptors: false,
@@ -164,6 +171,7 @@ impl<'fd> Command<'fd> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn program(&mut self, program: impl AsRef<OsStr>) -> &mut Self {
+        self.refuse_beside_a_sandbox(program.as_ref());
         let cache = match &self.program {
             Program::Named(_, cache) => cache.clone(),
             Program::Template(_) => TemplateCache::global().clone(),
@@ -177,6 +185,7 @@ impl<'fd> Command<'fd> {
     /// callers mean just that.
     #[doc(hidden)]
     pub fn unpinned(&mut self, path: impl AsRef<OsStr>) -> &mut Self {
+        self.refuse_beside_a_sandbox(path.as_ref());
         match CString::new(path.as_ref().as_bytes()) {
             Ok(path) => self.program = Program::Template(Template::unpinned(path)),
             Err(_) => self.refuse(format!("execve({:?}): NUL byte", path.as_ref())),
@@ -196,9 +205,37 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Sets argv\[0\]; by default it is the program as it was named.
+    /// Sets argv\[0\]; by default it is the program as it was named. After [`sandbox`](Command::sandbox) it is that of the command in front.
     pub fn arg0(&mut self, arg0: impl AsRef<OsStr>) -> &mut Self {
         self.arg0 = Some(arg0.as_ref().to_owned());
+        self
+    }
+
+    /// Starts the program through a command that confines it: `bwrap … PROGRAM ARGUMENTS`. What is executed, and compared with a
+    /// template, is that command, which finds the program by its own lights; directory, environment and actions are its own, too, to hand
+    /// on. A second sandbox stands in front of the first.
+    ///
+    /// Such a command cannot be made from a [`Template`], which pins what is executed, nor run another [`program`](Command::program) later;
+    /// and a name that begins with `-` is refused, which that command would take for an option of its own.
+    pub fn sandbox(&mut self, sandbox: &Sandbox) -> &mut Self {
+        let Program::Named(name, _) = &mut self.program else {
+            self.refuse(format!("sandbox({:?}): a template is executed itself", sandbox.name));
+            return self;
+        };
+        let inside = std::mem::replace(name, sandbox.program.clone().into());
+        if inside.as_bytes().starts_with(b"-") {
+            self.refuse(format!("sandbox({:?}): it would take {inside:?} for an option", sandbox.name));
+        }
+        // With a second one the first is a command like any other.
+        self.args.splice(0..0, sandbox.args.iter().cloned().chain([inside]));
+        self.arg0 = Some(sandbox.name.clone());
+        for given in &sandbox.given {
+            if self.given.iter().any(|other| other.number == given.number) {
+                self.refuse(format!("sandbox({:?}): descriptor {} twice", sandbox.name, given.number));
+            }
+        }
+        self.given.extend_from_slice(&sandbox.given);
+        self.sandboxed = true;
         self
     }
 
@@ -265,6 +302,13 @@ impl<'fd> Command<'fd> {
     /// new template instead.
     pub fn spawn(&mut self) -> Result<Child> {
         launch::spawn(self, if self.waits { Wait::Exec } else { Wait::No })
+    }
+
+    /// It would take the place of what confines it.
+    fn refuse_beside_a_sandbox(&mut self, program: &OsStr) {
+        if self.sandboxed {
+            self.refuse(format!("program({program:?}): a sandbox stands in front of another"));
+        }
     }
 
     fn refuse(&mut self, call: String) {

@@ -9,7 +9,7 @@ use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::call::{self, FilterInstruction};
 
 use super::Park;
-use super::sandbox::Inside;
+use super::prefix::Inside;
 use crate::command::Command;
 use crate::numbers::Known;
 

@@ -10,7 +10,7 @@ use spawnfd_sys::{abi, call};
 use super::Kind;
 use super::entry::Waiting;
 use super::parked::{Parked, Recipe};
-use super::sandbox::Inside;
+use super::prefix::Inside;
 use super::standing::Standing;
 use super::state::ARGUMENTS;
 use super::wire::Context;

@@ -9,14 +9,14 @@
 
 mod confinement;
 mod entry;
-mod handed;
 mod held;
 mod image;
 mod keeper;
 mod kind;
 mod line;
 mod parked;
-mod sandbox;
+mod prefix;
+mod referent;
 mod standing;
 mod state;
 mod tend;
@@ -43,14 +43,14 @@ use crate::env::Env;
 use crate::error::{Error, Result, Stage};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
+use crate::sandbox::Sandbox;
 use crate::template::{Template, from_io};
 use confinement::{CONFINED, Confinement};
-use handed::Handed;
 use held::Held;
 use keeper::Keeper;
 use parked::{Answer, Parked};
 pub(crate) use parked::{Departure, PATIENCE};
-use sandbox::{Inside, Prefix};
+use prefix::{Inside, Prefix};
 use state::{ARGUMENTS, NOT_ADDED, State};
 use wire::Request;
 
@@ -157,15 +157,12 @@ pub struct Park {
     pub kind: Option<Kind>,
     /// Modules an interpreter loads before it parks; for Node.js, of its own ones.
     pub preload: Vec<OsString>,
-    /// A program and its arguments, through which this one is started: `["bwrap", "--unshare-net", …]`. The parked process sits inside that
-    /// sandbox, and serves commands that run this program so, word for word, with this environment and directory, in a session of
-    /// their own (as runs do).
-    pub sandbox: Vec<OsString>,
+    /// The command through which this program is started: `bwrap --unshare-net …`. The parked process sits inside that sandbox, and serves
+    /// commands that run this program so ([`Command::sandbox`]), word for word, with this environment and directory, in a session of
+    /// their own (as runs do). They give it the same files, unchanged, if it is given any.
+    pub sandbox: Option<Sandbox>,
     /// With a sandbox: where it is started; the host's working directory if `None`.
     pub current_dir: Option<PathBuf>,
-    /// With a sandbox: descriptors of the host that its program is given, and their numbers there: `["bwrap", "--seccomp", "10", …]`. Each
-    /// process reads a file that is only read from where it stands now. Commands give it the same files, unchanged, as these numbers.
-    pub descriptors: Vec<(Arc<OwnedFd>, i32)>,
     /// It parks with no_new_privs, and serves commands that [ask for it](Command::no_new_privs).
     pub no_new_privs: bool,
     /// It parks inside this Landlock ruleset, and serves commands whose first [`landlock`](Command::landlock) is the same one: a
@@ -224,25 +221,17 @@ impl Warm {
     }
 
     fn prefix(template: &Template, park: &Park) -> Result<Option<Prefix>> {
-        let Some((front, args)) = park.sandbox.split_first() else { return Ok(None) };
-        let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
-        let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-        let mut args = args.to_vec();
-        args.push(template.name().to_owned());
-        let directory = park.current_dir.as_deref().and_then(sandbox::directory);
-        let handed = park.descriptors.iter().map(|(fd, number)| Handed::new(*number, fd));
-        let handed = handed.collect::<std::io::Result<_>>().map_err(|error| duplicated(&error))?;
-        Ok(Some(Prefix::new(Template::search(front, path)?, handed, args, directory)))
+        let Some(sandbox) = &park.sandbox else { return Ok(None) };
+        let front = Template::open(&sandbox.program)?;
+        let directory = park.current_dir.as_deref().and_then(prefix::directory);
+        Ok(Some(Prefix::new(front, sandbox, template.name(), directory)))
     }
 
     /// The same for a template. When its file changes it is recorded anew.
     ///
     /// # Errors
-    /// EAGAIN: no thread can be started. EINVAL: descriptors without a sandbox, or as standard streams. EMFILE.
+    /// EAGAIN: no thread can be started. EMFILE.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
-        if park.descriptors.iter().any(|(_, number)| *number < 3 || park.sandbox.is_empty()) {
-            return Err(Error::invalid("park: descriptors are for the program of a sandbox, from 3 on".to_owned()));
-        }
         let prefix = Warm::prefix(template, &park)?;
         let confinement = Confinement::new(&park).map_err(|error| duplicated(&error))?;
         self.state.lock().add(template, prefix, confinement, park);

@@ -15,10 +15,10 @@ use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, send};
 
 use super::confinement::Confinement;
-use super::handed::{Handed, Referent};
 use super::image::object_with_threads;
 use super::line::{Failed, Line};
-use super::sandbox::Prefix;
+use super::prefix::Prefix;
+use super::referent::Referent;
 use super::standing::Standing;
 use super::watch::is_library;
 use super::wire::{self, Claim, Context, Reply, Request, State};
@@ -29,6 +29,7 @@ use crate::command::{Command, Stdio, step_failed};
 use crate::env::Env;
 use crate::error::{Error, Result as Outcome, Stage as At, errno};
 use crate::numbers::above_standard;
+use crate::sandbox::Given;
 use crate::template::Template;
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
@@ -176,8 +177,8 @@ impl Parked {
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
-        let handed = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.handed);
-        let is_free = |first: &RawFd| !handed.iter().any(|handed| (*first..first + 4).contains(&handed.number));
+        let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
+        let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 4).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);
         let [at, owner_at, page_at, object_at] = [first, first + 1, first + 2, first + 3];
@@ -197,18 +198,19 @@ impl Parked {
             }
             // Whoever ends the program's group or session means the one in front as well.
             Some(prefix) => {
-                command.setsid().args(&prefix.args);
+                command.setsid().arg0(&prefix.name).args(&prefix.args);
                 if let Some(directory) = &prefix.directory {
                     command.current_dir(OsStr::from_bytes(directory.to_bytes()));
                 }
             }
         }
-        let given = handed.iter().map(Handed::another).collect::<Option<Vec<_>>>();
-        let (descriptors, given): (Vec<_>, Vec<_>) =
-            given.ok_or_else(|| NotParked::Now("descriptors of the sandbox".to_owned()))?.into_iter().unzip();
-        for (handed, fd) in handed.iter().zip(&descriptors) {
-            command.descriptor(fd, handed.number);
+        let opened = given.iter().map(Given::another).collect::<Result<Vec<_>, _>>();
+        let opened = opened.map_err(|error| NotParked::Now(error.to_string()))?;
+        for (given, fd) in given.iter().zip(&opened) {
+            command.descriptor(fd, given.number);
         }
+        let referents = opened.iter().map(|fd| Referent::of(fd.as_raw_fd())).collect::<Option<Vec<_>>>();
+        let given = referents.ok_or_else(|| NotParked::Now("statx(): what a sandbox is given".to_owned()))?;
         command
             .args(&recipe.args)
             .environment(if recipe.executes { &recipe.env } else { &with_object })

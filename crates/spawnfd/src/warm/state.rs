@@ -12,7 +12,7 @@ use super::confinement::Confinement;
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
 use super::parked::{Parked, Recipe};
-use super::sandbox::Prefix;
+use super::prefix::Prefix;
 use super::watch::Watch;
 use super::wire::Page;
 use super::{Kind, Mode, Park, WarmOptions, WarmStats, image};

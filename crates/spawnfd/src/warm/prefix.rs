@@ -2,7 +2,7 @@
 //! Programs that are started through another one, which confines them: `bwrap … bash -c …`. The parked process sits inside its own sandbox,
 //! and what is asked of it there is what the program in front would have handed on.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -11,8 +11,10 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::{ArgBlock, abi, call};
 
-use super::handed::{Handed, Referent};
+use super::referent::Referent;
+use crate::command;
 use crate::numbers::above_standard;
+use crate::sandbox::{Given, Sandbox};
 use crate::template::Template;
 
 /// The program in front was given something else.
@@ -22,8 +24,10 @@ const GIVEN: &str = "descriptors of the sandbox";
 #[derive(Clone, Debug)]
 pub(super) struct Prefix {
     pub(super) template: Template,
+    /// What it is called.
+    pub(super) name: OsString,
     /// What it is given.
-    pub(super) handed: Vec<Handed>,
+    pub(super) given: Vec<Given>,
     /// Its own arguments, and the program by the name that it is given.
     pub(super) args: Vec<OsString>,
     /// Where it is started; otherwise in the host's working directory, which was this one.
@@ -43,13 +47,10 @@ pub(super) struct Inside {
 }
 
 impl Prefix {
-    pub(super) fn new(
-        template: Template,
-        handed: Vec<Handed>,
-        args: Vec<OsString>,
-        directory: Option<Arc<CStr>>,
-    ) -> Prefix {
-        Prefix { template, handed, args, directory, here: working_directory() }
+    pub(super) fn new(template: Template, sandbox: &Sandbox, program: &OsStr, directory: Option<Arc<CStr>>) -> Prefix {
+        let Sandbox { name, args, given, .. } = sandbox.clone();
+        let args = args.into_iter().chain([program.to_owned()]).collect();
+        Prefix { template, name, given, args, directory, here: working_directory() }
     }
 
     /// # Errors
@@ -80,6 +81,8 @@ impl Prefix {
                     inside.handed_on.push((source, to));
                     continue;
                 }
+                // A sandbox with other descriptors, in the same words.
+                Op::Place { .. } if index == command::GIVEN => return Err(GIVEN),
                 Op::Dup2 { from, to } if self.gives(from) || self.gives(to) => return Err(GIVEN),
                 Op::Close { fd } if self.gives(fd) => return Err(GIVEN),
                 Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op,
@@ -87,12 +90,12 @@ impl Prefix {
             };
             inside.steps.push(Step { index, op });
         }
-        let same = |(handed, given): (&Handed, &Referent)| {
-            let mut now = inside.handed_on.iter().filter(|(_, number)| *number == handed.number);
+        let same = |(own, given): (&Given, &Referent)| {
+            let mut now = inside.handed_on.iter().filter(|(_, number)| *number == own.number);
             matches!((now.next(), now.next()), (Some((source, _)), None)
                 if Referent::of(plan.sources[*source]).as_ref() == Some(given))
         };
-        if !self.handed.iter().zip(given).all(same) {
+        if !self.given.iter().zip(given).all(same) {
             return Err(GIVEN);
         }
         if !session {
@@ -115,7 +118,7 @@ impl Prefix {
 
     /// Whether that number is one it is given.
     fn gives(&self, number: RawFd) -> bool {
-        self.handed.iter().any(|handed| handed.number == number)
+        self.given.iter().any(|given| given.number == number)
     }
 
     /// The arguments of a command that are the program's; `None`: it is another command.

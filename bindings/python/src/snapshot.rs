@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `spawnfd.Snapshot`, and the native half of SnapshotCache.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+use spawnfd::snapshot as core;
+
+use crate::arguments::{descriptor, integer, os_string, wrong_type, wrong_value};
+use crate::errors;
+
+/// A file's contents as they were: snapshot() and SnapshotCache.get() make these.
+///
+///     with sf.snapshot("/usr/bin/rg") as snapshot:
+///         sf.Template.from_fd(snapshot).run(["-n", "TODO"])
+///
+/// It has a descriptor (fileno()), which can be read, mapped and executed, and stands at the beginning; it is closed when the block is
+/// left, with close(), or with the last reference. Those that a cache gives of one version share where they stand: read them
+/// by os.pread().
+#[pyclass(frozen, module = "spawnfd")]
+#[derive(Debug)]
+pub struct Snapshot(Mutex<Option<core::Snapshot>>);
+
+impl Snapshot {
+    fn look<T>(&self, look: impl FnOnce(&core::Snapshot) -> T) -> PyResult<T> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().map(look).ok_or_else(|| wrong_value(&"snapshot", "it is closed"))
+    }
+}
+
+#[pymethods]
+impl Snapshot {
+    /// The descriptor.
+    ///
+    /// Raises:
+    ///     ValueError: It is closed.
+    fn fileno(&self) -> PyResult<i32> {
+        self.look(|snapshot| snapshot.as_fd().as_raw_fd())
+    }
+
+    /// How the contents are kept: "reflink" (it shares the file's extents, in an unnamed file beside it) or "memfd" (a sealed copy
+    /// in memory).
+    #[getter]
+    fn kind(&self) -> PyResult<&'static str> {
+        self.look(|snapshot| match snapshot.kind() {
+            core::Kind::Reflink => "reflink",
+            core::Kind::Memfd => "memfd",
+        })
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.look(|_| ()).is_err()
+    }
+
+    /// Closes its descriptor.
+    fn close(&self) {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(held);
+    }
+
+    fn __enter__(this: Py<Snapshot>) -> Py<Snapshot> {
+        this
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        match (self.fileno(), self.kind()) {
+            (Ok(fd), Ok(kind)) => format!("<spawnfd.Snapshot {fd}: {kind}>"),
+            _ => "<spawnfd.Snapshot closed>".to_owned(),
+        }
+    }
+}
+
+/// What a snapshot is to be taken of.
+enum Source {
+    Path(PathBuf),
+    File(BorrowedFd<'static>),
+}
+
+impl Source {
+    fn of(file: &Bound<'_, PyAny>) -> PyResult<Source> {
+        let py = file.py();
+        if file.is_instance_of::<PyInt>() || file.hasattr(intern!(py, "fileno"))? {
+            return descriptor(file, &"file").map(Source::File);
+        }
+        let expected = "a path, a descriptor (int) or an object with fileno()";
+        let path = os_string(file, &"file").map_err(|error| {
+            if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) {
+                wrong_type(&"file", expected, file)
+            } else {
+                error
+            }
+        })?;
+        Ok(Source::Path(path.into()))
+    }
+
+    fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
+        let path = match self {
+            Source::Path(path) => Some(path.as_os_str()),
+            Source::File(_) => None,
+        };
+        errors::exception(py, error, path)
+    }
+}
+
+fn made(snapshot: core::Snapshot) -> Snapshot {
+    Snapshot(Mutex::new(Some(snapshot)))
+}
+
+/// A snapshot of a path, or of an open file.
+#[pyfunction]
+pub fn snapshot(file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
+    let (py, source) = (file.py(), Source::of(file)?);
+    let taken = py.detach(|| match &source {
+        Source::Path(path) => core::open(path),
+        Source::File(fd) => core::take(fd),
+    });
+    taken.map(made).map_err(|error| source.exception(py, &error))
+}
+
+/// Snapshots by the version of the file they are of.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct SnapshotCache(core::SnapshotCache);
+
+#[pymethods]
+impl SnapshotCache {
+    #[new]
+    fn new(capacity: &Bound<'_, PyAny>) -> PyResult<SnapshotCache> {
+        Ok(SnapshotCache(core::SnapshotCache::new(integer(capacity, &"capacity")?)))
+    }
+
+    fn get(&self, file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
+        let (py, source) = (file.py(), Source::of(file)?);
+        let taken = py.detach(|| match &source {
+            Source::Path(path) => self.0.open(path),
+            Source::File(fd) => self.0.get(fd),
+        });
+        taken.map(made).map_err(|error| source.exception(py, &error))
+    }
+
+    fn clear(&self) {
+        self.0.clear();
+    }
+
+    /// hits, misses, stale, evicted, entries.
+    fn stats(&self) -> (u64, u64, u64, u64, usize) {
+        let stats = self.0.stats();
+        (stats.hits, stats.misses, stats.stale, stats.evicted, stats.entries)
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the program in front of a parked one was given: `bwrap --seccomp 10 …`. It has read that, or entered it, by the time a program is
+//! parked behind it; so a start is warm if its own refer to the same.
+
+use std::os::fd::RawFd;
+
+use rustix::fs::FileType;
+use spawnfd_sys::{abi, call};
+
+use crate::sandbox::position;
+
+/// What a descriptor refers to, as far as the program in front can tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Referent {
+    flags: i32,
+    /// Device, inode and mount.
+    place: (u32, u32, u64, u64),
+    contents: Option<Contents>,
+}
+
+/// Of a file: its length, when it was changed, and where reading begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Contents {
+    length: u64,
+    changed: [(i64, u32); 2],
+    position: Option<u64>,
+}
+
+impl Referent {
+    /// `None`: it is not open.
+    pub(super) fn of(fd: RawFd) -> Option<Referent> {
+        let found = call::statx(fd, c"").ok()?;
+        let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);
+        let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
+        let flags = call::status_flags(fd).ok()?;
+        Some(Referent {
+            flags,
+            place: (found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id),
+            contents: is_regular.then(|| Contents {
+                length: found.stx_size,
+                changed: [time(found.stx_ctime), time(found.stx_mtime)],
+                position: position(fd, flags, found.stx_mode),
+            }),
+        })
+    }
+}
