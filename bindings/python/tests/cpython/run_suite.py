@@ -11,15 +11,23 @@ Prints one JSON object as its last line.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 import traceback
 import unittest
 from pathlib import Path
 from typing import Any
 
+# It compares the process's descriptors with what they were. What is parked has two each, and comes
+# and goes as the thread that parks sees fit.
+COUNT_DESCRIPTORS = "test_failed_child_execute_fd_leak"
+
 
 class Result(unittest.TextTestResult):
     """Keeps what failed, by the id of the test (not of a subtest)."""
+
+    warm: Any = None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -28,6 +36,8 @@ class Result(unittest.TextTestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
+        if self.warm is not None and COUNT_DESCRIPTORS in test.id():
+            settle(self.warm)
         self.ids.append(test.id())
 
     def _note(self, test: Any, error: Any) -> None:
@@ -52,6 +62,15 @@ class Result(unittest.TextTestResult):
         self.bad[test.id()] = "unexpected success"
 
 
+def settle(warm: Any) -> None:
+    """Returns when all is parked and no descriptor comes or goes any more."""
+    warm.fill(60)
+    before: list[str] = []
+    while before != (now := os.listdir("/proc/self/fd")):
+        before = now
+        time.sleep(0.5)
+
+
 def but(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
     """The same tests without those of these names."""
     left = unittest.TestSuite()
@@ -66,12 +85,12 @@ def but(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
 def main(package: str, temperature: str, *names: str) -> None:
     """Runs, and prints: ids, bad, skipped (counts), the counters."""
     stats: Any = None
+    warm: Any = None
     if package != "-":
         # Not by PYTHONPATH, which the tests' own programs would see; last, to hide nothing.
         sys.path.append(package)
         import spawnfd
 
-        warm = None
         if temperature == "warm":
             warm = spawnfd.Warm(keep=8)
             warm.add(sys.executable, depth=4)
@@ -83,6 +102,7 @@ def main(package: str, temperature: str, *names: str) -> None:
     if temperature == "warm":
         lines = (Path(__file__).parent / "cold_only.txt").read_text().splitlines()
         tests = but({line for line in lines if not line.startswith("#")}, tests)
+    Result.warm = warm
     result: Any = unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
     now = stats and stats()
     outcome = {
