@@ -160,6 +160,10 @@ impl Spawn {
     }
 
     fn run(&mut self) -> Outcome {
+        // Before anything is opened that could come to stand there.
+        if !self.sources.iter().all(|&fd| is_open(fd)) {
+            return Outcome::Failed(Errno::EBADF, "");
+        }
         let Some(_plugs) = Plugs::fill() else { return Outcome::Left("closed_stdio") };
         // The first errno that says more than "not there", else the last: as _posixsubprocess has it.
         let (mut first, mut last) = (None, Errno::ENOENT);
@@ -197,9 +201,6 @@ impl Spawn {
     fn earlier_failure(&self) -> Option<Outcome> {
         if self.more {
             return Some(Outcome::Left("not_found"));
-        }
-        if !self.sources.iter().all(|&fd| is_open(fd)) {
-            return Some(Outcome::Failed(Errno::EBADF, ""));
         }
         let cwd = self.cwd.as_ref()?;
         let entered = rustix::fs::open(cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

@@ -122,7 +122,9 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        Ok(Request { command, args: argv, subjects: Subjects { program, cwd, origins } })
+        let request = Request { command, args: argv, subjects: Subjects { program, cwd, origins } };
+        request.command.check_descriptors().map_err(|error| request.subjects.exception(py, &error))?;
+        Ok(request)
     }
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,3 +105,78 @@ def test_tracebacks_say_what_to_catch() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["no-such-program"])
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
+
+
+# In a process of its own: nobody else opens or closes anything there. Prints what did not fail as
+# it should.
+CLOSED = """
+import asyncio, errno, os, sys
+import spawnfd as sf
+from spawnfd import actions
+
+async def run(argv, **options):
+    return sf.run(argv, **options)
+
+async def start(argv, **options):
+    async with sf.start(argv, **options) as job:
+        return await job.result()
+
+async def spawn(argv, **options):
+    return sf.spawn(argv, **options).wait()
+
+FRONTS = [run, sf.run_async, start, spawn]
+SLOTS = {
+    "stdin": lambda number: {"stdin": number},
+    "stdout": lambda number: {"stdout": number},
+    "stderr": lambda number: {"stderr": number},
+    "cwd": lambda number: {"cwd": number},
+    "inherit": lambda number: {"actions": [actions.Setsid(), actions.Inherit(number)]},
+    "open": lambda number: {"actions": [actions.Setsid(), actions.Open("x", 9, dir=number)]},
+    "in child": lambda number: {
+        "actions": [actions.InheritDescriptors(), actions.DupInChild(number, to=9)]
+    },
+}
+STAGES = {"inherit": "action", "open": "action", "in child": "action"}
+NUMBERS = 6
+if sys.argv[1] == "streams":
+    FRONTS.remove(spawn)
+    SLOTS = {"stdin": lambda number: {"stdin": "inherit"}}
+    NUMBERS = 1
+
+def is_open(number):
+    return os.path.lexists(f"/proc/self/fd/{number}")
+
+async def main():
+    # What the event loop, the engine and the guard have is open throughout.
+    standing = await sf.start(["sleep", "60"])
+    running = asyncio.create_task(sf.run_async(["sleep", "60"], grace=0))
+    for front in FRONTS:
+        await front(["true"])
+    if sys.argv[1] == "streams":
+        # As in a daemon; the pipes that a run makes have the lowest numbers.
+        os.close(0)
+    for front in FRONTS:
+        for slot, options in SLOTS.items():
+            free = next(number for number in range(256) if not is_open(number))
+            for number in range(free, free + NUMBERS):
+                if is_open(number):
+                    continue
+                try:
+                    print(front.__name__, slot, number, await front(["true"], **options(number)))
+                except sf.SpawnError as error:
+                    found = error.errno, error.stage
+                    if found != (errno.EBADF, STAGES.get(slot, slot)):
+                        print(front.__name__, slot, number, error)
+    await standing.stop(grace=0)
+    running.cancel()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("which", ["numbers", "streams"])
+def test_a_closed_descriptor_stays_closed(which: str) -> None:
+    """What is opened for the start does not take the place of a number that the caller names."""
+    command = [sys.executable, "-c", CLOSED, which]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

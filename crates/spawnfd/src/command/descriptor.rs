@@ -3,6 +3,12 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use spawnfd_sys::{Errno, call};
+
+use super::Command;
+use super::action::{Action, print};
+use crate::error::{Error, Result, Stage};
+
 /// A descriptor of the caller that a command uses, owned or borrowed for as long as the command lives.
 #[derive(Debug)]
 pub enum Descriptor<'fd> {
@@ -86,5 +92,44 @@ pub enum Stdio<'fd> {
 impl<'fd, T: Into<Descriptor<'fd>>> From<T> for Stdio<'fd> {
     fn from(descriptor: T) -> Self {
         Stdio::Descriptor(descriptor.into())
+    }
+}
+
+impl Command<'_> {
+    /// Finds out whether all descriptors that it was given are open, before a start opens something that comes to stand in the place
+    /// of one which is not.
+    ///
+    /// For callers who have nothing but numbers, such as bindings for other languages. What was borrowed or given by its type is open.
+    ///
+    /// # Errors
+    /// EBADF, at the stage of the stream or action that names it. Numbers of the child's table are looked at where it inherits the
+    /// caller's and no earlier action provides them.
+    pub fn check_descriptors(&self) -> Result<()> {
+        let is_closed = |number: i32| call::identify(number) == Err(Errno::EBADF);
+        for (to, stdio) in (0..).zip(&self.stdio) {
+            if let Stdio::Descriptor(source) = stdio
+                && is_closed(source.number())
+            {
+                let call = format!("dup2({}, {to})", source.number());
+                return Err(Error::new(Stage::Stdio(to), Errno::EBADF, call));
+            }
+        }
+        let mut provided: Vec<i32> = self.given.iter().map(|given| given.number).collect();
+        for (index, action) in self.actions.iter().enumerate() {
+            let Ok(action) = action else { continue };
+            let named = action.source().map(Descriptor::number);
+            let used = match *action {
+                Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => Some(fd),
+                _ => None,
+            };
+            let inherited = used.filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
+            if named.or(inherited).is_some_and(is_closed) {
+                return Err(Error::new(Stage::Action(index), Errno::EBADF, print(action, Descriptor::number)));
+            }
+            if let Action::Place { to, .. } | Action::Open { to, .. } | Action::Dup2 { to, .. } = *action {
+                provided.push(to);
+            }
+        }
+        Ok(())
     }
 }
