@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
 use common::{output, state};
-use spawnfd::{Command, FilterInstruction, Mode, Park, Started, Stdio, Template, TemplateCache, Warm, WarmOptions};
+use spawnfd::{
+    Command, Errno, FilterInstruction, Mode, Park, Sandbox, Stage, Started, Stdio, Template, TemplateCache, Warm,
+    WarmOptions,
+};
 use spawnfd_tests::{State, isolated, program, require_syscall, skip};
 
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -141,5 +144,26 @@ fn an_upgrade_costs_a_cache_one_cold_start() {
             assert_eq!((first, code()), (success, (Started::Reserve, success)));
             assert!(warm.fill(Duration::from_secs(30)), "{:?}", warm.stats());
         }
+    });
+}
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    isolated("what_would_have_no_effect_is_refused", || {
+        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
+        let parks = [
+            Park { current_dir: Some("/".into()), ..Park::default() },
+            Park { preload: vec!["json".into()], ..Park::default() },
+            Park {
+                sandbox: Some(Sandbox::new(["env"]).expect("there")),
+                current_dir: Some("/\0".into()),
+                ..Park::default()
+            },
+        ];
+        for park in parks {
+            let error = warm.add("true", park).expect_err("no effect");
+            assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
+        }
+        assert_eq!(warm.stats().cannot.len() + warm.stats().parked, 0);
     });
 }

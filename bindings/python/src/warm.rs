@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spawnfd::{Mode, Park, WarmOptions};
+use spawnfd::{Errno, Mode, Park, Stage, WarmOptions};
 
 use crate::actions::filter_of;
-use crate::arguments::{descriptor, environment, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::arguments::{descriptor, environment, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::errors;
 use crate::template::Template;
 
@@ -31,6 +31,10 @@ impl Warm {
     /// Closed or not.
     pub fn core(&self) -> &spawnfd::Warm {
         &self.core
+    }
+
+    fn still_open(&self) -> PyResult<()> {
+        if self.closed() { Err(wrong_value(&"warm", "it is closed")) } else { Ok(()) }
     }
 }
 
@@ -48,9 +52,9 @@ impl Warm {
     fn new(
         py: Python<'_>,
         mode: &str,
-        memory: u64,
-        processes: usize,
-        keep: usize,
+        memory: &Bound<'_, PyAny>,
+        processes: &Bound<'_, PyAny>,
+        keep: &Bound<'_, PyAny>,
         idle: &Bound<'_, PyAny>,
         delay: &Bound<'_, PyAny>,
     ) -> PyResult<Warm> {
@@ -59,9 +63,9 @@ impl Warm {
         };
         let options = WarmOptions {
             mode: self::mode(mode)?,
-            memory,
-            processes,
-            keep,
+            memory: integer(memory, &"memory")?,
+            processes: integer(processes, &"processes")?,
+            keep: integer(keep, &"keep")?,
             idle: time(idle, "idle")?,
             delay: time(delay, "delay")?,
             ..WarmOptions::default()
@@ -76,20 +80,21 @@ impl Warm {
     fn add(
         &self,
         program: &Bound<'_, PyAny>,
-        depth: usize,
+        depth: &Bound<'_, PyAny>,
         args: &Bound<'_, PyAny>,
         env: Option<&Bound<'_, PyAny>>,
         preimport: &Bound<'_, PyAny>,
         sandbox: Option<&Bound<'_, PyAny>>,
         cwd: Option<&Bound<'_, PyAny>>,
         mode: Option<&str>,
-        no_new_privs: bool,
+        no_new_privs: &Bound<'_, PyAny>,
         landlock: Option<&Bound<'_, PyAny>>,
         seccomp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = program.py();
+        self.still_open()?;
         let park = Park {
-            depth,
+            depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
             args: os_strings(args, "args")?,
             // Read here, under the GIL.
@@ -97,11 +102,14 @@ impl Warm {
             kind: None,
             preload: os_strings(preimport, "preimport")?,
             sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core().clone()),
-            no_new_privs,
+            no_new_privs: no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?,
             landlock: landlock.map(|ruleset| own(ruleset, &"landlock")).transpose()?,
             seccomp: seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default(),
             current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
         };
+        if cwd.is_some() && park.sandbox.is_none() {
+            return Err(wrong_value(&"cwd", "where a sandbox is started; without one, each start says where"));
+        }
         let added = match program.cast::<Template>() {
             Ok(template) => {
                 let template = template.get().core();
@@ -115,7 +123,9 @@ impl Warm {
         added.map_err(|error| errors::exception(py, &error, None))
     }
 
-    fn add_any(&self, py: Python<'_>, depth: usize, mode: Option<&str>) -> PyResult<()> {
+    fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&str>) -> PyResult<()> {
+        self.still_open()?;
+        let depth = integer(depth, &"depth")?;
         let mode = mode.map(self::mode).transpose()?;
         py.detach(|| self.core.add_any(depth, mode)).map_err(|error| errors::exception(py, &error, None))
     }
@@ -155,7 +165,18 @@ impl Warm {
 
 /// A descriptor of the caller, kept.
 fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
-    Ok(Arc::new(descriptor(value, name)?.try_clone_to_owned()?))
+    let owned = rustix::io::fcntl_dupfd_cloexec(descriptor(value, name)?, 3);
+    owned.map(Arc::new).map_err(|errno| {
+        let failure = errors::Failure {
+            errno: Errno::from_raw(errno.raw_os_error()),
+            stage: Stage::Validate.name(),
+            action: None,
+            file: None,
+            call: &format!("{name}: fcntl({value}, F_DUPFD_CLOEXEC)"),
+            why: None,
+        };
+        failure.exception(value.py())
+    })
 }
 
 /// A path as it is from the working directory; a name stays one.
@@ -173,8 +194,6 @@ pub fn warm(value: &Bound<'_, PyAny>) -> PyResult<spawnfd::Warm> {
     let Some(native) = core.as_ref().and_then(|core| core.cast::<Warm>().ok()) else {
         return Err(wrong_type(&"warm", "spawnfd.Warm or None", value));
     };
-    if native.get().closed() {
-        return Err(wrong_value(&"warm", "it is closed"));
-    }
+    native.get().still_open()?;
     Ok(native.get().core.clone())
 }

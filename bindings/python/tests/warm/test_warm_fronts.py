@@ -13,8 +13,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import spawnfd as sf
@@ -390,3 +391,31 @@ def test_the_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.Mo
         nowhere = f"{tmp_path}/bin/python"
         cold, other = (run(argv, env=env, arg0=nowhere) for run in (sf.run, warm.run))
         assert (other.started, other.text) == ("cold: arguments", cold.text)
+
+
+@pytest.mark.parametrize("name", ["memory", "processes", "keep", "idle", "delay", "mode"])
+def test_wrong_options(name: str) -> None:
+    wrong: Any
+    for wrong in (-1, "x", 1.5j):
+        with pytest.raises((TypeError, ValueError), match=name):
+            sf.Warm(**{name: wrong})
+
+
+def test_wrong_programs(tmp_path: Path) -> None:
+    wrong: Any
+    with sf.Warm() as warm:
+        for wrong in (-1, "x", 1 << 70, True):
+            with pytest.raises((TypeError, ValueError), match="depth"):
+                warm.add("/bin/true", depth=wrong)
+            with pytest.raises((TypeError, ValueError), match="depth"):
+                warm.add_any(depth=wrong)
+        with pytest.raises(TypeError, match="no_new_privs"):
+            warm.add("/bin/true", no_new_privs=cast(Any, 3))
+        with pytest.raises(ValueError, match="cwd: .*sandbox"):
+            warm.add("/bin/true", cwd=tmp_path)
+        with pytest.raises(sf.SpawnError, match="modules"):
+            warm.add("/bin/true", preimport=["json"])
+        assert filled(warm).stats().parked == 0
+    for add in (partial(warm.add, "/bin/true"), warm.add_any):
+        with pytest.raises(ValueError, match="closed"):
+            add()

@@ -119,7 +119,9 @@ impl Command<'_> {
             let Ok(action) = action else { continue };
             let named = action.source().map(Descriptor::number);
             let used = match *action {
-                Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => Some(fd),
+                Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => {
+                    Some(fd)
+                }
                 _ => None,
             };
             let inherited = used.filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));

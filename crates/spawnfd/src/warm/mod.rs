@@ -172,6 +172,13 @@ pub struct Park {
     pub seccomp: Vec<FilterInstruction>,
 }
 
+impl Park {
+    /// Where this program is parked.
+    fn kind_of(&self, template: &Template) -> Kind {
+        self.kind.unwrap_or_else(|| template.path().map_or(Kind::Main, Kind::of))
+    }
+}
+
 /// What a [`Warm`] has done, and has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -221,17 +228,26 @@ impl Warm {
     }
 
     fn prefix(template: &Template, park: &Park) -> Result<Option<Prefix>> {
-        let Some(sandbox) = &park.sandbox else { return Ok(None) };
+        let Some(sandbox) = &park.sandbox else {
+            return match &park.current_dir {
+                Some(directory) => Err(Error::invalid(format!("add: current_dir {directory:?} without a sandbox"))),
+                None => Ok(None),
+            };
+        };
         let front = Template::open(&sandbox.program)?;
-        let directory = park.current_dir.as_deref().and_then(prefix::directory);
+        let directory = park.current_dir.as_deref().map(prefix::directory).transpose()?;
         Ok(Some(Prefix::new(front, sandbox, template.name(), directory)))
     }
 
     /// The same for a template. When its file changes it is recorded anew.
     ///
     /// # Errors
-    /// EAGAIN: no thread can be started. EMFILE.
+    /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox; modules for what is no interpreter.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
+        if park.kind_of(template) == Kind::Main && !park.preload.is_empty() {
+            let call = format!("add({:?}): modules to load first, which only interpreters do", template.name());
+            return Err(Error::invalid(call));
+        }
         let prefix = Warm::prefix(template, &park)?;
         let confinement = Confinement::new(&park).map_err(|error| duplicated(&error))?;
         self.state.lock().add(template, prefix, confinement, park);

@@ -2,7 +2,7 @@
 //! Programs that are started through another one, which confines them: `bwrap … bash -c …`. The parked process sits inside its own sandbox,
 //! and what is asked of it there is what the program in front would have handed on.
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use spawnfd_sys::{ArgBlock, abi, call};
 
 use super::referent::Referent;
 use crate::command;
+use crate::error::{self, Error};
 use crate::numbers::above_standard;
 use crate::sandbox::{Given, Sandbox};
 use crate::template::Template;
@@ -156,6 +157,8 @@ fn working_directory() -> Option<(u64, u64)> {
 }
 
 /// A directory as a command has it.
-pub(super) fn directory(path: &std::path::Path) -> Option<Arc<CStr>> {
-    std::ffi::CString::new(path.as_os_str().as_bytes()).ok().map(Into::into)
+pub(super) fn directory(path: &std::path::Path) -> error::Result<Arc<CStr>> {
+    let path = path.as_os_str();
+    let directory = CString::new(path.as_bytes()).map_err(|_| Error::invalid(format!("add: current_dir {path:?}")))?;
+    Ok(directory.into())
 }

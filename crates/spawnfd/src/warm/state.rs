@@ -104,7 +104,7 @@ impl State {
         confinement: Confinement,
         park: Park,
     ) -> &mut Entry {
-        let kind = park.kind.or_else(|| template.path().map(Kind::of)).unwrap_or(Kind::Main);
+        let kind = park.kind_of(template);
         let recipe = Recipe {
             template: template.bare(),
             executes: false,
