@@ -136,6 +136,63 @@ every_tier! {
         assert!(!lives(sleep));
         until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
     };
+    who_has_been_inherited_is_reaped: |want| {
+        adopt_orphans();
+        // Two to be killed, one of them in another session, and one that has ended by itself.
+        let mut sh = start(want, &format!("setsid sleep 1000 & echo $!; sleep 1000 & echo $!; {REAPS_NOBODY}"));
+        let [stray, sleep, ended] = [sh.pid(), sh.pid(), sh.pid()];
+        until("seen", || sh.survivors().contains(&stray));
+        until("ended", || state(ended) == 'Z');
+        let own = fork(|| ());
+        sh.child.kill().expect("own child");
+        sh.wait();
+        assert!(exists(ended) && lives(stray) && lives(sleep));
+        drop(sh.tree);
+        assert!(![stray, sleep, ended].into_iter().any(exists));
+        reap(own);
+    };
+    who_is_let_go_of_is_reaped_if_it_has_ended: |want| {
+        adopt_orphans();
+        let mut sh = start(want, &format!("sleep 1000 & echo $!; {REAPS_NOBODY}"));
+        let [sleep, ended] = [sh.pid(), sh.pid()];
+        until("ended", || state(ended) == 'Z');
+        sh.child.kill().expect("own child");
+        sh.wait();
+        assert_eq!(sh.survivors(), [sleep]);
+        sh.tree.detach();
+        assert!(lives(sleep) && !exists(ended));
+        kill(sleep, libc::SIGKILL);
+        reap(sleep);
+    };
+}
+
+/// Has a child that ends, and prints its number. (A shell would reap it.)
+const REAPS_NOBODY: &str = r#"exec perl -e '$| = 1; my $p = fork; exit unless $p; print "$p\n"; sleep 1000'"#;
+
+/// Whether a process is there, reaped by nobody.
+fn exists(pid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}")).expect("/proc")
+}
+
+#[test]
+fn a_child_of_its_owner_is_left_to_it() {
+    isolated("a_child_of_its_owner_is_left_to_it", || {
+        // As a shell makes a pipeline.
+        let mut sh = start_command(Want::Guard, |command| {
+            command.args(["-c", "sleep 1000 & echo $!; wait"]).process_group(0);
+        });
+        let root = sh.child.id() as i32;
+        let second = fork(|| std::thread::sleep(PATIENCE * 2));
+        // SAFETY: numbers of this process's own children.
+        assert_eq!(unsafe { libc::setpgid(second, root) }, 0);
+        let sleep = sh.pid();
+        until("both are seen", || sh.survivors().len() == 2);
+        assert!(sh.tree.kill(PATIENCE));
+        sh.wait();
+        drop(sh.tree);
+        assert!(!lives(sleep));
+        reap(second);
+    });
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Members {
         self.pidfd.as_ref().is_some_and(|pidfd| sys::signal(pidfd, 0) != Err(Errno::ESRCH))
     }
 
+    /// Whether the root has ended, reaped or not. `false` if it has no pidfd.
+    pub fn root_has_ended(&self) -> bool {
+        self.pidfd.as_ref().is_some_and(|pidfd| sys::wait_for_end(pidfd.number(), 0))
+    }
+
     /// Notes that the root has its number now, if it does. Returns the last such moment.
     pub fn note_root(&mut self) -> u64 {
         if self.root_has_number() {
@@ -144,6 +149,18 @@ impl Members {
         let members = || list.iter().zip(&belongs).filter(|(_, belongs)| **belongs).map(|(stat, _)| *stat);
         self.known = members().map(|stat| stat.process).filter(|process| *process != self.root).collect();
         members().filter(Stat::is_alive).collect()
+    }
+
+    /// Pidfds of those that had ended by the last look, or have since, and are the caller's own children by now: the kernel gives orphans to
+    /// pid 1, or to a sub-reaper, and nobody there knows of them.
+    ///
+    /// Not of one in the session that the root was born into, which may be another child of whoever made the root.
+    pub fn inherited(&self) -> impl Iterator<Item = sys::Fd> + '_ {
+        let own = sys::getpid();
+        let is_inherited =
+            move |stat: &Stat| !stat.is_alive() && stat.parent == own && stat.session != self.home && stat.session > 0;
+        let here = self.known.iter().filter(move |known| Stat::read(known.pid).is_some_and(|stat| is_inherited(&stat)));
+        here.filter_map(|known| known.open())
     }
 
     /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use spawnfd::tree::{Tier, Want};
+use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Command, Drain, Enforce, Enforcer, Leftovers, Limits, Output, Resource, Run, Stop};
+use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
 
 use super::common::eventually;
@@ -174,6 +175,45 @@ fn a_server_must_die() {
             assert_eq!(output.leftovers[0].name, "sleep");
             eventually("it is gone", || !is_alive(server));
         });
+    });
+}
+
+/// An agent that is pid 1 of its container (`docker run` without `--init`) inherits what its tools leave behind, and never reaps it.
+#[test]
+fn zombies_pile_up_under_pid_1() {
+    isolated("trees::zombies_pile_up_under_pid_1", || {
+        // SAFETY: a flag of this process: to be given orphans is what counts.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
+        // One that has to be killed, and one that ends by itself.
+        const BEHIND: &str = "sleep 1000 >/dev/null 2>&1 & (sleep 0.05 &) ; sleep 0.1";
+        let run_behind = |line: &str, want, leftovers| {
+            both(
+                || sh(line),
+                &Run::new().tree(want),
+                |output| {
+                    assert_eq!(output.leftovers.len(), leftovers, "{output:?}");
+                    eventually("none is left", || !Snapshot::take().has_zombie);
+                },
+            );
+        };
+        for want in [Want::Group, Want::Guard, Want::Auto] {
+            run_behind(BEHIND, want, 1);
+        }
+        if Tree::prepare(Want::Cgroup).is_ok() {
+            run_behind(&format!("(setsid sleep 1000 >/dev/null 2>&1 &); {BEHIND}"), Want::Cgroup, 2);
+        }
+        let timeout = Run::new().timeout(Duration::from_millis(200)).grace(Duration::from_millis(50));
+        both(
+            || sh("sleep 1000 & sleep 1000; true"),
+            &timeout,
+            |output| {
+                assert_eq!(output.stop, Stop::Timeout);
+                eventually("none is left", || !Snapshot::take().has_zombie);
+            },
+        );
+        let mut platform = platform_sh("sleep 0.05 & exit").spawn().expect("starts");
+        platform.wait().expect("own child");
+        eventually("it stays", || Snapshot::take().has_zombie);
     });
 }
 

@@ -17,7 +17,7 @@ use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
 use spawnfd_guard::process::{Mark, Process, Stat, present};
 use spawnfd_guard::{cgroup as group, sys};
-use spawnfd_sys::fork_generation;
+use spawnfd_sys::{fork_generation, wait_pidfd};
 
 use crate::error::{Error, Result};
 pub(crate) use bounds::{Bounds, Ledger};
@@ -120,8 +120,8 @@ pub struct Tree {
 enum Control {
     /// No program is born yet, or the tree has been let go of.
     Nobody,
-    /// A cgroup, and the program once it is born.
-    Group(Group, Option<(i32, sys::Fd)>),
+    /// A cgroup; and, once it is born, the program, with those it was seen with before they were killed.
+    Group(Group, Option<Members>),
     /// A pid namespace.
     Namespace(Box<Pidns>),
     /// A program and what is known of its descendants.
@@ -239,7 +239,7 @@ impl Tree {
     pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         if let Control::Group(_, program) = &mut self.control {
-            *program = copy.map(|copy| (pid, copy));
+            *program = copy.map(|copy| members_of(pid, Some(copy)));
             return;
         }
         if let Control::Namespace(namespace) = &mut self.control {
@@ -264,10 +264,12 @@ impl Tree {
         if !self.is_ours() {
             return;
         }
-        let Control::Members(members) = &mut self.control else { return };
-        let seen = members.note_root();
-        if let Some(watch) = &self.watch {
-            watch.seen(seen);
+        match (&mut self.control, &self.watch) {
+            (Control::Members(members), Some(watch)) => watch.seen(members.note_root()),
+            (Control::Members(members) | Control::Group(_, Some(members)), _) => {
+                members.note_root();
+            }
+            _ => {}
         }
     }
 
@@ -295,7 +297,14 @@ impl Tree {
             return true;
         }
         match &mut self.control {
-            Control::Group(dir, _) => group::end(dir.number(), milliseconds),
+            Control::Group(dir, program) => {
+                // It does not name them once they have ended.
+                if let Some(program) = program {
+                    let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
+                    members.for_each(|member| program.learn(member.process));
+                }
+                group::end(dir.number(), milliseconds)
+            }
             Control::Namespace(namespace) => namespace.inside.end(milliseconds),
             // Asked first, as it is much cheaper, and mostly so.
             Control::Members(members) => {
@@ -318,8 +327,8 @@ impl Tree {
                     return Vec::new();
                 }
                 // Once it has ended its number may be another's.
-                let program = program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0));
-                let program = program.map_or(0, |(pid, _)| *pid);
+                let program = program.as_ref().filter(|program| !program.root_has_ended());
+                let program = program.map_or(0, |program| program.root().pid);
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
                 others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
             }
@@ -353,6 +362,7 @@ impl Tree {
             Control::Namespace(namespace) => namespace.let_go(),
             _ => {}
         }
+        self.reap_inherited();
         self.let_go();
     }
 
@@ -360,6 +370,22 @@ impl Tree {
     /// no concern of theirs.
     fn is_ours(&self) -> bool {
         fork_generation().unwrap_or(1) == self.generation
+    }
+
+    /// Reaps whom this process has inherited as pid 1, or as a sub-reaper.
+    fn reap_inherited(&mut self) {
+        let members = match &mut self.control {
+            Control::Members(members) => members,
+            // Its session is in use as long as they are not reaped.
+            Control::Group(_, Some(members)) if members.may_have_others() => {
+                members.find();
+                members
+            }
+            _ => return,
+        };
+        for ended in members.inherited() {
+            let _ = wait_pidfd(ended.number(), false);
+        }
     }
 
     /// Gives up what the tree stands on. What runs of it then, runs on.
@@ -389,6 +415,7 @@ impl Drop for Tree {
             // Who does not end is left, as by a kill that nobody asks about.
             let _ = self.kill(DROP_PATIENCE);
         }
+        self.reap_inherited();
         if let Control::Namespace(namespace) = &self.control {
             namespace.expect_end();
         }
