@@ -175,6 +175,37 @@ fn exists(pid: i32) -> bool {
 }
 
 #[test]
+fn without_proc_the_process_group_is_ended() {
+    isolated("without_proc_the_process_group_is_ended", || {
+        if !require_root() || !has_group_signals() {
+            return;
+        }
+        adopt_orphans();
+        // SAFETY: changes this process's mounts only, which are its own.
+        unsafe {
+            assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+            let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+            assert_eq!(libc::mount(none, c"/".as_ptr(), none, private, std::ptr::null()), 0);
+            assert_eq!(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH), 0);
+        }
+        for ends in ["exit", "wait"] {
+            let mut sh = start(Want::Guard, &format!("sleep 1000 & echo $!; {ends}"));
+            let sleep = sh.pid();
+            match ends {
+                "exit" => assert!(sh.wait().success()),
+                _ => sh.tree.signal(TERM),
+            }
+            drop(sh.tree);
+            let _ = sh.child.wait();
+            let mut status = 0;
+            // SAFETY: stores an int.
+            assert_eq!(unsafe { libc::waitpid(sleep, &raw mut status, 0) }, sleep);
+            assert!(matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
+        }
+    });
+}
+
+#[test]
 fn a_child_of_its_owner_is_left_to_it() {
     isolated("a_child_of_its_owner_is_left_to_it", || {
         // As a shell makes a pipeline.

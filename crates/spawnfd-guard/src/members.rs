@@ -170,6 +170,13 @@ impl Members {
                 member.process.signal(SIGCONT);
             }
         }
+        self.signal_unseen(signal);
+    }
+
+    /// Sends a signal to the root's process group where there is no /proc to show who belongs to the tree. Whether anybody was there.
+    fn signal_unseen(&self, signal: i32) -> bool {
+        let Some(pidfd) = self.pidfd.as_ref().filter(|_| Stat::read(sys::getpid()).is_none()) else { return false };
+        sys::getpgid(0) != Ok(self.root.pid) && sys::signal_group(pidfd, signal).is_ok()
     }
 }
 
@@ -228,10 +235,13 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
     loop {
         let list = candidates(trees);
         let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
-        if alive.is_empty() {
-            return true;
-        }
         let now = sys::now();
+        if alive.is_empty() {
+            let somebody = trees.iter().filter(|tree| tree.signal_unseen(SIGKILL)).count() > 0;
+            if !somebody || now >= deadline {
+                return !somebody;
+            }
+        }
         // One alone has nobody to leave a child to but its session.
         if alive.len() == 1 || stopping.is_over(&alive) || now >= begun + STOPPING_MS {
             for member in &alive {

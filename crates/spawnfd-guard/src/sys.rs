@@ -180,14 +180,21 @@ pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
 /// It is the kernel's own identity of the group that is asked, not its number, so it can be no later one's.
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
-    const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
-    // SAFETY: as above; signal 0 is not delivered.
-    match unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, 0, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0]) } {
+    match signal_group(pidfd, 0) {
         Err(Errno::ESRCH) => Ok(false),
         // EPERM: there is one, under other ids.
-        Ok(_) | Err(Errno(1)) => Ok(true),
+        Ok(()) | Err(Errno(1)) => Ok(true),
         Err(errno) => Err(errno),
     }
+}
+
+/// Sends a signal to that group; 0 is not delivered.
+#[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
+pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
+    const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
+    let args = [pidfd.0 as usize, signal as usize, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0];
+    // SAFETY: numbers, and a null pointer where one is allowed.
+    unsafe { enter(number::PIDFD_SEND_SIGNAL, args) }.map(drop)
 }
 
 /// Waits until a pidfd tells of its process's end, at most so long. `true` if it did.

@@ -411,7 +411,7 @@ def test_wrong_programs(tmp_path: Path) -> None:
                 warm.add_any(depth=wrong)
         with pytest.raises(TypeError, match="no_new_privs"):
             warm.add("/bin/true", no_new_privs=cast(Any, 3))
-        with pytest.raises(ValueError, match="cwd: .*sandbox"):
+        with pytest.raises(ValueError, match=r"cwd: .*sandbox"):
             warm.add("/bin/true", cwd=tmp_path)
         with pytest.raises(sf.SpawnError, match="modules"):
             warm.add("/bin/true", preimport=["json"])

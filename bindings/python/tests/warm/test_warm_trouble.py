@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import multiprocessing
 import os
 import select
@@ -248,6 +250,35 @@ def test_sixteen_threads(way: Way) -> None:
     assert all(how == way or how.startswith("cold: ") for how in started)
     if way in ("fork", "zygote"):
         assert started[way] == 640
+
+
+@pytest.mark.parametrize("way", ANY)
+def test_executed_once(way: Way) -> None:
+    """What has executed and ended before it was looked at is not started again."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may take another process's descriptors")
+    with shells(way) as (warm, pids):
+        # As long as somebody has their ends of the sockets, nothing is heard of an exec or an end.
+        held = [end for pid in pids if (end := own_end(pid)) is not None]
+        try:
+            assert len(held) >= 2
+            assert run(warm) == way
+        finally:
+            for end in held:
+                os.close(end)
+
+
+def own_end(pid: int) -> int | None:
+    """A duplicate of a parked process's end of its socket, descriptor 3; None: it has ended."""
+    pidfd_getfd = 438
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    fd = ctypes.CDLL(None, use_errno=True).syscall(pidfd_getfd, pidfd, 3, 0)
+    os.close(pidfd)
+    assert fd >= 0 or ctypes.get_errno() == errno.ESRCH
+    return fd if fd >= 0 else None
 
 
 @each_way

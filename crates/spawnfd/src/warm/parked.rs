@@ -444,11 +444,12 @@ impl Parked {
                 State::Failed(..) => return Answer::Gone("context"),
                 State::Refused => return Answer::Refused("refused"),
                 State::Withdrawn => return Answer::Gone("slow"),
-                // An exec closes the line, and so does an end.
+                // An exec closes the line, and so does an end. One that has ended may have been the program.
                 State::Taken if self.birth.executes => {
-                    if self.line.poll(CHECK) {
+                    if self.line.poll(CHECK) || self.has_ended() {
                         return self.reported(claim);
                     }
+                    continue;
                 }
                 State::Offered | State::Go | State::Taken => claim.wait(state, CHECK),
             }
