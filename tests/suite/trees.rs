@@ -198,9 +198,10 @@ fn without_proc_the_process_group_is_ended() {
             drop(sh.tree);
             let _ = sh.child.wait();
             let mut status = 0;
-            // SAFETY: stores an int.
-            assert_eq!(unsafe { libc::waitpid(sleep, &raw mut status, 0) }, sleep);
-            assert!(matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
+            // SAFETY: stores an int; signal 0 does nothing. The shell may have reaped it before its own end.
+            let (reaped, left) = unsafe { (libc::waitpid(sleep, &raw mut status, 0), libc::kill(sleep, 0)) };
+            assert!(reaped == sleep || left == -1, "{reaped} {left}");
+            assert!(reaped == -1 || matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
         }
     });
 }
