@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that parks: one process at a time, and only when nobody else wants the processor.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_gettime,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use spawnfd_sys::{Errno, call, fork_generation};
@@ -37,45 +36,55 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Wakes the thread, at once or later: setting it costs one system call and wakes nobody yet.
+/// Wakes the thread, at once or later: setting it wakes nobody yet.
 #[derive(Clone, Debug)]
-struct Bell(Arc<Known>);
+struct Bell(Arc<Timer>);
+
+#[derive(Debug)]
+struct Timer {
+    fd: Known,
+    made: Instant,
+    /// When it rings, in nanoseconds since it was made; `NEVER`: it is not set.
+    rings: AtomicU64,
+}
+
+const NEVER: u64 = u64::MAX;
 
 impl Bell {
     fn new() -> Result<Bell, Errno> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(errno)?;
-        Ok(Bell(Arc::new(Known::new(timer)?)))
+        Ok(Bell(Arc::new(Timer { fd: Known::new(timer)?, made: Instant::now(), rings: AtomicU64::new(NEVER) })))
     }
 
-    /// Instead of what it was set to before.
+    /// Has it ring after so long, unless it rings sooner.
+    ///
+    /// What is to be found then stands there already: who takes the ring away looks afterwards.
     fn set(&self, after: Duration) {
+        let Timer { fd, made, rings } = &*self.0;
+        let at = u64::try_from((made.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
+        if rings.fetch_min(at, Ordering::SeqCst) <= at {
+            return;
+        }
         // Nothing at all would stop it.
         let after = after.max(Duration::from_nanos(1));
         let value = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()) };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        let _ = self.0.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
-    }
-
-    /// The same, unless it rings sooner.
-    fn set_before(&self, after: Duration) {
-        match self.0.get().and_then(|timer| timerfd_gettime(timer).ok()).map(|set| set.it_value) {
-            Some(Timespec { tv_sec: 0, tv_nsec: 0 }) | None => self.set(after),
-            Some(left) if Duration::new(left.tv_sec as u64, left.tv_nsec as u32) > after => self.set(after),
-            Some(_) => {}
-        }
+        let _ = fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
     /// Until it rings, or then. What has rung before is not lost: only this takes it away.
     fn wait(&self, until: Option<Instant>) {
-        let Some(timer) = self.0.get() else {
+        let Some(timer) = self.0.fd.get() else {
             // An application has closed it: then it is looked now and then.
             return std::thread::sleep(Duration::from_millis(20));
         };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         let _ = poll(&mut [PollFd::new(timer, PollFlags::IN)], left.as_ref());
-        let _ = rustix::io::read(timer, &mut [0u8; 8]);
+        if rustix::io::read(timer, &mut [0u8; 8]).is_ok() {
+            self.0.rings.store(NEVER, Ordering::SeqCst);
+        }
     }
 }
 
@@ -97,13 +106,13 @@ impl Keeper {
         if fork_generation().ok() != self.generation || self.ended.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // A later start tells it. (The thread itself may take what another opens there for the moment for the stream.)
-        if !standard_is_open() {
-            return Ok(());
-        }
         let mut running = self.running.lock();
         if let Some(running) = &*running {
-            running.bell.set_before(after);
+            running.bell.set(after);
+            return Ok(());
+        }
+        // A later start tells it. (The thread itself may take what another opens there for the moment for the stream.)
+        if !standard_is_open() {
             return Ok(());
         }
         let bell = Bell::new()?;
