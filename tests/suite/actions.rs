@@ -277,25 +277,89 @@ every_launcher! {
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
             // Nothing that is just being parked gets one of them.
             launcher.rest();
-            let mut kept = Vec::new();
-            // SAFETY: numbers of this process, put back below by dup2; nobody else uses them here.
-            unsafe {
-                for &number in closed {
-                    kept.push((number, libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 500)));
-                    libc::close(number);
-                }
-            }
-            let outcome = std::panic::catch_unwind(|| closed_streams(launcher, closed, &seen));
-            // SAFETY: as above; the library must not have come to own 0, 1 or 2.
-            unsafe {
-                for &(number, copy) in &kept {
-                    libc::dup2(copy, number);
-                    libc::close(copy);
-                }
-            }
-            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            without(closed, || closed_streams(launcher, closed, &seen));
         }
     };
+
+    a_stream_closed_in_the_caller_is_not_copied: |launcher| closed_stream_used(launcher);
+}
+
+/// Calls `body` while these standard streams are closed.
+fn without(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
+    let mut kept = Vec::new();
+    // SAFETY: numbers of this process, put back below by dup2; nobody else uses them here.
+    unsafe {
+        for &number in closed {
+            kept.push((number, libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 500)));
+            libc::close(number);
+        }
+    }
+    let outcome = std::panic::catch_unwind(body);
+    // SAFETY: as above; the library must not have come to own 0, 1 or 2.
+    unsafe {
+        for &(number, copy) in &kept {
+            libc::dup2(copy, number);
+            libc::close(copy);
+        }
+    }
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// What a child has for itself under the number of a stream that its caller has closed is nothing an action may use.
+fn closed_stream_used(launcher: Launcher) {
+    let null = File::open("/dev/null").expect("there");
+    type Use = for<'a, 'fd> fn(&'a mut Command<'fd>, i32) -> &'a mut Command<'fd>;
+    let uses: [Use; 4] = [
+        |command, number| command.dup2(number, 7),
+        |command, number| command.dup2(number, number),
+        |command, number| command.foreground(number),
+        |command, number| command.controlling_terminal(number),
+    ];
+    let command = || {
+        let mut command = launcher.command("/bin/true");
+        command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+        command
+    };
+    for number in 0..3 {
+        launcher.rest();
+        without(&[number], || {
+            for used in uses {
+                let mut command = command();
+                used(command.descriptor(&null, 9), number);
+                let index = command.action_count() - 1;
+                let error = command.refused("closed in the caller");
+                assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{error}");
+            }
+            // A pipe that is made for it must not count as the stream.
+            let mut command = command();
+            if number != 0 {
+                command.stdin(Stdio::Piped)
+            } else {
+                command.stdout(Stdio::Piped)
+            };
+            let error = command.dup2(number, 7).refused("closed in the caller");
+            assert_eq!(error.errno(), Errno::EBADF, "{error}");
+            // Where the stream is given there is something to copy.
+            let mut command = launcher.command("/bin/true");
+            command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).dup2(number, 7);
+            assert!(command.spawn().expect("starts").wait().expect("own child").success());
+        });
+    }
+    launcher.rest();
+    without(&[1], || {
+        let error = command().stderr(Stdio::SameAsStdout).descriptor(&null, 9).refused("closed in the caller");
+        assert_eq!((error.stage(), error.errno()), (Stage::Stdio(2), Errno::EBADF), "{error}");
+    });
+}
+
+#[test]
+fn a_stream_closed_in_a_caller_without_other_threads_is_not_copied() {
+    isolated("a_stream_closed_in_a_caller_without_other_threads_is_not_copied", || {
+        common::alone(|| {
+            common::warm_up(Launcher::Clone3);
+            closed_stream_used(Launcher::Clone3);
+        });
+    });
 }
 
 /// With some of 0, 1 and 2 closed the child has the others, and what actions give it.

@@ -272,17 +272,21 @@ impl Lowering {
     }
 
     fn stdio(&mut self, command: &Command<'_>, streams: Option<[bool; 3]>) -> Result<()> {
+        // Before there are pipes, which may come to stand there.
+        let closed: [bool; 3] = match streams {
+            Some(open) => open.map(|open| !open),
+            // A copy of a source, or the child's own pidfd, comes to stand there: what uses the number must not find it.
+            None => [0, 1, 2].map(|fd| uses_stream(command, fd) && call::descriptor_flags(fd).is_err()),
+        };
         for (to, stdio) in (0..).zip(&command.stdio) {
             let index = STDIO + to as u16;
             match stdio {
-                Stdio::Inherit => match streams.map(|open| open[to as usize]) {
-                    None => {}
-                    Some(true) => {
-                        let source = self.source_at(to);
-                        self.step(index, Op::Place { source, to });
-                    }
-                    Some(false) => self.step(index, Op::Close { fd: to }),
-                },
+                Stdio::Inherit if closed[to as usize] => self.step(index, Op::Close { fd: to }),
+                Stdio::Inherit if streams.is_some() => {
+                    let source = self.source_at(to);
+                    self.step(index, Op::Place { source, to });
+                }
+                Stdio::Inherit => {}
                 Stdio::SameAsStdout if to == 2 => self.step(index, Op::Dup2 { from: 1, to }),
                 Stdio::SameAsStdout => {
                     let call = format!("stdio({to}): only standard error can be the same as standard output");
@@ -349,6 +353,15 @@ impl Lowering {
             self.step(index as u16, Op::KeepCapabilities);
         }
     }
+}
+
+/// Whether something copies or uses what the child has as this stream.
+fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
+    let uses = |action: &Action<'_>| match *action {
+        Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => fd == stream,
+        _ => false,
+    };
+    stream == 1 && matches!(command.stdio[2], Stdio::SameAsStdout) || command.all_actions().any(uses)
 }
 
 fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {
