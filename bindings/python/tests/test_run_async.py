@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -222,6 +223,42 @@ def test_cancelled_before_its_turn() -> None:
         assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
         texts = [result.text for result in results if isinstance(result, sf.Result)]
         assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
+
+    asyncio.run(main())
+
+
+def test_who_leaves_the_gate_takes_nobody_s_place() -> None:
+    """Nobody is let in who is not there any more: trio tells no place of its task's end."""
+
+    async def main() -> None:
+        many = 3 * _loop.YOUNG_AT_ONCE
+        async with trio.open_nursery() as nursery:
+            for _ in range(many):
+                nursery.start_soon(partial(sf.run_async, ["sleep", "60"], grace=0))
+            port: Any = _loop.here()
+            while not port.gate.waiting:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(20):
+            assert (await sf.run_async(["true"])).ok
+        assert not port.gate._coming
+
+    trio.run(main)
+
+
+def test_a_coroutine_closed_at_the_gate() -> None:
+    async def main() -> None:
+        port: Any = _loop.here()
+        port.gate.started = _loop.STARTS_A_TURN
+        many = 2 * _loop.YOUNG_AT_ONCE
+        runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
+        for run in runs:
+            cast(Any, run).send(None)
+        assert len(port.gate.waiting) == many
+        for run in runs:
+            cast(Any, run).close()
+        assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
+        assert not port.gate._coming
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spawnfd import _spawnfd
@@ -79,6 +79,11 @@ class Gate:
             self._see_to(port, crowded=False)
         try:
             await port.wait(place)
+        except BaseException:
+            # Or it would be let in later, and be coming for ever.
+            with suppress(ValueError):
+                self.waiting.remove(place)
+            raise
         finally:
             self._coming.discard(place)
 
