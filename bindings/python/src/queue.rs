@@ -42,7 +42,7 @@ enum News {
 struct Finished {
     outcome: spawnfd::Result<Output>,
     args: Vec<OsString>,
-    subjects: Subjects,
+    subjects: Arc<Subjects>,
 }
 
 impl Shared {
@@ -63,7 +63,7 @@ impl Queue {
         &self,
         key: u64,
         args: Vec<OsString>,
-        subjects: Subjects,
+        subjects: Arc<Subjects>,
     ) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
         let shared = self.0.clone();
         move |outcome| shared.push(News::Finished(key, Box::new(Finished { outcome, args, subjects })))

@@ -25,7 +25,7 @@ pub struct Request {
 }
 
 /// What errors are about.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Subjects {
     program: OsString,
     cwd: Option<OsString>,

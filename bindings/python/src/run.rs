@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captured runs: blocking in the calling thread, or finished by the engine for an event loop.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use spawnfd::{Run, RunHandle};
@@ -76,10 +78,12 @@ pub fn begin(
     if died {
         request.command.died();
     }
-    let done = queue.get().sender(key, std::mem::take(&mut request.args), std::mem::take(&mut request.subjects));
+    // What fails here needs them, too.
+    let subjects = Arc::new(request.subjects);
+    let done = queue.get().sender(key, request.args, subjects.clone());
     match py.detach(|| request.command.run_then(&run, done)) {
         Ok(handle) => Ok(Running { handle, grace: run.grace.as_secs_f64() }),
-        Err(error) => Err(request.subjects.exception(py, &error)),
+        Err(error) => Err(subjects.exception(py, &error)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import subprocess
@@ -61,6 +62,29 @@ def test_the_directory_is_the_file() -> None:
         sf.run(["true"], cwd="/no/such")
     assert isinstance(caught.value, sf.SpawnError)
     assert (caught.value.stage, caught.value.filename) == ("cwd", "/no/such")
+
+
+def test_an_asynchronous_run_says_the_same() -> None:
+    async def main() -> None:
+        wrong: list[tuple[list[str], Any]] = [
+            (["/no/such/program"], {}),
+            (["ls -l"], {}),
+            (["true"], {"cwd": "/no/such"}),
+            (["true"], {"cwd": 99}),
+            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Inherit(99)]}),
+        ]
+        for argv, options in wrong:
+            with pytest.raises(sf.SpawnError) as expected:
+                sf.run(argv, **options)
+            with pytest.raises(sf.SpawnError) as caught:
+                await sf.run_async(argv, **options)
+            of = [
+                (type(e), str(e), e.filename, e.stage, e.action)
+                for e in (caught.value, expected.value)
+            ]
+            assert of[0] == of[1]
+
+    asyncio.run(main())
 
 
 def test_too_long() -> None:
