@@ -114,6 +114,18 @@ every_launcher! {
         assert_eq!(disposed(launcher.oracle().default_signals(SignalSet::ALL)), [false; 4]);
     };
 
+    a_signal_that_had_a_handler_and_is_ignored_by_now: |launcher| {
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: a handler that does nothing, then none; nobody sends the signal here.
+        unsafe { libc::signal(libc::SIGHUP, nothing as *const () as usize) };
+        assert_eq!(known(&state(&mut launcher.oracle()).dispositions["SIGHUP"]), "default");
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        for _ in 0..10 {
+            assert_eq!(known(&state(&mut launcher.oracle()).dispositions["SIGHUP"]), "ignore");
+        }
+    };
+
     a_death_signal: |launcher| {
         let child = state(launcher.oracle().parent_death_signal(libc::SIGURG));
         assert_eq!(known(&child.parent_death_signal), &libc::SIGURG);

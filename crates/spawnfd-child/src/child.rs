@@ -293,7 +293,7 @@ fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
     match start.handlers {
         Handlers::Cleared => {}
         Handlers::Unknown => reset_all(0, start.caught)?,
-        Handlers::Known(caught) => reset(caught),
+        Handlers::Known(caught) => reset_caught(caught).map(drop)?,
     }
     reset(start.plan.default_signals);
     Ok(())
@@ -324,18 +324,26 @@ fn reset(mut signals: SignalSet) {
     }
 }
 
+/// Makes those of the signals default that have a handler, and says which: one that is ignored by now stays ignored.
+fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
+    let mut found = 0;
+    while signals != 0 {
+        let signal = signals & signals.wrapping_neg();
+        if call::disposition(signal.trailing_zeros() + 1)? == Disposition::Handler {
+            found |= signal;
+        }
+        signals &= signals - 1;
+    }
+    reset(found);
+    Ok(found)
+}
+
 /// Makes every signal default that has a handler, and notes which had, besides those reset `before`. Kept out of line: a call for
 /// each signal.
 #[cold]
 fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
-    let mut found = before;
-    for signal in 1..=64 {
-        if call::disposition(signal)? == Disposition::Handler {
-            found |= 1 << (signal - 1);
-        }
-    }
-    reset(found);
-    caught.store(found, Ordering::Release);
+    let found = reset_caught(SignalSet::MAX)?;
+    caught.store(before | found, Ordering::Release);
     Ok(())
 }
 
