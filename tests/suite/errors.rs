@@ -271,6 +271,51 @@ fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
 }
 
 #[test]
+fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
+    isolated("a_script_with_no_descriptor_left_is_not_taken_for_a_binary", || {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("interpreter"), exits_with(0));
+        executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
+        let mut found = 0;
+        for room in 0..5 {
+            // The lowest number is free, and so many.
+            let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("there");
+            let old = limit(libc::RLIMIT_NOFILE, next as u64 + room);
+            let outcome = Template::open(path("script"));
+            limit(libc::RLIMIT_NOFILE, old);
+            match outcome {
+                Ok(template) => {
+                    assert!(template.is_script(), "{room}");
+                    found += 1;
+                }
+                Err(error) => assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::EMFILE), "{error}"),
+            }
+        }
+        assert!((1..5).contains(&found), "{found}");
+    });
+}
+
+#[test]
+fn a_script_without_proc_is_not_taken_for_a_binary() {
+    isolated("a_script_without_proc_is_not_taken_for_a_binary", || {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("interpreter"), exits_with(0));
+        executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
+        if !require_root() || !mount_noexec(Path::new("/proc")) {
+            return;
+        }
+        assert!(!Path::new("/proc/self").exists());
+        let template = Template::open(path("script")).expect("a template");
+        assert_eq!(template.interpreters().collect::<Vec<_>>(), [path("interpreter")]);
+        assert_eq!(template.by_descriptor().expect_err("a script").errno(), Errno::EINVAL);
+        let file = File::open(path("interpreter")).expect("own file");
+        assert!(!Template::from_descriptor(file).expect("a template").is_script());
+    });
+}
+
+#[test]
 fn no_process_left() {
     isolated("no_process_left", || {
         if !require_root() {

@@ -327,14 +327,18 @@ fn may_execute(file: &Recorded) -> Result<()> {
     call::may_execute(&file.path).map(drop).or_else(refused)
 }
 
-/// The `#!` line of a file; `None` also for one that cannot be read, which no interpreter could read either.
+/// The `#!` line of a file; `None` also for one that may only be executed, which no interpreter could read either.
 fn read_script(file: &Recorded) -> Result<Option<script::Line>> {
     use std::io::Read;
-    use std::os::fd::AsRawFd;
     let mut head = Vec::with_capacity(script::HEAD);
-    let path = format!("/proc/thread-self/fd/{}", file.file.as_raw_fd());
-    let Ok(opened) = std::fs::File::open(path) else { return Ok(None) };
     let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));
+    let opened = match file.reopen().map_err(|e| from_io(&e)) {
+        Ok(opened) => opened,
+        Err(Errno::EACCES | Errno::EPERM) => return Ok(None),
+        // Without /proc a descriptor cannot be read; exec refuses a script that has no path.
+        Err(Errno::ENOENT) if file.path.is_empty() => return Ok(None),
+        Err(errno) => return Err(failed(errno)),
+    };
     opened.take(script::HEAD as u64).read_to_end(&mut head).map_err(|e| failed(from_io(&e)))?;
     script::parse(&head).map_err(failed)
 }

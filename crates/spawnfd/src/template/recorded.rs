@@ -2,6 +2,7 @@
 //! One recorded file, and the doubt about one that changed too recently to tell.
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -90,9 +91,25 @@ impl Recorded {
         granularity(&self.identity)
     }
 
-    fn digest(&self) -> std::io::Result<[u8; 32]> {
+    /// Opens it for reading; where there is no /proc by its path, if it stands there unchanged.
+    pub(crate) fn reopen(&self) -> std::io::Result<File> {
         let path = format!("/proc/thread-self/fd/{}", self.file.as_raw_fd());
-        let mut file = std::fs::File::open(path)?;
+        match File::open(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => {
+                // A FIFO that has come to stand there is not waited for.
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = openat(CWD, self.path.as_c_str(), flags, Mode::empty())?;
+                match identify(&file) == Ok(self.identity) {
+                    true => Ok(file.into()),
+                    false => Err(std::io::Error::from_raw_os_error(Errno::ESTALE.raw())),
+                }
+            }
+            opened => opened,
+        }
+    }
+
+    fn digest(&self) -> std::io::Result<[u8; 32]> {
+        let mut file = self.reopen()?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
