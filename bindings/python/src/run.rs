@@ -2,6 +2,7 @@
 //! Captured runs: blocking in the calling thread, or finished by the engine for an event loop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -80,18 +81,25 @@ pub fn begin(
     }
     // What fails here needs them, too.
     let subjects = Arc::new(request.subjects);
-    let done = queue.get().sender(key, request.args, subjects.clone());
+    let tell = queue.get().sender(key, request.args, subjects.clone());
+    let ended = Arc::new(AtomicBool::new(false));
+    let over = ended.clone();
+    let done = move |outcome| {
+        over.store(true, Ordering::Relaxed);
+        tell(outcome);
+    };
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => Ok(Running { handle, grace: run.grace.as_secs_f64() }),
+        Ok(handle) => Ok(Running { handle, ended, grace: run.grace.as_secs_f64() }),
         Err(error) => Err(subjects.exception(py, &error)),
     }
 }
 
-/// A run under way.
+/// A run under way. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Running {
     handle: RunHandle,
+    ended: Arc<AtomicBool>,
     /// Seconds between SIGTERM and SIGKILL.
     #[pyo3(get)]
     grace: f64,
@@ -102,5 +110,14 @@ impl Running {
     /// Ends the program and its process tree, if it still runs.
     fn cancel(&self, py: Python<'_>) {
         py.detach(|| self.handle.cancel());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A signal handler can raise before anybody has it: then nobody waits for the program.
+        if !self.ended.load(Ordering::Relaxed) {
+            self.handle.cancel();
+        }
     }
 }

@@ -17,7 +17,7 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
-from conftest import is_alive
+from conftest import children, is_alive
 from spawnfd import _loop, _spawnfd
 
 
@@ -307,6 +307,26 @@ def test_cancel_at_every_moment() -> None:
             assert task.cancelled() or task.result().ok
 
     asyncio.run(main())
+
+
+def test_interrupted_as_soon_as_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler raises where the call has returned, and nobody has what it gave."""
+    begin, before = _spawnfd.begin, children()
+
+    def interrupted(*arguments: Any) -> None:
+        begin(*arguments)
+        raise InterruptedError
+
+    async def main() -> None:
+        with pytest.raises(InterruptedError):
+            await sf.run_async(["sleep", "60"])
+
+    monkeypatch.setattr(_spawnfd, "begin", interrupted)
+    asyncio.run(main())
+    deadline = time.monotonic() + 20
+    while children() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert children() == before
 
 
 def test_wait_for_ends_it() -> None:
