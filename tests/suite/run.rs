@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::{Launcher, eventually, every_launcher, rounds};
+use spawnfd::tree::Want;
 use spawnfd::{Command, Drain, Errno, Output, Run, Stage, Stdio, Stop, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated, isolated_within, scratch};
@@ -286,6 +287,20 @@ fn the_next_run_from_the_last_one_s_end() {
         next(50, sender);
         receiver.recv().expect("comes");
         // A callback that panics ends nobody else's run.
+    });
+}
+
+#[test]
+fn the_thread_does_not_wait_for_a_run_that_failed_to_start() {
+    isolated("the_thread_does_not_wait_for_a_run_that_failed_to_start", || {
+        let before = Snapshot::take();
+        // What takes long enough for it to sleep by then: the tree's guard is started first.
+        let run = Run::new().tree(Want::Guard);
+        for _ in 0..3 {
+            let error = Command::new("/nowhere").run_then(&run, |_| ()).expect_err("no program");
+            assert_eq!(error.errno(), Errno::ENOENT);
+            eventually("it ends", || Snapshot::take().threads == before.threads);
+        }
     });
 }
 

@@ -112,6 +112,10 @@ pub(super) fn submit(begin: impl FnOnce(&RunHandle) -> Result<Running>, done: Do
     let handle = enroll()?;
     let outcome = begin(&handle).and_then(|running| handle.engine.add(handle.id, running, done));
     handle.engine.lock().expected -= 1;
+    if outcome.is_err() {
+        // It sleeps without limit for one that is to come.
+        handle.engine.wake();
+    }
     outcome.map(|()| handle)
 }
 
