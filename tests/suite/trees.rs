@@ -4,12 +4,14 @@
 mod common;
 
 use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use common::tree::*;
-use spawnfd::Stdio;
 use spawnfd::tree::{Tree, Want};
+use spawnfd::{Command, Run, Stdio};
 use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
@@ -303,6 +305,73 @@ fn this_process_s_own_session_and_group_are_spared() {
             kill(sleep, libc::SIGKILL);
         }
         kill(bystander, libc::SIGKILL);
+    });
+}
+
+/// Calls `body` in a copy of this process, in a session that nobody is in but the copy and one that leads it: the copy can leave it.
+fn in_a_session_to_leave(body: impl FnOnce()) {
+    common::alone(|| {
+        // SAFETY: the copy leads no group.
+        assert!(unsafe { libc::setsid() } > 0);
+        common::alone(body);
+    });
+}
+
+fn leave_session() {
+    // SAFETY: a copy leads no group.
+    assert!(unsafe { libc::setsid() } > 0);
+}
+
+#[test]
+fn a_session_this_process_has_left_is_spared() {
+    isolated("a_session_this_process_has_left_is_spared", || {
+        let run = Run::new().tree(Want::Group);
+        in_a_session_to_leave(|| {
+            let job = Command::new("/bin/sleep").arg("1000").process_group(0).start(&run).expect("starts");
+            let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
+            leave_session();
+            job.stop(Duration::ZERO);
+            assert_eq!(job.wait().expect("own child").status.signal(), Some(libc::SIGKILL));
+            assert!(lives(bystander));
+            kill(bystander, libc::SIGKILL);
+        });
+        // The tree is looked at once the program has ended.
+        in_a_session_to_leave(|| {
+            let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "sleep 1000 & read x"]).process_group(0).stdout(Stdio::Null).stderr(Stdio::Null);
+            let job = command.start(&run.clone().writable(16)).expect("starts");
+            leave_session();
+            job.close_stdin();
+            let left = &job.wait().expect("own child").leftovers;
+            assert_eq!(left.len(), usize::from(has_group_signals()), "{left:?}");
+            assert!(lives(bystander));
+            kill(bystander, libc::SIGKILL);
+        });
+    });
+}
+
+#[test]
+fn the_guard_knows_the_session_a_program_was_born_into() {
+    isolated("the_guard_knows_the_session_a_program_was_born_into", || {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut tree = Tree::prepare(Want::Guard).expect("prepared");
+            leave_session();
+            let mut command = Command::new("/bin/sleep");
+            let child = command.arg("1000").process_group(0).tree(&tree).spawn().expect("starts");
+            tree.born(child.id(), child.as_fd());
+            tell(child.id() as i32);
+            tell(fork(|| std::thread::sleep(PATIENCE * 2)));
+            (tree, child)
+        });
+        let (sleep, bystander) = (next_pid(&mut report), next_pid(&mut report));
+        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        kill(owner, libc::SIGKILL);
+        until_gone(&[sleep, guard]);
+        assert!(lives(bystander));
+        kill(bystander, libc::SIGKILL);
+        reap(owner);
     });
 }
 

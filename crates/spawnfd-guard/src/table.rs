@@ -159,9 +159,10 @@ impl Table {
         &self.slot(slot)[ROOT]
     }
 
-    /// Says which process a tree begins with, and when that had its number for sure.
-    pub fn born(&self, slot: usize, root: i32, mark: Mark, seen: u64) {
+    /// Says which process a tree begins with, the session it was born into after all, and when it had its number for sure.
+    pub fn born(&self, slot: usize, root: i32, home: i32, mark: Mark, seen: u64) {
         let words = self.slot(slot);
+        words[HOME].store(home as u64, Ordering::Relaxed);
         self.seen(slot, seen);
         words[ROOT].store(root as u64, Ordering::Relaxed);
         words[MARK].store(mark.pack(), Ordering::Release);

@@ -71,6 +71,8 @@ pub(super) struct Running {
     tree: Option<Tree>,
     /// When it last had its number for sure, as [`Tree::now`] has it.
     seen: u64,
+    /// The session it was born into, as [`Tree::home`] has it.
+    home: i32,
     program: String,
     started: Instant,
     phase: Phase,
@@ -184,6 +186,7 @@ impl Running {
             child,
             tree,
             seen: 0,
+            home: Tree::home(),
             program,
             started,
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
@@ -445,15 +448,8 @@ impl Running {
 
     /// Its tree, which knows the program from here on if it has not before.
     fn tree(&mut self) -> &mut Tree {
-        let (child, seen, ended) = (&self.child, self.seen, self.status.is_some());
-        self.tree.get_or_insert_with(|| {
-            if ended {
-                return Tree::of_ended(child.id(), child.as_fd(), seen);
-            }
-            let mut tree = Tree::of_group();
-            tree.born(child.id(), child.as_fd());
-            tree
-        })
+        let (child, home, seen) = (&self.child, self.home, self.seen);
+        self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen))
     }
 
     /// Sends a signal to the program and its process tree.

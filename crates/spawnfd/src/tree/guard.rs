@@ -137,8 +137,8 @@ impl Watch {
         Announcement::new(self.table.clone(), move |table| table.root(slot), ticket, getpid().as_raw_nonzero().get())
     }
 
-    pub(super) fn born(&self, root: i32, mark: Mark, seen: u64) {
-        self.table.born(self.slot, root, mark, seen);
+    pub(super) fn born(&self, root: i32, home: i32, mark: Mark, seen: u64) {
+        self.table.born(self.slot, root, home, mark, seen);
     }
 
     pub(super) fn seen(&self, at: u64) {

@@ -156,10 +156,10 @@ impl Tree {
         Tree::of(Tier::Group, Control::Nobody, None)
     }
 
-    /// What is left of the tree of a program that has been reaped, and had its number for sure at the moment `seen`, as
-    /// [`now`](Tree::now) has it.
-    pub(crate) fn of_ended(pid: u32, pidfd: BorrowedFd<'_>, seen: u64) -> Tree {
-        let mut members = members_of(pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
+    /// One made only now, of a program that was born into the session `home`, as [`home`](Tree::home) had it; if it has been reaped, it had its
+    /// number for sure at the moment `seen`, as [`now`](Tree::now) has it.
+    pub(crate) fn of_born(pid: u32, pidfd: BorrowedFd<'_>, home: i32, seen: u64) -> Tree {
+        let mut members = members_of(pid as i32, home, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.root_was_seen(seen);
         Tree::of(Tier::Group, Control::Members(members), None)
     }
@@ -167,6 +167,11 @@ impl Tree {
     /// The moment, as processes' start times have it.
     pub(crate) fn now() -> u64 {
         present()
+    }
+
+    /// The session that a program of this process is born into: not the tree's, also when this process has left it since.
+    pub(crate) fn home() -> i32 {
+        sys::getsid(0).unwrap_or(0)
     }
 
     fn of(tier: Tier, control: Control, watch: Option<Watch>) -> Tree {
@@ -239,7 +244,7 @@ impl Tree {
     pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         if let Control::Group(_, program) = &mut self.control {
-            *program = copy.map(|copy| members_of(pid, Some(copy)));
+            *program = copy.map(|copy| members_of(pid, Tree::home(), Some(copy)));
             return;
         }
         if let Control::Namespace(namespace) = &mut self.control {
@@ -247,10 +252,11 @@ impl Tree {
             return;
         }
         let mark = copy.as_ref().filter(|_| self.watch.is_some()).and_then(|pidfd| Mark::of(pidfd, pid));
-        let mut members = members_of(pid, copy);
+        let home = Tree::home();
+        let mut members = members_of(pid, home, copy);
         let seen = members.note_root();
         if let (Some(watch), Some(mark)) = (&self.watch, mark) {
-            watch.born(pid, mark, seen);
+            watch.born(pid, home, mark, seen);
         }
         self.control = Control::Members(members);
     }
@@ -439,9 +445,8 @@ impl From<Stat> for Survivor {
     }
 }
 
-/// The tree of a program of this process, whose session is then the one it was born into.
-fn members_of(pid: i32, pidfd: Option<sys::Fd>) -> Members {
-    Members::new(Process { pid, start: 0 }, sys::getsid(0).unwrap_or(0), pidfd)
+fn members_of(pid: i32, home: i32, pidfd: Option<sys::Fd>) -> Members {
+    Members::new(Process { pid, start: 0 }, home, pidfd)
 }
 
 fn failed(errno: spawnfd_sys::Errno, call: impl Into<String>) -> Error {
