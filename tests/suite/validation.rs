@@ -79,6 +79,9 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     for value in [1001, -1001, i32::MAX, i32::MIN] {
         all.push(("oom_score_adj", Errno::EINVAL, change(move |c| c.oom_score_adj(value))));
     }
+    // To setresuid that would be no change.
+    all.push(("uid", Errno::EINVAL, change(|c| c.uid(u32::MAX))));
+    all.push(("gid", Errno::EINVAL, change(|c| c.gid(u32::MAX))));
     all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
     let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
     all.push(("effective", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { effective: 1, ..none }))));

@@ -148,6 +148,8 @@ FAILING = [
     (act.Umask(0o1000), ValueError, "umask"),
     (act.Nice(40), ValueError, "setpriority"),
     (act.Affinity([]), ValueError, "sched_setaffinity"),
+    (act.Uid(2**32 - 1), ValueError, "setresuid"),
+    (act.Gid(2**32 - 1), ValueError, "setresgid"),
 ]
 
 

@@ -221,11 +221,20 @@ impl<'fd> Command<'fd> {
     /// Sets real, effective and saved user id to one. Supplementary groups are cleared first when the caller is root and
     /// no [`groups`](Command::groups) action is there: they would be root's.
     pub fn uid(&mut self, uid: u32) -> &mut Self {
+        // That would leave them as they are.
+        if uid == u32::MAX {
+            self.actions.push(Err(format!("setresuid: no user {uid}")));
+            return self;
+        }
         self.user_ids(uid, uid, uid)
     }
 
     /// Sets real, effective and saved group id to one.
     pub fn gid(&mut self, gid: u32) -> &mut Self {
+        if gid == u32::MAX {
+            self.actions.push(Err(format!("setresgid: no group {gid}")));
+            return self;
+        }
         self.group_ids(gid, gid, gid)
     }
 
