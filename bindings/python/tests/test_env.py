@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -30,6 +31,28 @@ def test_inherits_what_os_environ_has_now(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen(env)["SPAWNFD_TEST"] == "one"
     monkeypatch.delenv("SPAWNFD_TEST")
     assert "SPAWNFD_TEST" not in seen(None)
+
+
+# A host whose environ has a name twice, as only another program can give it one.
+TWICE = """
+import ctypes, sys
+argv = (ctypes.c_char_p * 4)(sys.executable.encode(), b"-c", sys.argv[1].encode(), None)
+environ = (ctypes.c_char_p * 3)(b"X=first", b"X=second", None)
+ctypes.CDLL(None).execve(argv[0], argv, environ)
+"""
+
+
+def test_of_a_name_that_is_there_twice_the_first_counts() -> None:
+    ask = """
+import os, spawnfd as sf
+env = sf.Env.inherit()
+assert os.environ["X"] == "first"
+found = sf.run(["/usr/bin/env"], env=env).check().stdout.split()
+print(env.get("X"), [variable for variable in found if variable.startswith(b"X=")])
+"""
+    ask = f"import sys\nsys.path[:] = {sys.path!r}\n{ask}"
+    result = sf.run([sys.executable, "-c", TWICE, ask]).check()
+    assert result.stdout == b"first [b'X=first']\n"
 
 
 def test_policies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,8 @@ impl Env {
         match &*last {
             Some(Last(variables, env)) if *variables == now => env.clone(),
             _ => {
-                let env: Env = now.iter().cloned().collect();
+                // Of one that is there twice the first counts, as for getenv.
+                let env: Env = now.iter().rev().cloned().collect();
                 *last = Some(Last(now, env.clone()));
                 env
             }
