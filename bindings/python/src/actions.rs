@@ -121,7 +121,8 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         if !action.is_instance(ACTION.import(list.py(), "spawnfd.actions", "Action")?)? {
             return Err(wrong_type(&format_args!("actions[{index}]"), "one of spawnfd.actions", action));
         }
-        let class = action.get_type().name()?.to_string();
+        // Not by Display, which runs signal handlers and has nowhere to put what they raise.
+        let class = action.get_type().name()?.to_str()?.to_owned();
         one(command, &Fields { action, index, class })?;
         origins.resize(command.action_count(), Origin::Action(index));
     }

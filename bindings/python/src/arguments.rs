@@ -17,7 +17,7 @@ use crate::env::Env;
 /// A TypeError that names the argument, what it has to be, and what it is.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     match value.get_type().qualname() {
-        Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {found}")),
+        Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {}", found.to_string_lossy())),
         Err(error) => error,
     }
 }
@@ -54,7 +54,10 @@ fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsStri
     // ASCII is the same in every file system encoding.
     match string.to_str() {
         Ok(text) if text.is_ascii() => Ok(OsString::from(text)),
-        _ => string.extract().map_err(|error: PyErr| wrong_value(name, error.value(string.py()))),
+        _ => string.extract().map_err(|error: PyErr| match error.value(string.py()).str() {
+            Ok(why) => wrong_value(name, why.to_string_lossy()),
+            Err(error) => error,
+        }),
     }
 }
 
@@ -77,7 +80,11 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
 
 /// One string where several are meant: what to write instead.
 fn single(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
-    let Ok(given) = value.repr() else { return wrong_type(&name, expected, value) };
+    let given = match value.repr() {
+        Ok(given) => given,
+        Err(error) => return error,
+    };
+    let given = given.to_string_lossy();
     let what = if value.is_instance_of::<PyString>() { "str" } else { "bytes" };
     PyTypeError::new_err(match name {
         "argv" => format!(
@@ -93,8 +100,11 @@ pub fn sequence<'py>(value: &Bound<'py, PyAny>, name: &str, of: &str) -> PyResul
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
         return Err(wrong_type(&name, of, value));
     }
-    let Ok(items) = value.try_iter() else { return Err(wrong_type(&name, of, value)) };
-    items.collect()
+    match value.try_iter() {
+        Ok(items) => items.collect(),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Err(wrong_type(&name, of, value)),
+        Err(error) => Err(error),
+    }
 }
 
 /// An integer in the range of `T`.
@@ -107,9 +117,14 @@ where
     }
     value.extract::<T>().map_err(|error| {
         if error.is_instance_of::<PyOverflowError>(value.py()) {
-            wrong_value(name, format_args!("{value} is out of range"))
-        } else {
+            match value.str() {
+                Ok(value) => wrong_value(name, format_args!("{} is out of range", value.to_string_lossy())),
+                Err(error) => error,
+            }
+        } else if error.is_instance_of::<PyTypeError>(value.py()) {
             wrong_type(name, "int", value)
+        } else {
+            error
         }
     })
 }
@@ -205,19 +220,10 @@ pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(Os
 
 /// One variable, as `putenv` takes it.
 pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) -> PyResult<(OsString, OsString)> {
-    let value_name = || format!("{name}[{}]", key.repr().map_or_else(|_| "?".into(), |repr| repr.to_string()));
     let variable = os_string(key, &format_args!("{name}: name of a variable"))?;
     if variable.is_empty() || variable.as_bytes().contains(&b'=') {
         return Err(wrong_value(&name, format_args!("{variable:?} is no name for a variable")));
     }
-    Ok((variable, os_string(value, &LazyName(value_name))?))
-}
-
-/// A name made only when an error needs it.
-struct LazyName<F: Fn() -> String>(F);
-
-impl<F: Fn() -> String> Display for LazyName<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&(self.0)())
-    }
+    let value = os_string(value, &format_args!("{name}['{}']", variable.display()))?;
+    Ok((variable, value))
 }

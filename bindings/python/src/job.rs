@@ -349,7 +349,7 @@ impl Event {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(match self.stream() {
             None => format!("<Event lost={}>", self.lost),
-            Some(stream) => format!("<Event {stream} {}>", self.text(py).repr()?),
+            Some(stream) => format!("<Event {stream} {}>", self.text(py).repr()?.to_string_lossy()),
         })
     }
 }
@@ -390,7 +390,7 @@ impl Chunk {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("<Chunk {} next={} lost={}>", self.text(py).repr()?, self.0.next, self.0.lost))
+        Ok(format!("<Chunk {} next={} lost={}>", self.text(py).repr()?.to_string_lossy(), self.0.next, self.0.lost))
     }
 }
 

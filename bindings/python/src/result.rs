@@ -260,6 +260,7 @@ impl RunResult {
             let all = bytes.as_bytes(py);
             if !all.is_empty() {
                 let start = PyBytes::new(py, &all[..all.len().min(60)]).repr()?;
+                let start = start.to_string_lossy();
                 let more = if all.len() > 60 { format!("... ({} bytes)", all.len()) } else { String::new() };
                 write!(text, " {name}={start}{more}").ok();
             }
@@ -270,7 +271,7 @@ impl RunResult {
         if self.output.drain != Drain::Eof {
             write!(text, " drain={:?}", self.drain()).ok();
         }
-        write!(text, " wall={:.4} args={}>", self.wall(), self.args(py)?.repr()?).ok();
+        write!(text, " wall={:.4} args={}>", self.wall(), self.args(py)?.repr()?.to_string_lossy()).ok();
         Ok(text)
     }
 }

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import signal
 import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 import spawnfd as sf
@@ -77,3 +80,21 @@ def test_many_interrupts() -> None:
     for _ in range(20):
         with signal_after(0.01, signal.SIGINT), pytest.raises(KeyboardInterrupt):
             run_for_ever()
+
+
+def test_what_a_handler_raises_while_arguments_are_read_is_not_lost() -> None:
+    class Enough(Exception):
+        pass
+
+    def handler(number: int, frame: object) -> None:
+        raise Enough
+
+    # Sends the signal from native code: the interpreter has no turn to run the handler before
+    # the actions are read.
+    send = filter(None, map(ctypes.CDLL(None)["raise"], [signal.SIGUSR1]))
+    old = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Enough):
+            sf.run(["true"], actions=cast(Any, itertools.chain([sf.actions.Umask(0o22)], send)))
+    finally:
+        signal.signal(signal.SIGUSR1, old)
