@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use common::eventually;
 use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Enforce, Enforcer, Errno, Limits, Output, Resource, Run, Stage, Stop};
+use spawnfd::{
+    Command, Enforce, Enforcer, Errno, Limits, MAX_ACTIONS, Output, Resource, Run, Stage, Stop, TerminalSize,
+};
 use spawnfd_tests::{isolated, skip};
 
 /// Longer than anything here takes, unless nobody ends it.
@@ -40,6 +42,25 @@ fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
     assert_eq!((output.stop, limit, output.ok()), (Stop::Limit, Some((resource, enforcer)), false), "{output:?}");
     let told = output.clone().check().expect_err("not ok").to_string();
     assert!(told.contains(&format!("reached its limit of {resource} ({enforcer})")), "{told}");
+}
+
+#[test]
+fn what_a_run_adds_does_not_count_as_the_caller_s_actions() {
+    isolated("what_a_run_adds_does_not_count_as_the_caller_s_actions", || {
+        let null = std::fs::File::open("/dev/null").expect("there");
+        let mut command = Command::new("/bin/true");
+        // As many descriptors as there may be, too.
+        for number in 0..MAX_ACTIONS {
+            command.descriptor(null.try_clone().expect("a copy"), 300 + number as i32);
+        }
+        let limits = Limits::new().cpu_time(LONG).memory(1 << 30);
+        let run = without_cgroup(limits).terminal(TerminalSize { rows: 24, columns: 80 });
+        for _ in 0..2 {
+            assert!(command.run_with(&run).expect("runs").ok());
+        }
+        let error = command.umask(0).run_with(&run).expect_err("one too many");
+        assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::E2BIG), "{error}");
+    });
 }
 
 /// Whether a cgroup can be made; else the test is skipped.

@@ -226,10 +226,11 @@ fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Option<usize> {
         command.groups(groups.iter().map(|group| group.as_raw()).collect::<Vec<u32>>());
     }
     if let Some(gid) = call.gid {
-        command.gid(gid);
+        command.group_ids(gid, gid, gid);
     }
     if let Some(uid) = call.uid {
-        command.uid(uid);
+        // (uid_t)-1 is no change, as for CPython.
+        command.user_ids(uid, uid, uid);
     }
     kept
 }

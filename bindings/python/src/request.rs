@@ -105,7 +105,7 @@ impl Request {
         let mut origins = Vec::new();
         let cwd = match cwd {
             Some(cwd) if cwd.is_instance_of::<PyInt>() && !cwd.is_instance_of::<PyBool>() => {
-                command.fchdir(descriptor(&cwd, &"cwd")?);
+                command.fchdir(descriptor(&cwd, &"cwd")?).uncounted();
                 origins.push(Origin::CurrentDir);
                 None
             }

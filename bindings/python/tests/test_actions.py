@@ -205,6 +205,12 @@ def test_wrong_fields(action: act.Action, expected: type[Exception], message: st
 
 def test_at_most_256() -> None:
     assert sf.run(["true"], actions=[act.Umask(0)] * 256).ok
+    fd = os.open("/", os.O_PATH)
+    try:
+        limits = sf.Limits(cpu_time=5)
+        assert sf.run(["true"], actions=[act.Umask(0)] * 256, cwd=fd, limits=limits).ok
+    finally:
+        os.close(fd)
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["true"], actions=[act.Umask(0)] * 257)
     assert caught.value.errno == 7

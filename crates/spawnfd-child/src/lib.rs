@@ -26,6 +26,7 @@ pub use plan::{
 };
 pub use report::{Failure, Outcome, PENDING, Stage};
 
-/// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, and the executable.
+/// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, the executable, the cgroup of a tree, and
+/// the working directory.
 /// Up to [`spawnfd_sys::MAX_PASSED`] of them can be passed; more ask for a copied table.
-pub const MAX_SOURCES: usize = 260;
+pub const MAX_SOURCES: usize = 262;

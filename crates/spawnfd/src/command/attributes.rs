@@ -96,9 +96,22 @@ impl<'fd> Command<'fd> {
         self.actions.len()
     }
 
+    /// Does not count the last action towards [`MAX_ACTIONS`](crate::MAX_ACTIONS): a binding's, for what its caller asks for otherwise.
+    #[doc(hidden)]
+    pub fn uncounted(&mut self) -> &mut Self {
+        self.uncounted += 1;
+        self
+    }
+
+    /// Says that the actions from here on are not the caller's, until they are taken back; how many there are so far.
+    pub(crate) fn begin_own_actions(&mut self) -> usize {
+        *self.own_from.insert(self.actions.len())
+    }
+
     /// Takes back the actions from that one on.
     pub(crate) fn forget_actions_from(&mut self, index: usize) {
         self.actions.truncate(index);
+        self.own_from = None;
     }
 
     /// Gives the program `source` as its descriptor `to`.

@@ -50,8 +50,9 @@ impl Lowered {
         streams: Option<[bool; 3]>,
     ) -> Result<Lowered> {
         let count = command.actions.len();
-        if count > MAX_ACTIONS {
-            let call = format!("spawn: {count} actions, {MAX_ACTIONS} at most");
+        let callers = command.own_from.unwrap_or(count) - command.uncounted;
+        if callers > MAX_ACTIONS {
+            let call = format!("spawn: {callers} actions, {MAX_ACTIONS} at most");
             return Err(Error::new(Stage::Validate, Errno::E2BIG, call));
         }
         if let Some(refused) = &command.refused {

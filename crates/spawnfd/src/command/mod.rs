@@ -65,6 +65,10 @@ pub struct Command<'fd> {
     pub(crate) stdio: [Stdio<'fd>; 3],
     /// What could not be taken stands in its place, for the error.
     actions: Vec<std::result::Result<Action<'fd>, String>>,
+    /// How many of them a binding has added for itself.
+    uncounted: usize,
+    /// Where those begin that a run adds.
+    own_from: Option<usize>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
     /// The cgroup of the program's tree, which it is to be born in.
@@ -139,6 +143,8 @@ impl<'fd> Command<'fd> {
             sandboxed: false,
             stdio: Default::default(),
             actions: Vec::new(),
+            uncounted: 0,
+            own_from: None,
             inherit_descriptors: false,
             new_session: false,
             birth_cgroup: None,

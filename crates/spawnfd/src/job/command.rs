@@ -218,7 +218,7 @@ impl Command<'_> {
                 (_, false) => stdio,
             }
         });
-        let actions = self.action_count();
+        let actions = self.begin_own_actions();
         self.new_session = true;
         let launched = self.launch(run, wait, background);
         self.new_session = false;
