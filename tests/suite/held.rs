@@ -94,6 +94,36 @@ fn a_run_given_up_beforehand_is_cancelled() {
     });
 }
 
+#[test]
+fn a_signal_is_noticed_while_the_program_writes() {
+    isolated("a_signal_is_noticed_while_the_program_writes", || {
+        for threads in [1, 2] {
+            warmed_up(|| {
+                handle(libc::SIGALRM);
+                if threads == 2 {
+                    // Then nothing is held.
+                    std::thread::spawn(|| {
+                        loop {
+                            std::thread::park();
+                        }
+                    });
+                }
+                for _ in 0..3 {
+                    NEWS.store(false, Ordering::Release);
+                    let soon = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
+                    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+                    let timer = libc::itimerval { it_interval: never, it_value: soon };
+                    // SAFETY: a valid timer; its signal has a handler.
+                    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+                    let run = Run::new().timeout(Duration::from_secs(5));
+                    let output = sh("yes & yes & wait").run_interruptible(&run, || NEWS.load(Ordering::Acquire));
+                    assert_eq!(output.expect("runs").stop, Stop::Cancelled, "{threads} threads");
+                }
+            });
+        }
+    });
+}
+
 /// Signals from outside at any moment of a start: each ends its run.
 #[test]
 fn no_signal_is_lost() {

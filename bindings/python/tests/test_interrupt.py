@@ -35,6 +35,14 @@ def test_ctrl_c_ends_the_run() -> None:
     assert time.monotonic() - start < 30
 
 
+def test_ctrl_c_while_the_program_writes() -> None:
+    """There is always something to read, and no sleep to be interrupted."""
+    start = time.monotonic()
+    with signal_after(0.1, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        sf.run(["yes"], timeout=30)
+    assert time.monotonic() - start < 20
+
+
 def test_a_handler_that_returns_changes_nothing() -> None:
     seen: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))

@@ -59,8 +59,8 @@ impl Command<'_> {
 
     /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
     ///
-    /// It is called before or once the program has been started, and whenever a signal handler has run in this thread. When it returns
-    /// `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    /// It is called before or once the program has been started, whenever a signal handler has run in this thread, and where that cannot be told
+    /// as the program writes, every few milliseconds. When it returns `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
     ///
     /// # Errors
     /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).

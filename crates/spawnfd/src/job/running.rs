@@ -110,6 +110,9 @@ enum Outlet {
 /// How long after a kill the next look for survivors comes.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// How long a signal can go unasked for that has come while the thread of a run was at work.
+const UNASKED: Duration = Duration::from_millis(10);
+
 /// How many buffers are read of one stream before it is the others' turn.
 const READS_IN_A_ROW: usize = 4;
 
@@ -492,13 +495,15 @@ impl Running {
         }
     }
 
-    /// Runs to the end in the calling thread; asks at the start, and after each signal, whether to give up.
+    /// Runs to the end in the calling thread; asks at the start, after each signal, and soon after it was at work, whether to give up.
     pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let mut buffer = [0; 32 << 10];
         // Where it is held no handler has run since that was asked.
         if self.child.held().is_none() && interrupted() {
             self.end(Stop::Cancelled, None);
         }
+        // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
+        let mut at_work: Option<Instant> = None;
         while !self.is_done() {
             // The kernel passes over what has no number.
             let mut fds = Part::ALL.map(|part| match self.watched(part) {
@@ -508,11 +513,22 @@ impl Running {
                 }
                 None => abi::pollfd { fd: -1, events: 0, revents: 0 },
             });
-            let left = self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let late = at_work.take_if(|since| since.elapsed() >= UNASKED).is_some();
+            let held = self.child.held();
+            // Held, signals come in by these calls only, and none between a question and the sleep.
+            let asks = at_work.filter(|_| held.is_none()).map(|since| since + UNASKED);
+            let left = self.deadline().into_iter().chain(asks).min();
+            let left = left.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = left.map(timespec).map(|left| (left.tv_sec, left.tv_nsec));
-            match call::poll(&mut fds, timeout, self.child.held().as_ref()) {
-                Ok(_) => {}
+            let polled = match held {
+                Some(mask) if late => call::poll(&mut [], Some((0, 0)), Some(&mask)),
+                None if late => Err(Errno::EINTR),
+                _ => call::poll(&mut fds, timeout, held.as_ref()),
+            };
+            match polled {
+                Ok(_) => _ = at_work.get_or_insert_with(Instant::now),
                 Err(Errno::EINTR) => {
+                    at_work = None;
                     self.child.let_go();
                     if interrupted() {
                         self.end(Stop::Cancelled, None);
