@@ -8,6 +8,7 @@ import errno
 import os
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,19 @@ def test_spill_is_a_value() -> None:
     assert repr(sf.Spill(5)) == "Spill(max_bytes=5, dir=None, persist=False)"
     with pytest.raises(AttributeError):
         sf.Spill(5).max_bytes = 6  # type: ignore[misc]
+
+
+@both
+def test_what_is_there_is_read_when_the_time_is_over(run: Run) -> None:
+    # More than is read in one go: the program has ended by then.
+    size = 1 << 20
+    line = (
+        f"import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, {size}); os.write(1, bytes({size}))"
+    )
+    result = run([sys.executable, "-c", f"{line}; os._exit(0)"], drain=0.0, keep=(size, 0))
+    assert (len(result.stdout), result.drain) == (size, "eof")
+    # Somebody writes on: for him nobody waits.
+    assert run(sf.sh("yes & exit 3"), drain=0.0).drain.startswith("cut: ")
 
 
 @both

@@ -348,7 +348,7 @@ impl Desk {
             && due <= now
         {
             let Some(job) = self.jobs.get_mut(&id) else { break };
-            job.running.tick(now);
+            job.running.tick(now, &mut self.buffer);
             self.settle(id, Ok(()));
         }
     }

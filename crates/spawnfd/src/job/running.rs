@@ -264,7 +264,11 @@ impl Running {
             Part::Process => {
                 self.reap()?;
                 if self.status.is_some() {
-                    Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
+                    for stream in Stream::ALL {
+                        if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                            self.read_left(stream, buffer);
+                        }
+                    }
                 }
                 Ok(true)
             }
@@ -374,11 +378,10 @@ impl Running {
         Some(length)
     }
 
-    /// Takes what the program, which has ended, has left in its pipe, even if who wants it as it comes is behind: there is an end
+    /// Takes what the program, which has ended, has left in its pipe, also where who wants it as it comes is behind: there is an end
     /// to it, and it would be lost with the pipe.
     fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
-        let behind = self.events.as_ref().is_some_and(|events| !events.wants_more());
-        let Some(outlet) = self.outlets[stream.index()].as_mut().filter(|_| behind) else { return };
+        let Some(outlet) = &mut self.outlets[stream.index()] else { return };
         let mut left = ioctl_fionread(outlet.as_fd()).unwrap_or(0);
         if !outlet.stop_blocking() {
             return;
@@ -393,7 +396,7 @@ impl Running {
     }
 
     /// The clock has moved: ends a program whose time is over, gives up pipes that outlive it.
-    pub(super) fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -410,7 +413,11 @@ impl Running {
                 self.phase = Phase::Ending(now.checked_add(AGAIN));
                 self.signal_tree(SIGKILL);
             }
-            Phase::Draining(_) | Phase::Cut => self.phase = Phase::Cut,
+            Phase::Draining(_) | Phase::Cut => {
+                // This thread may have been kept from the CPU for as long.
+                Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
+                self.phase = Phase::Cut;
+            }
         }
     }
 
@@ -543,7 +550,7 @@ impl Running {
                     self.news(part, revents & abi::POLLHUP as i16 != 0, &mut buffer)?;
                 }
             }
-            self.tick(Instant::now());
+            self.tick(Instant::now(), &mut buffer);
         }
         Ok(self.finish())
     }
