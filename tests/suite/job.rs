@@ -270,6 +270,42 @@ fn a_terminal() {
     });
 }
 
+fn cpu_of_this_thread() -> Duration {
+    // SAFETY: all-zero is a valid value, which the kernel fills in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage
+    };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+#[test]
+fn a_terminal_that_nobody_has_open_for_a_while() {
+    isolated("a_terminal_that_nobody_has_open_for_a_while", || {
+        let run = Run::new().terminal(TerminalSize::default()).window(1000).keep(1 << 20, 0);
+        let line = "echo early; exec </dev/null >/dev/null 2>&1; sleep 0.2; seq 20000 >/dev/tty; exit 7";
+        let expected: String = (1..=20000).map(|number| format!("{number}\r\n")).collect();
+        // With input the terminal has one more descriptor of ours, which is closed when all is written.
+        for run in [run.clone(), run.input(&b"x\n"[..])] {
+            for output in
+                [sh(line).run_with(&run).expect("runs"), start(line, &run).wait().expect("watched").as_ref().clone()]
+            {
+                assert_eq!((output.code(), output.signal(), &output.drain), (Some(7), None, &Drain::Eof));
+                let text = output.text();
+                assert!(text.starts_with("early\r\n") || text.starts_with("x\r\n"), "{:?}", &text[..20]);
+                assert!(text.ends_with(&expected), "{} bytes", text.len());
+            }
+        }
+        // It is not looked at without pause meanwhile.
+        let before = cpu_of_this_thread();
+        let run = Run::new().terminal(TerminalSize::default());
+        assert!(sh("exec </dev/null >/dev/null 2>&1; sleep 1").run_with(&run).expect("runs").ok());
+        assert!(cpu_of_this_thread() - before < Duration::from_millis(500));
+    });
+}
+
 #[test]
 fn input_that_nobody_reads() {
     isolated("input_that_nobody_reads", || {

@@ -110,6 +110,9 @@ enum Outlet {
 /// How long after a kill the next look for survivors comes.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// How long nobody looks at a terminal that nobody has open: poll() would never sleep.
+const CLOSED: Duration = Duration::from_millis(20);
+
 /// How long a signal can go unasked for that has come while the thread of a run was at work.
 const UNASKED: Duration = Duration::from_millis(10);
 
@@ -122,6 +125,10 @@ impl Outlet {
             Outlet::Pipe(pipe, _) => pipe.as_fd(),
             Outlet::Terminal(terminal) => terminal.as_fd(),
         }
+    }
+
+    fn is_terminal(&self) -> bool {
+        matches!(self, Outlet::Terminal(_))
     }
 
     /// Reads once. 0 at the end; `None` when nothing can be read for now.
@@ -265,7 +272,9 @@ impl Running {
                 self.reap()?;
                 if self.status.is_some() {
                     for stream in Stream::ALL {
-                        if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                        // What a terminal has told of its end before is not told again.
+                        let is_terminal = self.outlets[stream.index()].as_ref().is_some_and(Outlet::is_terminal);
+                        if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                             self.read_left(stream, buffer);
                         }
                     }
@@ -360,9 +369,13 @@ impl Running {
 
     /// Reads once, and passes on what came; how much that was, unless there is nothing or no more.
     fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
-        let length = self.outlets[stream.index()].as_mut()?.read(buffer)?;
+        let outlet = self.outlets[stream.index()].as_mut()?;
+        let length = outlet.read(buffer)?;
         if length == 0 {
-            self.outlets[stream.index()] = None;
+            // A terminal that nobody has open can be opened again, as /dev/tty, and hangs up on the program when we close it.
+            if self.status.is_some() || !outlet.is_terminal() {
+                self.outlets[stream.index()] = None;
+            }
             return None;
         }
         let (position, seen) = {
@@ -511,9 +524,13 @@ impl Running {
         }
         // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
         let mut at_work: Option<Instant> = None;
+        // What has hung up and may come back is passed over until then.
+        let mut passed_over: Option<Instant> = None;
         while !self.is_done() {
+            passed_over.take_if(|until| self.status.is_some() || *until <= Instant::now());
+            let is_watched = |part: Part| passed_over.is_none() || part == Part::Process;
             // The kernel passes over what has no number.
-            let mut fds = Part::ALL.map(|part| match self.watched(part) {
+            let mut fds = Part::ALL.map(|part| match self.watched(part).filter(|_| is_watched(part)) {
                 Some((fd, write)) => {
                     let events = if write { abi::POLLOUT } else { abi::POLLIN } as i16;
                     abi::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
@@ -524,7 +541,7 @@ impl Running {
             let held = self.child.held();
             // Held, signals come in by these calls only, and none between a question and the sleep.
             let asks = at_work.filter(|_| held.is_none()).map(|since| since + UNASKED);
-            let left = self.deadline().into_iter().chain(asks).min();
+            let left = self.deadline().into_iter().chain(asks).chain(passed_over).min();
             let left = left.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = left.map(timespec).map(|left| (left.tv_sec, left.tv_nsec));
             let polled = match held {
@@ -547,7 +564,10 @@ impl Running {
             for (part, abi::pollfd { revents, .. }) in Part::ALL.into_iter().zip(fds) {
                 if revents != 0 {
                     // What is left to read or write is reported again.
-                    self.news(part, revents & abi::POLLHUP as i16 != 0, &mut buffer)?;
+                    let hung_up = revents & abi::POLLHUP as i16 != 0;
+                    if self.news(part, hung_up, &mut buffer)? && hung_up && self.watched(part).is_some() {
+                        passed_over = Some(Instant::now() + CLOSED);
+                    }
                 }
             }
             self.tick(Instant::now(), &mut buffer);
