@@ -412,6 +412,43 @@ fn what_is_adopted_is_read_on_and_ends_with_the_job() {
 }
 
 #[test]
+fn what_is_adopted_lives_without_the_job_s_pipes() {
+    isolated("what_is_adopted_lives_without_the_job_s_pipes", || {
+        let before = Snapshot::take();
+        for want in [Want::Group, Want::Guard] {
+            let run = Run::new().tree(want).leftovers(Leftovers::Adopt);
+            let line = "cat <&3 >/dev/null 2>&1 & echo $!";
+            let adopt = || {
+                // They go on until this end is closed, or the job ends them.
+                let (theirs, ours) = std::io::pipe().expect("a pipe");
+                let mut command = sh(line);
+                command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
+                let (job, mut events) = command.start_events(&run, EventOptions::default()).expect("starts");
+                let output = job.wait().expect("watched");
+                assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Adopt));
+                assert!(matches!(events.next_timeout(Duration::from_secs(20)), Some(Event::Chunk { .. })));
+                assert_eq!(events.next_timeout(Duration::from_secs(20)), Some(Event::End), "the pipes are closed");
+                (job, text(&output).trim().to_owned(), ours)
+            };
+            let (job, pid, _ours) = adopt();
+            // Another run's start and end: the engine has had its turns.
+            assert!(start("exit 0", &Run::new()).wait().expect("watched").ok());
+            assert!(is_alive(&pid), "{want:?}");
+            drop(job);
+            eventually("it is ended", || !is_alive(&pid));
+
+            let (job, pid, ours) = adopt();
+            drop(ours);
+            eventually("it ends by itself", || !is_alive(&pid));
+            eventually("the engine, too, with the job held", || {
+                !Snapshot::take().threads.iter().any(|thread| !before.threads.contains(thread))
+            });
+            drop(job);
+        }
+    });
+}
+
+#[test]
 fn a_stop_reaches_who_has_left_the_session() {
     isolated("a_stop_reaches_who_has_left_the_session", || {
         let job = start("setsid sleep 1000 & setsid sleep 1001 & echo $!; wait", &Run::new().window(100));

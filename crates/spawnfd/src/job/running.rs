@@ -97,6 +97,8 @@ pub(super) struct Running {
     events: Option<Producer>,
     /// The result has been given; what is left is read on for who has adopted it.
     adopted: bool,
+    /// When to look whether anybody who was adopted is left; none of them is if there is no such moment.
+    looks: Option<Instant>,
 }
 
 /// Where output comes from.
@@ -109,6 +111,9 @@ enum Outlet {
 
 /// How long after a kill the next look for survivors comes.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// How long nobody looks whether those who were adopted are still there.
+const ADOPTED: Duration = Duration::from_secs(1);
 
 /// How long nobody looks at a terminal that nobody has open: poll() would never sleep.
 const CLOSED: Duration = Duration::from_millis(20);
@@ -217,6 +222,7 @@ impl Running {
             log: Arc::new(Log(PerProcess::here(Record::new(&run.record()), || Record::new(&Keep::default())))),
             events,
             adopted: false,
+            looks: None,
         })
     }
 
@@ -246,7 +252,7 @@ impl Running {
                 at.into_iter().chain(limits).chain(self.begins_by).min()
             }
             Phase::Ending(at) | Phase::Draining(at) => at,
-            Phase::Cut => None,
+            Phase::Cut => self.looks,
         }
     }
 
@@ -259,9 +265,9 @@ impl Running {
         self.outlets.iter().all(Option::is_none)
     }
 
-    /// Nothing more is to come, not even for who has adopted what was left.
+    /// Nothing more is to come, not even for who has adopted what was left, and nobody is left to be ended with him.
     pub(super) fn is_over(&self) -> bool {
-        self.is_done() && (!self.adopted || self.is_read())
+        self.is_done() && (!self.adopted || self.is_read() && self.looks.is_none())
     }
 
     /// A watched descriptor has news, which may not be reported again; `hung_up`: its other side is closed. `false` when the
@@ -376,6 +382,9 @@ impl Running {
             if self.status.is_some() || !outlet.is_terminal() {
                 self.outlets[stream.index()] = None;
             }
+            if self.adopted && self.is_read() {
+                self.events = None;
+            }
             return None;
         }
         let (position, seen) = {
@@ -426,7 +435,11 @@ impl Running {
                 self.phase = Phase::Ending(now.checked_add(AGAIN));
                 self.signal_tree(SIGKILL);
             }
-            Phase::Draining(_) | Phase::Cut => {
+            Phase::Cut => {
+                let somebody = !self.tree().survivors().is_empty();
+                self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
+            }
+            Phase::Draining(_) => {
                 // This thread may have been kept from the CPU for as long.
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
                 self.phase = Phase::Cut;
@@ -445,6 +458,7 @@ impl Running {
             self.phase = Phase::Cut;
             if self.adopted {
                 self.outlets = [None, None];
+                self.looks = None;
                 bury(self.tree.take());
             }
             return;
@@ -583,8 +597,13 @@ impl Running {
         let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
         let leftovers = self.leave();
         self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
-        if !self.adopted {
+        if self.adopted {
+            self.phase = Phase::Cut;
+            self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !leftovers.is_empty());
+        } else {
             self.outlets = [None, None];
+        }
+        if self.is_read() {
             self.events = None;
         }
         let (Recorded { stdout, stderr, spill }, seen_bytes) = {
