@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -275,6 +275,50 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
             kill(owner, libc::SIGKILL);
             until_nobody_is_left();
         }
+    });
+}
+
+#[test]
+fn what_the_application_has_at_the_guard_s_numbers_stays() {
+    isolated("what_the_application_has_at_the_guard_s_numbers_stays", || {
+        let file = fs::File::open("/proc/self/status").expect("there");
+        let first = start(Want::Guard, "exec sleep 1000");
+        let guard = own_guard();
+        let is_guard_s = |number: &i32| {
+            let read = |dir: &str| fs::read_to_string(format!("/proc/self/{dir}/{number}")).unwrap_or_default();
+            let target = fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+            target.to_string_lossy().contains("spawnfd-trees")
+                || read("fdinfo").lines().any(|line| line.split_whitespace().eq(["Pid:", &guard.to_string()]))
+        };
+        let numbers: Vec<i32> = (3..1000).filter(is_guard_s).collect();
+        assert_eq!(numbers.len(), 2);
+        let put = || {
+            for &number in &numbers {
+                // SAFETY: as an application does that takes all numbers for its own; nobody else uses descriptors here.
+                assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+            }
+        };
+        let stays = || {
+            let are = numbers.iter().map(|number| fs::read_link(format!("/proc/self/fd/{number}")).expect("open"));
+            are.for_each(|target| assert!(target.ends_with("status"), "{target:?}"));
+        };
+        put();
+        // What can be read there is not the guard's end.
+        let second = start(Want::Guard, "exec sleep 1000");
+        assert_eq!(own_guard(), guard);
+        stays();
+        // The table's memory cannot be handed to another guard: that has a table of its own.
+        kill(guard, libc::SIGKILL);
+        until("ended", || !lives(guard));
+        let third = start(Want::Guard, "exec sleep 1000");
+        until("reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
+        assert_ne!(own_guard(), guard);
+        for tree in [first, second, third] {
+            drop(tree);
+            stays();
+        }
+        until("the guard has left", || guards_of(std::process::id() as i32).is_empty());
+        stays();
     });
 }
 

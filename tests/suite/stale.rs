@@ -5,6 +5,7 @@ mod common;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions, set_permissions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,6 +96,24 @@ changes! {
         fs::rename(path, &old).expect("own file");
         symlink(old, path).expect("own directory");
     };
+}
+
+#[test]
+fn what_the_application_has_at_a_template_s_number_stays() {
+    isolated("what_the_application_has_at_a_template_s_number_stays", || {
+        let file = File::open("/proc/self/status").expect("there");
+        let template = Template::open("/bin/true").expect("a template");
+        let by_descriptor = template.by_descriptor().expect("no script");
+        let number = template.descriptor().as_raw_fd();
+        // SAFETY: as an application does that takes all numbers for its own; nobody else uses descriptors here.
+        assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+        assert_eq!(code(template.command().spawn()), Ok(0));
+        let error = by_descriptor.command().refused("another file");
+        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+        drop((template, by_descriptor));
+        let now = fs::read_link(format!("/proc/self/fd/{number}")).expect("open");
+        assert!(now.ends_with("status"), "{now:?}");
+    });
 }
 
 #[test]

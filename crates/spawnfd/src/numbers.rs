@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which numbers the library's own descriptors have.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use spawnfd_sys::{Errno, call};
 
@@ -46,6 +46,13 @@ impl Known {
     /// The descriptor, if for the calling thread its number still means what it meant.
     pub(crate) fn get(&self) -> Option<&OwnedFd> {
         (call::identify(self.fd.as_raw_fd()) == Ok(self.identity)).then_some(&self.fd)
+    }
+}
+
+impl AsFd for Known {
+    /// Whatever its number means now, for who finds that out without us.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

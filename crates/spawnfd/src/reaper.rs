@@ -7,13 +7,13 @@ use std::sync::MutexGuard;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::{call, wait_pidfd};
 
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 
 #[derive(Debug, Default)]
 struct State {
     /// Handed over, not yet seen by the thread.
-    arrived: Vec<OwnedFd>,
+    arrived: Vec<Known>,
     /// Wakes the thread; there while it runs.
     wake: Option<OwnedFd>,
 }
@@ -26,6 +26,7 @@ fn state() -> MutexGuard<'static, State> {
 
 /// Takes over a child that nobody will wait for.
 pub(crate) fn adopt(pidfd: OwnedFd) {
+    let Ok(pidfd) = Known::new(pidfd) else { return };
     let mut state = state();
     state.arrived.push(pidfd);
     match &state.wake {
@@ -48,18 +49,23 @@ fn start(state: &mut State) {
 }
 
 fn run(wake: &OwnedFd) {
-    let mut children: Vec<OwnedFd> = Vec::new();
+    let mut children: Vec<Known> = Vec::new();
     loop {
         let mut state = state();
         children.append(&mut state.arrived);
-        children.retain(|child| matches!(wait_pidfd(child.as_raw_fd(), false), Ok(None)));
+        let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
+        children.retain(|child| child.get().is_some_and(runs));
         if children.is_empty() {
             state.wake = None;
             return;
         }
         drop(state);
-        let mut watched: Vec<PollFd<'_>> =
-            children.iter().chain([wake]).map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+        let mut watched: Vec<PollFd<'_>> = children
+            .iter()
+            .map(AsFd::as_fd)
+            .chain([wake.as_fd()])
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         let _ = poll(&mut watched, None);
         let _ = rustix::io::read(wake, &mut [0; 8]);
     }

@@ -8,7 +8,7 @@ mod script;
 mod search;
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -287,6 +287,11 @@ impl Template {
         if !self.inner.creator.are_current() {
             let call = format!("template({:?}): credentials are not the creator's", self.inner.name);
             return Err(Error::new(Stage::Credentials, Errno::EACCES, call));
+        }
+        // Its path is compared, the descriptor executed: the application may have put something else at that number.
+        if self.by_descriptor && self.inner.files[0].file.get().is_none() {
+            let call = format!("fstat({})", self.descriptor().as_raw_fd());
+            return Err(Error::new(Stage::Revalidate, Errno::ESTALE, call));
         }
         self.inner.files.iter().try_for_each(Recorded::settle)
     }

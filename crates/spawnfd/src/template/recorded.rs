@@ -14,7 +14,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Recorded {
     pub(crate) path: CString,
     pub(crate) identity: Identity,
     /// Keeps the inode, so that its number cannot come to mean another file.
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Known,
     doubt: Doubt,
 }
 
@@ -47,7 +47,8 @@ impl Recorded {
     pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let mut recorded = Recorded { path, identity, file: above_standard(file), doubt: Doubt::default() };
+        let file = Known::new(file).map_err(|errno| Error::new(Stage::Template, errno, format!("fstat({path:?})")))?;
+        let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
         if recorded.is_recent() {
             match recorded.digest() {
                 Ok(digest) => {
@@ -93,7 +94,7 @@ impl Recorded {
 
     /// Opens it for reading; where there is no /proc by its path, if it stands there unchanged.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        let path = format!("/proc/thread-self/fd/{}", self.file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
         match File::open(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => {
                 // A FIFO that has come to stand there is not waited for.

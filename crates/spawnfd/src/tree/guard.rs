@@ -6,19 +6,20 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use spawnfd_child::Announcement;
 use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
-use spawnfd_sys::Errno;
+use spawnfd_sys::{Errno, wait_pidfd};
 
 use super::{failed, image};
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, errno};
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
+use crate::reaper;
 
 static GUARD: PerProcess<Option<Guard>> = PerProcess::new(None);
 
@@ -26,12 +27,20 @@ static GUARD: PerProcess<Option<Guard>> = PerProcess::new(None);
 struct Guard {
     table: Arc<Table>,
     /// The table's memory, for another guard if this one is killed.
-    memory: OwnedFd,
-    pidfd: OwnedFd,
-    /// Reaped here if it is found dead; handed to the reaper as soon as there is no tree, as it may end from then on.
-    child: Option<Child>,
+    memory: Known,
+    helper: Helper,
     /// Where to look for a free slot.
     next: usize,
+}
+
+/// The guard's process.
+#[derive(Debug)]
+struct Helper {
+    pid: i32,
+    mark: Option<Mark>,
+    pidfd: Known,
+    /// To the reaper, as soon as there is no tree: it may end from then on. Before that it is reaped here if it is found dead.
+    handed: bool,
 }
 
 /// One tree's line in the guard's table.
@@ -48,12 +57,14 @@ pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
     let mut guard = GUARD.lock();
     // One that has just ended is replaced; the next is there to stay.
     for _ in 0..3 {
+        // Ended by itself, then nobody enters; or killed, then another takes over its trees.
+        if let Some(current) = &mut *guard
+            && current.helper.has_ended()
+            && !current.restart()?
+        {
+            *guard = None;
+        }
         let current = match &mut *guard {
-            Some(current) if sys::wait_for_end(current.pidfd.as_raw_fd(), 0) => {
-                // Ended by itself, then nobody enters; or killed, then another takes over its trees.
-                current.restart()?;
-                current
-            }
             Some(current) => current,
             none => none.insert(Guard::start()?),
         };
@@ -77,21 +88,21 @@ impl Guard {
         ftruncate(&memory, SIZE as u64).map_err(broken("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK).map_err(broken("fcntl(F_ADD_SEALS)"))?;
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
-        let child = launch(&memory)?;
-        let pidfd = duplicate(&child)?;
-        Ok(Guard { table: Arc::new(table), memory, pidfd, child: Some(child), next: 0 })
+        let helper = Helper::start(&memory)?;
+        let memory = Known::new(memory).map_err(|errno| failed(errno, "fstat()"))?;
+        Ok(Guard { table: Arc::new(table), memory, helper, next: 0 })
     }
 
-    /// Starts another helper for the same table, unless the last one has ended by itself.
-    fn restart(&mut self) -> Result<()> {
+    /// Starts another helper for the same table, unless the last one has ended by itself. `false`: the table's memory is not there any more
+    /// to be handed on.
+    fn restart(&mut self) -> Result<bool> {
         if self.table.is_closed() {
-            return Ok(());
+            return Ok(true);
         }
-        let child = launch(&self.memory)?;
-        self.pidfd = duplicate(&child)?;
+        let Some(memory) = self.memory.get() else { return Ok(false) };
         // The dead one is reaped as it is dropped.
-        self.child = Some(child);
-        Ok(())
+        self.helper = Helper::start(memory)?;
+        Ok(true)
     }
 
     /// Takes a slot for a tree that has been counted.
@@ -107,12 +118,49 @@ impl Guard {
     }
 }
 
-fn duplicate(child: &Child) -> Result<OwnedFd> {
-    child.as_fd().try_clone_to_owned().map_err(|e| failed(crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
+impl Helper {
+    fn start(memory: &OwnedFd) -> Result<Helper> {
+        let child = start(memory, |_| ())?;
+        let pid = child.id() as i32;
+        let mark = sys::Fd::duplicate(child.as_fd().as_raw_fd()).ok().and_then(|pidfd| Mark::of(&pidfd, pid));
+        let pidfd = Known::new(child.into_pidfd()).map_err(|errno| failed(errno, "fstat()"))?;
+        Ok(Helper { pid, mark, pidfd, handed: false })
+    }
+
+    /// Its pidfd: another one, if the application has put something else at that number.
+    fn pidfd(&mut self) -> Option<&OwnedFd> {
+        if self.pidfd.get().is_none() {
+            let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+            // The number is its own after that: so it was before.
+            self.mark?.open(self.pid)?;
+            self.pidfd = Known::new(pidfd).ok()?;
+            // The reaper's was at such a number, too.
+            self.handed = false;
+        }
+        self.pidfd.get()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.pidfd().is_none_or(|pidfd| sys::wait_for_end(pidfd.as_raw_fd(), 0))
+    }
+
+    /// Has it reaped, whenever it ends.
+    fn expect_end(&mut self) {
+        if let Some(pidfd) = self.pidfd()
+            && let Ok(None) = wait_pidfd(pidfd.as_raw_fd(), false)
+            && let Ok(copy) = pidfd.try_clone()
+            && !self.handed
+        {
+            reaper::adopt(copy);
+        }
+        self.handed = true;
+    }
 }
 
-fn launch(memory: &OwnedFd) -> Result<Child> {
-    start(memory, |_| ())
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.expect_end();
+    }
 }
 
 /// Starts the helper, with what `configure` adds, and returns when it watches.
@@ -166,7 +214,7 @@ impl Watch {
     /// Has the helper reaped, whenever it ends.
     fn expect_end(&self) {
         if let Some(guard) = GUARD.lock().as_mut().filter(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
-            drop(guard.child.take());
+            guard.helper.expect_end();
         }
     }
 }
