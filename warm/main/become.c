@@ -275,25 +275,32 @@ static void dispose(int number, const struct disposition *now, struct dispositio
 	syscall(SYS_rt_sigaction, number, now, before, sizeof(uint64_t));
 }
 
-void spawnfd_settle_signals(const struct request *request)
+static const struct disposition ignored = {.handler = (unsigned long)SIG_IGN};
+
+void spawnfd_discard_signals(void)
 {
-	const struct spawnfd_page *page = request->page;
-	const struct disposition by_default = {.handler = (unsigned long)SIG_DFL};
-	const struct disposition ignored = {.handler = (unsigned long)SIG_IGN};
 	uint64_t pending = 0;
 
 	syscall(SYS_rt_sigpending, &pending, sizeof(pending));
 	for (int number = 1; number <= 64; number++) {
-		uint64_t bit = UINT64_C(1) << (number - 1);
+		struct disposition before;
 
-		/* What was sent to a parked process was not meant for the program: ignoring
-		 * discards it. */
-		if (pending & bit) {
-			struct disposition before;
-
+		/* By being ignored for a moment. */
+		if (pending >> (number - 1) & 1) {
 			dispose(number, &ignored, &before);
 			dispose(number, &before, NULL);
 		}
+	}
+}
+
+void spawnfd_settle_signals(const struct request *request)
+{
+	const struct spawnfd_page *page = request->page;
+	const struct disposition by_default = {.handler = (unsigned long)SIG_DFL};
+
+	for (int number = 1; number <= 64; number++) {
+		uint64_t bit = UINT64_C(1) << (number - 1);
+
 		if (page->make_default & bit)
 			dispose(number, &by_default, NULL);
 		if (page->make_ignored & bit)

@@ -15,6 +15,18 @@ bool spawnfd_each_line(const char *path, void (*each)(const char *line));
 void spawnfd_note_mapped(void);
 bool spawnfd_note_file_of(const char *line);
 
+/* Whether the executable's dynamic strings, in which what it imports is named, have `name`. */
+bool spawnfd_imports(const char *name);
+
+/* Whether one of the objects that are loaded is to be searched for others in a relative place. */
+bool spawnfd_searches_from_here(void);
+
+/*
+ * Notes by what names the objects were found, on which symbolic links may lie; and by what names
+ * they would have been found before, had they been there.
+ */
+void spawnfd_note_searched(void);
+
 /* Has libc load the locale that the environment asks for, if the program will ask for one. */
 void spawnfd_load_locale(void);
 

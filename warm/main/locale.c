@@ -10,7 +10,6 @@
 
 #include <dirent.h>
 #include <limits.h>
-#include <link.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,27 +17,6 @@
 #include <sys/mman.h>
 
 extern char **environ;
-
-/* Whether the executable's dynamic strings, in which what it imports is named, have `name`. */
-static int imports(struct dl_phdr_info *object, size_t size, void *name)
-{
-	const ElfW(Dyn) *entry = NULL;
-	const char *strings = NULL;
-	size_t length = 0;
-
-	(void)size;
-	for (int i = 0; i < object->dlpi_phnum; i++)
-		if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			entry = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-	for (; entry && entry->d_tag != DT_NULL; entry++) {
-		if (entry->d_tag == DT_STRTAB)
-			strings = (const char *)entry->d_un.d_ptr;
-		if (entry->d_tag == DT_STRSZ)
-			length = entry->d_un.d_val;
-	}
-	/* The executable is the first of all, and the only one that is looked at. */
-	return strings && memmem(strings, length, name, strlen(name) + 1) ? 1 : -1;
-}
 
 /* Where libc has its locales. */
 static const char directory[] = "/usr/lib/locale";
@@ -91,7 +69,7 @@ void spawnfd_load_locale(void)
 	for (char **at = environ; *at; at++)
 		if (!strncmp(*at, "LOCPATH=", 8))
 			return;
-	if (dl_iterate_phdr(imports, "setlocale") != 1)
+	if (!spawnfd_imports("setlocale"))
 		return;
 	spawnfd_note_mapped();
 	/* One by one: what is not there is no reason to go without the others. */

@@ -33,6 +33,8 @@ extern char **environ;
 static struct {
 	/* A child of a process that forks waits itself. */
 	bool looked, active, parked, is_child;
+	/* What start-up code makes of the environment shows. */
+	uint64_t environment;
 	struct spawnfd_line line;
 	int shim;
 	char kind, mode;
@@ -143,6 +145,21 @@ static bool each_descriptor(void (*each)(int))
 	return length == 0;
 }
 
+/* A number that is another for another environment. */
+static uint64_t environment_now(void)
+{
+	uint64_t hash = 1;
+
+	/* FNV-1a, with the NUL of each. */
+	for (char **at = environ; at && *at; at++)
+		for (const char *byte = *at;; byte++) {
+			hash = (hash ^ (unsigned char)*byte) * UINT64_C(0x100000001b3);
+			if (!*byte)
+				break;
+		}
+	return hash;
+}
+
 static void was_there(int fd)
 {
 	if (fd < 1024)
@@ -191,6 +208,10 @@ static void look(void)
 		fcntl((int[]){park.line.socket, park.line.owner, park.shim}[i], F_SETFD,
 		      FD_CLOEXEC);
 	park.active = true;
+	/* It would be run, and not wait: Go's own linker makes such programs. */
+	if (!spawnfd_imports("__libc_start_main"))
+		spawnfd_cannot_park("own entry");
+	park.environment = environment_now();
 }
 
 /* The first constructor of all (-z initfirst): even libc's have yet to run. */
@@ -270,6 +291,7 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 		argc = program->argc;
 		argv = program->argv;
 	}
+	errno = 0;
 	return original(main, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
@@ -349,6 +371,7 @@ static void tell_that_it_is_parked(void)
 	size_t length;
 
 	spawnfd_note_mapped();
+	spawnfd_note_searched();
 	private_bytes = private_memory();
 	if (variables.full || files.full)
 		spawnfd_cannot_park("too many names");
@@ -384,6 +407,12 @@ static void close_all(const int *list, size_t count)
 		close(list[i]);
 }
 
+/* What a request that may yet be withdrawn has brought beside the message. */
+static struct {
+	void *at;
+	size_t length;
+} kept;
+
 /* Gives `program` the environment that is there, behind its arguments; how many bytes that is. */
 static size_t keep_environment(struct program *program, size_t argv_length)
 {
@@ -393,10 +422,12 @@ static size_t keep_environment(struct program *program, size_t argv_length)
 	for (char **at = environ; *at; at++, count++)
 		length += strlen(*at) + 1;
 	places = (size_t)program->argc + count + 2;
-	pointers = mmap(NULL, places * sizeof(char *) + argv_length + length,
-			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (pointers == MAP_FAILED)
+	kept.length = places * sizeof(char *) + argv_length + length;
+	kept.at =
+		mmap(NULL, kept.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (kept.at == MAP_FAILED)
 		_exit(126);
+	pointers = kept.at;
 	strings = (char *)(pointers + places);
 	memcpy(strings, program->argv[0], argv_length);
 	for (int i = 0; i < program->argc; i++)
@@ -427,8 +458,13 @@ static bool become(struct request *request, struct program *program)
 		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head->argv_length, env_length);
+	/* What was sent to a parked process was not meant for the program; what comes from here on
+	 * is. */
+	spawnfd_discard_signals();
 	if (!spawnfd_is_to_go(&park.line, head->serial)) {
 		environ = before;
+		if (head->flags & SPAWNFD_OWN_ENVIRONMENT)
+			munmap(kept.at, kept.length);
 		return false;
 	}
 	prctl(PR_SET_DUMPABLE, park.dumpable, 0, 0, 0);
@@ -475,8 +511,13 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	static struct request request;
 	static struct program program;
 
-	if (park.kind == 'm')
+	if (spawnfd_searches_from_here())
+		spawnfd_cannot_park("libraries in a relative place");
+	if (park.kind == 'm') {
+		if (environment_now() != park.environment)
+			spawnfd_cannot_park("changed environment");
 		spawnfd_load_locale();
+	}
 	if (park.kind != 'n') {
 		if (!alone())
 			spawnfd_cannot_park("threads");

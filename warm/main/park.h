@@ -99,7 +99,10 @@ void spawnfd_keep_only(const struct request *request, int but);
  * signals are blocked. */
 bool spawnfd_may_become(void);
 
-/* Dispositions, and signals that came while it was parked; the mask is the caller's to set. */
+/* Discards the signals that wait to be let in. */
+void spawnfd_discard_signals(void);
+
+/* Dispositions; the mask is the caller's to set. */
 void spawnfd_settle_signals(const struct request *request);
 
 #endif

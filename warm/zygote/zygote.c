@@ -82,6 +82,8 @@ static void execute(void)
 	int socket = SOCKET, error;
 	uint32_t index = UINT32_MAX;
 
+	/* As become() in warm/main/park.c. */
+	spawnfd_discard_signals();
 	if (!spawnfd_is_to_go(&line, head->serial))
 		return;
 	/* Whoever waits for it hears of what follows by the socket. */

@@ -9,6 +9,7 @@
 //! | I/O priority | ioprio_get |
 //! | NUMA policy | get_mempolicy |
 //! | timer slack, machine check policy, time stamp counter, I/O flusher | prctl |
+//! | no memory that is written and executed, no huge pages, merged pages: of the memory, and handed on by exec | prctl |
 //! | execution domain | personality |
 //! | working directory, root, umask | kcmp says whether they are one; where it is blocked, by what they are |
 //! | cgroup, which in threaded mode and in version 1 is a thread's | /proc/thread-self/cgroup |
@@ -30,7 +31,7 @@ pub(crate) struct Inherited {
     cookie: Answer<u64>,
     io_priority: Answer<usize>,
     memory_policy: Answer<(i32, [u64; 16])>,
-    switches: [Answer<usize>; 3],
+    switches: [Answer<usize>; 6],
     time_stamp_counter: Answer<i32>,
     persona: Answer<usize>,
     cgroup: Option<Vec<u8>>,
@@ -41,14 +42,25 @@ impl Inherited {
     pub(crate) fn of_calling_thread() -> Inherited {
         const PR_GET_TIMERSLACK: u32 = 30;
         const PR_MCE_KILL_GET: u32 = 34;
+        const PR_GET_THP_DISABLE: u32 = 42;
         const PR_GET_IO_FLUSHER: u32 = 58;
+        const PR_GET_MDWE: u32 = 66;
+        const PR_GET_MEMORY_MERGE: u32 = 68;
+        const SWITCHES: [u32; 6] = [
+            PR_GET_TIMERSLACK,
+            PR_MCE_KILL_GET,
+            PR_GET_THP_DISABLE,
+            PR_GET_IO_FLUSHER,
+            PR_GET_MDWE,
+            PR_GET_MEMORY_MERGE,
+        ];
         Inherited {
             scheduling: call::scheduling(),
             processors: call::affinity(),
             cookie: call::core_cookie(),
             io_priority: call::io_priority(),
             memory_policy: call::memory_policy(),
-            switches: [PR_GET_TIMERSLACK, PR_MCE_KILL_GET, PR_GET_IO_FLUSHER].map(|option| call::prctl(option, 0, 0)),
+            switches: SWITCHES.map(|option| call::prctl(option, 0, 0)),
             time_stamp_counter: call::time_stamp_counter(),
             persona: call::persona(),
             cgroup: own_proc::read(Own::Cgroup).ok(),

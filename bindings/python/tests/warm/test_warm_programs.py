@@ -12,8 +12,13 @@ from warm_lines import ENVIRONMENT
 from warm_programs import (
     ARGUMENTS,
     CONSTRUCTORS,
+    EARLY,
+    ERRNO,
+    MAIN,
+    OWN_ENTRY,
     PLAIN,
     PROGRAMS,
+    SAYS,
     VARIABLE,
     Program,
     compiled,
@@ -119,3 +124,74 @@ def test_node(mode: Mode, preimport: list[str]) -> None:
     assert [result.started for result in runs] == [mode, mode]
     assert [result.code for result in runs] == [3, 3]
     assert len({result.stdout for result in runs}) == 2
+
+
+@each_mode
+def test_what_does_not_wait_is_not_run(mode: Mode, tmp_path: Path) -> None:
+    path, ran = str(compiled(tmp_path / "program", OWN_ENTRY, "-nostartfiles")), tmp_path / "ran"
+    env = ENVIRONMENT | {"RAN": str(ran)}
+    with sf.Warm(mode=mode) as warm:
+        warm.add(path, env=env)
+        warm.fill(timeout=FILL_S)
+        assert "own entry" in warm.stats().cannot.values()
+        assert not ran.exists()
+        assert warm.run([path], env=env).stdout == b"ran\n"
+        assert ran.read_text() == "."
+
+
+@each_mode
+def test_errno_is_zero(mode: Mode, tmp_path: Path) -> None:
+    path = str(compiled(tmp_path / "program", ERRNO))
+    with parked(path, mode, env=ENVIRONMENT) as warm:
+        result = warm.run([path], env=ENVIRONMENT)
+    assert (outcome(result), result.started) == ((5, None, b"0\n", b""), mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LD_PRELOAD", "{}/libpreloaded.so"),
+        ("LD_LIBRARY_PATH", "lib:/usr/lib"),
+        ("LD_LIBRARY_PATH", "/usr/lib:"),
+        ("LD_SHOW_AUXV", "1"),
+    ],
+)
+def test_what_the_loader_is_told(name: str, value: str, tmp_path: Path) -> None:
+    compiled(tmp_path / "libpreloaded.so", "int unused;", "-shared", "-fPIC")
+    path, env = str(compiled(tmp_path / "program", PLAIN)), dict(ENVIRONMENT)
+    env[name] = value.format(tmp_path)
+    with sf.Warm() as warm:
+        warm.add(path, env=env)
+        warm.fill(timeout=FILL_S)
+        result = warm.run([path], env=env)
+    assert (result.code, result.started) == (5, "cold: loader")
+    with parked(path, "reserve", env=env | {name: ""}) as warm:
+        assert warm.run([path], env=env | {name: ""}).started == "reserve"
+
+
+@each_mode
+@pytest.mark.parametrize("change", ["earlier", "link"])
+def test_a_library_found_elsewhere(change: str, mode: Mode, tmp_path: Path) -> None:
+    """Another directory of its search path has it now; a link on its path leads elsewhere now."""
+    for word in ("old", "new"):
+        (tmp_path / word).mkdir()
+        library = tmp_path / word / "libsays.so"
+        compiled(library, SAYS, *EARLY, f'-DWORD="{word}"', "-shared", "-fPIC")
+    (tmp_path / "first").mkdir()
+    (tmp_path / "current").symlink_to("old")
+    search = "$ORIGIN/first:$ORIGIN/old" if change == "earlier" else "$ORIGIN/current"
+    flags = (f"-L{tmp_path / 'old'}", "-lsays", f"-Wl,-rpath,{search}")
+    path = str(compiled(tmp_path / "program", MAIN, *flags))
+    with parked(path, mode, env=ENVIRONMENT) as warm:
+        assert warm.run([path], env=ENVIRONMENT).stdout == b"old\n"
+        assert warm.fill(timeout=FILL_S)
+        if change == "earlier":
+            (tmp_path / "new" / "libsays.so").rename(tmp_path / "first" / "libsays.so")
+        else:
+            (tmp_path / "next").symlink_to("new")
+            (tmp_path / "next").rename(tmp_path / "current")
+        result = warm.run([path], env=ENVIRONMENT)
+        assert (result.code, result.stdout) == (5, b"new\n")
+        assert warm.fill(timeout=FILL_S)
+        result = warm.run([path], env=ENVIRONMENT)
+        assert (result.stdout, result.started) == (b"new\n", mode)

@@ -282,6 +282,53 @@ def own_end(pid: int) -> int | None:
 
 
 @each_way
+def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
+    """It comes while the steps of the start are carried out, one of which takes its time."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def let_go() -> None:
+        time.sleep(1)
+        fifo.write_text("")
+
+    with shells(way) as (warm, _):
+        thread = threading.Thread(target=let_go)
+        thread.start()
+        step = sf.actions.Open(fifo, 9)
+        argv = ["sh", "-c", "sleep 30"]
+        result = warm.run(argv, actions=[step], timeout=0.2, grace=20)
+        thread.join()
+    assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
+    assert result.wall < 15
+
+
+# What the calling process has switched on after something was parked, for good, has to be in force.
+SWITCHED = """
+import ctypes, sys
+import spawnfd as sf
+with sf.Warm(mode=sys.argv[1]) as warm:
+    warm.add("true")
+    assert warm.fill(30)
+    assert warm.run(["true"]).started == sys.argv[1]
+    assert warm.fill(30)
+    if ctypes.CDLL(None).prctl(int(sys.argv[2]), 1, 0, 0, 0):
+        print("unknown")
+    else:
+        print(warm.run(["true"]).started)
+"""
+
+
+@pytest.mark.parametrize("mode", ["reserve", "fork"])
+@pytest.mark.parametrize("option", [41, 65, 67], ids=["huge pages", "mdwe", "merging"])
+def test_switches_of_the_memory(option: int, mode: str) -> None:
+    command = [sys.executable, "-c", SWITCHED, mode, str(option)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if ended.stdout == "unknown\n":
+        pytest.skip("this kernel has no such switch")
+    assert (ended.stdout, ended.stderr) == ("cold: switches\n", "")
+
+
+@each_way
 def test_closed(way: Way) -> None:
     """Nothing is left."""
     before = children()

@@ -72,6 +72,35 @@ static char **words;
 EARLY void early(int argc, char **argv) { count = argc; words = argv; }
 int late(void) { printf("%d %s\\n", count, words[count - 1]); return 5; }
 """
+ENVIRONMENT_CHANGED = """
+#include <stdio.h>
+#include <stdlib.h>
+EARLY void early(void) { setenv("ADDED", "1", 1); }
+int late(void) { printf("%s\\n", getenv("ADDED")); return 5; }
+"""
+ERRNO = """
+#include <errno.h>
+#include <stdio.h>
+int main(void) { printf("%d\\n", errno); return 5; }
+"""
+SAYS = """
+#include <stdio.h>
+EARLY void early(void) {}
+int late(void) { puts(WORD); return 5; }
+"""
+# Linked to glibc, and no __libc_start_main: it notes that it has run.
+OWN_ENTRY = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((force_align_arg_pointer)) void _start(void) {
+    const char *path = getenv("RAN");
+    int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+    if (write(file, ".", 1) < 0 && path) _exit(1);
+    if (write(1, "ran\\n", 4) < 0) _exit(1);
+    _exit(5);
+}
+"""
 EARLY = ("-DEARLY=__attribute__((constructor)) static",)
 MAIN = "int late(void); int main(void) { return late(); }\n"
 # An interpreter that is not glibc's: none at all.
@@ -145,6 +174,13 @@ PROGRAMS = (
     Program("child", lambda path: with_library(path, CHILD), "children"),
     Program("exits", lambda path: with_library(path, EXITS), "not parked"),
     Program("script", _script, "script"),
+    Program("own-entry", lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"), "own entry"),
+    Program("relative", lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"), "relative"),
+    Program(
+        "environment",
+        lambda path: with_library(path, ENVIRONMENT_CHANGED),
+        "changed environment",
+    ),
 )
 
 # What a program's own constructors do, they do in the process that has become it.

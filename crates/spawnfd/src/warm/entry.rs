@@ -2,6 +2,8 @@
 //! One program that is kept warm, and its processes that wait.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -101,6 +103,9 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     if recipe.executes {
         return Ok(());
     }
+    if recipe.env.iter().any(|(name, value)| tells_the_loader(name, value)) {
+        return Err("loader");
+    }
     if let Some(prefix) = &recipe.prefix {
         image::hands_on(&prefix.template)?;
         // A fork would not be a child of the one in front; and what parks is known by its file.
@@ -109,4 +114,15 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
         }
     }
     image::can_park(&recipe.template)
+}
+
+/// Whether ld.so does something for a variable that it does not do for what is parked: in another directory, without its streams, with an
+/// object of ours preloaded.
+fn tells_the_loader(name: &OsStr, value: &OsStr) -> bool {
+    let (name, value) = (name.as_bytes(), value.as_bytes());
+    if !name.starts_with(b"LD_") || value.is_empty() || name == b"LD_BIND_NOW" {
+        return false;
+    }
+    let is_relative = |place: &[u8]| !place.starts_with(b"/");
+    name != b"LD_LIBRARY_PATH" || value.split(|byte| b":;".contains(byte)).any(is_relative)
 }

@@ -346,8 +346,11 @@ impl Parked {
             Ok(found) => {
                 SystemTime::UNIX_EPOCH + Duration::new(found.ctime() as u64, found.ctime_nsec() as u32) >= begun
             }
-            // An interpreter also names what it has looked for and not found.
-            Err(_) => file.ends_with(b" (deleted)") || is_library(file),
+            // An interpreter also names what it has looked for and not found; a library that need not be there is named with two slashes.
+            Err(_) => {
+                let need_not = file.windows(2).any(|two| two == b"//");
+                file.ends_with(b" (deleted)") || is_library(file) && !need_not
+            }
         })
     }
 
@@ -376,7 +379,9 @@ impl Parked {
         }
         // ld.so and malloc look at these, and no getenv tells.
         let early = |string: &&[u8]| {
-            [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_"].iter().any(|prefix| string.starts_with(prefix))
+            [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_", b"OMP_", b"GOMP_"]
+                .iter()
+                .any(|prefix| string.starts_with(prefix))
         };
         let of = |block: &ArgBlock| {
             let mut all: Vec<Vec<u8>> =
@@ -449,6 +454,10 @@ impl Parked {
                     if self.line.poll(CHECK) || self.has_ended() {
                         return self.reported(claim);
                     }
+                    // An application has put something else there: nothing is heard any more, but of the end.
+                    if self.line.socket().is_none() {
+                        claim.wait(state, CHECK);
+                    }
                     continue;
                 }
                 State::Offered | State::Go | State::Taken => claim.wait(state, CHECK),
@@ -476,14 +485,14 @@ impl Parked {
     fn reported(&mut self, claim: &Claim) -> Answer {
         let failure = match claim.report() {
             Report::Program { .. } => return self.became(None),
-            Report::Failed(failure) => Some(failure),
-            Report::Killed => None,
+            Report::Failed(failure) => failure,
+            Report::Killed => return Answer::Gone("died"),
         };
         // It has ended, or is just about to, and never was the program.
         let _ = self.child.take().map(|mut child| child.wait());
-        match failure {
-            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
-            failure => Answer::Failed(failure),
+        match failure.stage {
+            Stage::Action(wire::CONTEXT) => Answer::Gone("context"),
+            _ => Answer::Failed(Some(failure)),
         }
     }
 

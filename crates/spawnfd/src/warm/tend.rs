@@ -195,8 +195,10 @@ impl State {
                     NotParked::Ever(why) => (why, entry.proven),
                 };
                 entry.disturbed += 1;
-                entry.due = Instant::now() + AGAIN;
-                entry.cannot = (!again || entry.disturbed >= ATTEMPTS).then(|| reason(&why));
+                // What has been parked before will be again, when the trouble is over.
+                let patience = if entry.proven { entry.disturbed.saturating_sub(ATTEMPTS).min(8) } else { 0 };
+                entry.due = Instant::now() + AGAIN * (1 << patience);
+                entry.cannot = (!again || !entry.proven && entry.disturbed >= ATTEMPTS).then(|| reason(&why));
                 None
             }
         }

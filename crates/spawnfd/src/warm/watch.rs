@@ -75,8 +75,16 @@ impl Watch {
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
         let cache = b"/etc/ld.so.cache".to_vec();
+        let mut seen = HashSet::new();
         for file in files.iter().chain([&cache]) {
             let path = Path::new(OsStr::from_bytes(file));
+            // A link on the way may come to lead elsewhere.
+            for link in path.ancestors().take_while(|at| seen.insert(*at)).filter(|at| at.is_symlink()) {
+                if let (Some(directory), Some(name)) = (link.parent(), link.file_name()) {
+                    let names = self.watch(inotify, directory, of_directory(), entry)?;
+                    names.these.insert(name.as_bytes().to_vec());
+                }
+            }
             if path.is_dir() {
                 self.watch(inotify, path, of_directory(), entry)?.all = true;
             } else if path.exists() {
