@@ -172,14 +172,24 @@ fn signals() {
     assert_eq!(status(&[], "SigBlk"), "0000000000000000");
     assert_eq!(status(&["--signal-mask", "HUP,SIGUSR1"], "SigBlk"), "0000000000000201");
     let ignoring = |flags: &str| {
-        let script = format!("trap '' INT PIPE; exec \"$0\" run {flags} grep SigIgn /proc/self/status");
+        let script = format!("trap '' INT PIPE XFSZ; exec \"$0\" run {flags} grep SigIgn /proc/self/status");
         let called = finish(std::process::Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
         u64::from_str_radix(called.stdout.split_whitespace().last().unwrap(), 16).unwrap()
     };
-    let (int, pipe) = (1 << 1, 1 << 12);
-    assert_eq!(ignoring("") & (int | pipe), int, "SIGPIPE is reset, what else is ignored stays so");
-    assert_eq!(ignoring("--default-signals INT,PIPE") & (int | pipe), 0);
-    assert_eq!(ignoring("--default-signals none") & int, int);
+    let (int, pipe, xfsz) = (1 << 1, 1 << 12, 1 << 24);
+    let all = int | pipe | xfsz;
+    assert_eq!(ignoring("") & all, int, "SIGPIPE and SIGXFSZ are reset, what else is ignored stays so");
+    assert_eq!(ignoring("--default-signals INT,PIPE") & all, xfsz);
+    assert_eq!(ignoring("--default-signals none") & all, all);
+    assert_eq!(ignoring("--inherit-signals") & all, all);
+    let blocking = |flags: &[&str]| {
+        let called = ["--block-signal=USR1", env!("CARGO_BIN_EXE_spawnfd"), "run"];
+        let show = ["grep", "SigBlk", "/proc/self/status"];
+        let shown = finish(std::process::Command::new("env").args(called).args(flags).args(show)).stdout;
+        shown.split_whitespace().last().unwrap().to_owned()
+    };
+    assert_eq!(blocking(&[]), "0000000000000000");
+    assert_eq!(blocking(&["--inherit-signals"]), "0000000000000200");
     assert_eq!(status(&["--inherit-signals"], "SigBlk"), "0000000000000000");
 }
 

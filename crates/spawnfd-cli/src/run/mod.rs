@@ -202,12 +202,10 @@ impl Run {
         command.inherit_descriptors(self.inherit_descriptors);
         if self.inherit_signals {
             command.inherit_signals();
-        }
-        if let Some(set) = self.signal_mask {
-            command.signal_mask(set);
-        }
-        if let Some(set) = self.default_signals {
-            command.default_signals(set);
+        } else {
+            command.signal_mask(self.signal_mask.unwrap_or(SignalSet::EMPTY));
+            let default = SignalSet::from_bits(1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1));
+            command.default_signals(self.default_signals.unwrap_or(default));
         }
         if let Some(signal) = self.parent_death_signal {
             command.parent_death_signal(signal);
