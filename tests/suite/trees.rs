@@ -395,6 +395,21 @@ fn a_cgroup_with_groups_inside_is_removed() {
 }
 
 #[test]
+fn a_cgroup_left_by_another_process_of_this_number_is_no_obstacle() {
+    isolated("a_cgroup_left_by_another_process_of_this_number_is_no_obstacle", || {
+        let own = std::process::id() as i32;
+        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("no cgroup can be made") };
+        let dir = groups_of(own).pop().expect("a cgroup");
+        drop(tree);
+        let left: Vec<PathBuf> = (0..20).map(|number| dir.with_file_name(format!("spawnfd-{own}-{number}"))).collect();
+        left.iter().for_each(|dir| fs::create_dir(dir).expect("own directory"));
+        let outcomes: Vec<_> = (0..2).map(|_| Tree::prepare(Want::Cgroup).map(drop)).collect();
+        left.iter().for_each(|dir| fs::remove_dir(dir).expect("still there"));
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    });
+}
+
+#[test]
 fn many_trees_at_once() {
     isolated("many_trees_at_once", || {
         adopt_orphans();

@@ -2,6 +2,7 @@
 //! A cgroup (v2) for one tree, below this process's own.
 
 use std::ffi::{CString, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ struct Own {
 /// Where a cgroup is to be made.
 #[derive(Debug)]
 pub(super) struct Place {
+    base: PathBuf,
     path: CString,
     /// This process's own: its line, its directory, and whether the new one is directly below it.
     line: String,
@@ -79,17 +81,24 @@ fn own() -> Result<Own> {
 
 impl Own {
     fn place_below(self, base: PathBuf) -> Result<Place> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let pid = call::getpid().unwrap_or_default();
         let below_own = base == self.dir;
-        let name = format!("spawnfd-{pid}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = base.join(name).into_os_string().into_vec();
-        let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
-        if path.count_bytes() > table::LONGEST_PATH {
-            return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
-        }
-        Ok(Place { path, line: self.line, home: self.dir, below_own })
+        let path = new_path(&base)?;
+        Ok(Place { base, path, line: self.line, home: self.dir, below_own })
     }
+}
+
+/// One that nobody else has, as the guard is told of it before it is there: in another pid namespace there may be a process of this number.
+fn new_path(base: &Path) -> Result<CString> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // A hasher's keys are random.
+    let random = RandomState::new().build_hasher().finish();
+    let path = base.join(format!("spawnfd-{pid}-{number}-{random:016x}")).into_os_string().into_vec();
+    let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
+    if path.count_bytes() > table::LONGEST_PATH {
+        return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
+    }
+    Ok(path)
 }
 
 /// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says.
@@ -125,10 +134,19 @@ impl Place {
         self.path.to_bytes()
     }
 
+    /// Beside this one, which is somebody's.
+    pub(super) fn another(self) -> Result<Place> {
+        Ok(Place { path: new_path(&self.base)?, ..self })
+    }
+
     /// Makes the cgroup.
-    pub(super) fn make(self) -> Result<Group> {
+    ///
+    /// # Errors
+    /// EEXIST: there is one already, which says nothing of [`another`](Place::another).
+    pub(super) fn make(&self) -> Result<Group> {
         self.attempt().map_err(|errno| {
-            if let Some(own) = OWN.lock().as_mut().filter(|own| self.below_own && own.line == self.line) {
+            let is_refused = self.below_own && errno != Errno::EEXIST;
+            if let Some(own) = OWN.lock().as_mut().filter(|own| is_refused && own.line == self.line) {
                 own.refused = Some(errno);
             }
             failed(errno, format!("mkdir({:?})", self.path))

@@ -17,7 +17,7 @@ use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
 use spawnfd_guard::process::{Mark, Process, Stat, present};
 use spawnfd_guard::{cgroup as group, sys};
-use spawnfd_sys::{fork_generation, wait_pidfd};
+use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
 use crate::error::{Error, Result};
 pub(crate) use bounds::{Bounds, Ledger};
@@ -80,6 +80,9 @@ pub struct Survivor {
 
 /// How long dropping a tree waits for what it has killed to be gone.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many names are tried for a cgroup that nobody else has.
+const PLACES: usize = 8;
 
 /// How long an emptied cgroup may refuse to be removed before that is left to the guard.
 const REMOVAL_MS: u64 = 20;
@@ -195,20 +198,26 @@ impl Tree {
         let tree = Tree::in_group(cgroup::place_for(limits, anyway)?)?;
         match &tree.control {
             Control::Group(group, _) => group.bind(limits).map(|ledger| (tree, ledger)),
-            _ => Err(failed(spawnfd_sys::Errno::ENOENT, "cgroup")),
+            _ => Err(failed(Errno::ENOENT, "cgroup")),
         }
     }
 
-    fn in_group(place: Place) -> Result<Tree> {
-        // The guard knows of it before it is there, so that it is not left behind in any case.
-        let watch = guard::watch(place.path())?;
-        match place.make() {
-            Ok(group) => Ok(Tree::of(Tier::Cgroup, Control::Group(group, None), Some(watch))),
-            Err(error) => {
-                watch.release();
-                Err(error)
+    fn in_group(mut place: Place) -> Result<Tree> {
+        for _ in 0..PLACES {
+            // The guard knows of it before it is there, so that it is not left behind in any case.
+            let watch = guard::watch(place.path())?;
+            match place.make() {
+                Ok(group) => return Ok(Tree::of(Tier::Cgroup, Control::Group(group, None), Some(watch))),
+                Err(error) => {
+                    watch.release();
+                    if error.errno() != Errno::EEXIST {
+                        return Err(error);
+                    }
+                    place = place.another()?;
+                }
             }
         }
+        Err(failed(Errno::EEXIST, "cgroup"))
     }
 
     /// How far control reaches.
@@ -449,6 +458,30 @@ fn members_of(pid: i32, home: i32, pidfd: Option<sys::Fd>) -> Members {
     Members::new(Process { pid, start: 0 }, home, pidfd)
 }
 
-fn failed(errno: spawnfd_sys::Errno, call: impl Into<String>) -> Error {
+fn failed(errno: Errno, call: impl Into<String>) -> Error {
     Error::new(crate::error::Stage::Tree, errno, call)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn a_cgroup_that_is_somebody_else_s_is_left_alone() {
+        spawnfd_tests::isolated("tree::tests::a_cgroup_that_is_somebody_else_s_is_left_alone", || {
+            let Ok(first) = Tree::grouped(false) else { return spawnfd_tests::skip("no cgroup can be made") };
+            drop(first);
+            let place = cgroup::place(true).expect("a place");
+            let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(place.path()));
+            std::fs::create_dir(&taken).expect("own directory");
+            assert_eq!(place.make().expect_err("it is there").errno(), Errno::EEXIST);
+            let tree = Tree::in_group(place).expect("another");
+            assert!(tree.cgroup().is_some());
+            drop(tree);
+            drop(Tree::grouped(true).expect("nothing has been refused"));
+            std::fs::remove_dir(taken).expect("still there, and nobody in it");
+        });
+    }
 }
