@@ -6,7 +6,7 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,6 +32,8 @@ pub struct Child {
     started: Started,
     /// Signals that its holder has sent, as a set.
     sent: AtomicU64,
+    /// It was to end by SIGTERM, and had not begun.
+    called_off: AtomicBool,
     /// Whether it has become the program is to be asked when it has ended.
     flight: Option<Landing>,
     /// What its caller, who waits for its end, leaves to it meanwhile.
@@ -132,6 +134,7 @@ impl Child {
             ended: None,
             started,
             sent: AtomicU64::new(0),
+            called_off: AtomicBool::new(false),
             flight,
             held: None,
             failure: None,
@@ -179,6 +182,17 @@ impl Child {
         }
     }
 
+    /// Ends it if it has not begun by now, as SIGTERM would have ended it: a parked process throws away what it finds when it begins.
+    pub(crate) fn terminate_unbegun(&self) {
+        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, &self.pidfd)
+            && departure.call_off()
+        {
+            self.called_off.store(true, Ordering::Relaxed);
+            self.note_signal(9);
+            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+        }
+    }
+
     /// With the caller's ends of its pipes.
     pub(crate) fn with_pipes(mut self, [stdin, stdout, stderr]: [Option<OwnedFd>; 3]) -> Child {
         self.stdin = stdin.map(above_standard).map(PipeWriter::from);
@@ -218,6 +232,9 @@ impl Child {
                     .landed()
                     .err()
                     .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status));
+                if self.called_off.load(Ordering::Relaxed) {
+                    self.ended = Some(Ended { status: 15, ..ended });
+                }
             }
         }
         if let Some(failure) = &self.failure {

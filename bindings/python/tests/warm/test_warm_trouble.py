@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from warm_support import ANY, WAYS, Way, add, each_way, need, warm_of
+from warm_support import ANY, WAYS, Mode, Way, add, each_way, need, parked, warm_of
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
@@ -300,6 +300,17 @@ def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
         thread.join()
     assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
     assert result.wall < 15
+
+
+@pytest.mark.parametrize("mode", ["reserve", "fork"])
+def test_ended_before_it_begins(mode: Mode) -> None:
+    """As a cold one is: by the signal, and not only when the grace is over."""
+    with parked("sleep", mode) as warm:
+        for _ in range(10):
+            assert warm.fill(timeout=30)
+            result = warm.run(["sleep", "30"], timeout=0, grace=20)
+            assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
+            assert result.wall < 15
 
 
 # What the calling process has switched on after something was parked, for good, has to be in force.

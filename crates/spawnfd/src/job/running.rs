@@ -478,6 +478,7 @@ impl Running {
             _ => {
                 self.phase = Phase::Ending(killed);
                 self.told = true;
+                self.child.terminate_unbegun();
                 self.signal_tree(SIGTERM);
             }
         }
