@@ -5,6 +5,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{SendFlags, send};
 
 /// A descriptor this process was started with.
 ///
@@ -30,6 +33,18 @@ pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
 pub fn process_group(pid: i32) -> Option<i32> {
     // SAFETY: a number goes in, a number comes out.
     Some(unsafe { libc::getpgid(pid) }).filter(|group| *group >= 0)
+}
+
+/// Has a byte sent into `socket` for each such signal: 1 if it comes from the kernel, as the terminal's do, 0 if somebody has sent it.
+///
+/// # Errors
+/// As sigaction(2).
+pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
+    let tell = move |info: &libc::siginfo_t| {
+        let _ = send(&socket, &[u8::from(info.si_code == libc::SI_KERNEL)], SendFlags::DONTWAIT);
+    };
+    // SAFETY: a handler may make system calls; this one does not change errno.
+    unsafe { signal_hook_registry::register_sigaction(signal, tell) }.map(drop)
 }
 
 /// A question to the kernel that changes nothing, whatever the answer.

@@ -123,17 +123,42 @@ fn a_reader_that_leaves_is_no_failure() {
 
 #[test]
 fn signals_are_passed_on() {
-    let script = "trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child = command().args(["run", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(wait_status(&mut child).code(), Some(3));
-    line.clear();
-    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    assert_eq!(line, "got\n");
+    use rustix::process::Signal;
+    for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("QUIT", Signal::QUIT)] {
+        let script = format!("trap 'echo got; exit 3' {name}; echo ready; while :; do sleep 0.05; done");
+        let mut child = command().args(["run", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(wait_status(&mut child).code(), Some(3), "{name}");
+        line.clear();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        assert_eq!(line, "got\n", "{name}");
+    }
+}
+
+#[test]
+fn what_the_terminal_sends_to_both_comes_once() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let script = "n=0; trap 'n=$((n+1)); echo got' INT; echo ready
+        until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
+    let outer = ["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0"];
+    let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "sh", "-c", script];
+    let mut child = command().args(outer).args(inner).stdin(terminal).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    rustix::io::write(&master, b"\x03").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "got");
+    rustix::io::write(&master, b"end\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "n=1");
+    assert_eq!(wait_status(&mut child).code(), Some(0));
 }
 
 #[test]

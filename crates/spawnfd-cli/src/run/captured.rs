@@ -187,8 +187,8 @@ impl Capture {
         loop {
             match signals.sleep(over.as_fd())? {
                 Woken::Ready => break,
-                Woken::Signal(signal) => {
-                    ended_by.get_or_insert(signal);
+                Woken::Signal { number, .. } => {
+                    ended_by.get_or_insert(number);
                     handle.cancel();
                 }
             }

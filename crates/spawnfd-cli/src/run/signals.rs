@@ -6,13 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 
+use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use rustix::event::{PollFd, PollFlags, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::low_level::pipe;
 use spawnfd::Child;
 
 use crate::failure::{Failure, reason};
-use crate::os::process_group;
+use crate::os::{on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -25,7 +24,11 @@ pub struct Signals {
 /// What woke a wait.
 pub enum Woken {
     Ready,
-    Signal(i32),
+    /// By the kernel, or sent by somebody.
+    Signal {
+        number: i32,
+        by_kernel: bool,
+    },
 }
 
 impl Signals {
@@ -39,7 +42,7 @@ impl Signals {
             }
             let failed = |e: std::io::Error| Failure::new(format!("watching for signals: {}", reason(&e)));
             let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-            pipe::register(signal, theirs).map_err(failed)?;
+            on_signal(signal, theirs).map_err(failed)?;
             ours.set_nonblocking(true).map_err(failed)?;
             sockets.push((signal, ours));
         }
@@ -60,8 +63,9 @@ impl Signals {
             let sent = self.sockets.iter().zip(&ready[1..]).find(|(_, ready)| **ready);
             if let Some(((signal, socket), _)) = sent {
                 let mut socket: &UnixStream = socket;
-                let _ = socket.read(&mut [0; 64]);
-                return Ok(Woken::Signal(*signal));
+                let mut byte = [0];
+                let _ = socket.read(&mut byte);
+                return Ok(Woken::Signal { number: *signal, by_kernel: byte == [1] });
             }
             if ready[0] {
                 return Ok(Woken::Ready);
@@ -74,10 +78,10 @@ impl Signals {
         loop {
             match self.sleep(child.as_fd())? {
                 Woken::Ready => return Ok(child.wait()?),
-                Woken::Signal(SIGINT | SIGQUIT) if shares_group(child) => {}
-                Woken::Signal(signal) => {
+                Woken::Signal { number: SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
+                Woken::Signal { number, .. } => {
                     // It may have ended, or run under other ids: then it is out of reach for everybody like us.
-                    let _ = child.signal(signal);
+                    let _ = child.signal(number);
                 }
             }
         }
