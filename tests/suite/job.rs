@@ -479,3 +479,21 @@ fn a_cgroup_of_its_own() {
         eventually("it is killed", || !is_alive(lines[1]));
     });
 }
+
+#[test]
+fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
+    isolated("jobs_that_are_kept_hold_no_descriptors_of_their_engines", || {
+        let held = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
+        let mut jobs = Vec::new();
+        let mut after = Vec::new();
+        for _ in 0..4 {
+            let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
+            job.wait().expect("watched");
+            jobs.push(job);
+            // Each has an engine of its own, as the last one has gone.
+            eventually("idle", || Snapshot::take().threads.len() <= 2);
+            after.push(held());
+        }
+        assert_eq!(after, [after[0]; 4]);
+    });
+}

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -27,7 +27,8 @@ type Done = Box<dyn FnOnce(Result<Output>) + Send>;
 /// A run under way in the engine.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    engine: Arc<Engine>,
+    /// One whose thread has ended is not kept, with its descriptors, by whoever keeps a job.
+    engine: Weak<Engine>,
     id: u64,
 }
 
@@ -39,12 +40,13 @@ impl RunHandle {
     }
 
     pub(super) fn order(&self, order: Order) {
-        let mut inbox = self.engine.lock();
+        let Some(engine) = self.engine.upgrade() else { return };
+        let mut inbox = engine.lock();
         // In a fork's copy there is no thread, and the run is not its own.
         if !inbox.over {
             inbox.orders.push((self.id, order));
             drop(inbox);
-            self.engine.wake();
+            engine.wake();
         }
     }
 
@@ -109,29 +111,30 @@ static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
 
 /// Begins a run that is given its handle before it starts, and hands it over.
 pub(super) fn submit(begin: impl FnOnce(&RunHandle) -> Result<Running>, done: Done) -> Result<RunHandle> {
-    let handle = enroll()?;
-    let outcome = begin(&handle).and_then(|running| handle.engine.add(handle.id, running, done));
-    handle.engine.lock().expected -= 1;
+    let (engine, id) = enroll()?;
+    let handle = RunHandle { engine: Arc::downgrade(&engine), id };
+    let outcome = begin(&handle).and_then(|running| engine.add(id, running, done));
+    engine.lock().expected -= 1;
     if outcome.is_err() {
         // It sleeps without limit for one that is to come.
-        handle.engine.wake();
+        engine.wake();
     }
     outcome.map(|()| handle)
 }
 
-/// A place in the engine, which waits for it.
-fn enroll() -> Result<RunHandle> {
+/// An engine, and the number of a run that it waits for.
+fn enroll() -> Result<(Arc<Engine>, u64)> {
     let mut current = CURRENT.lock();
     if let Some(engine) = &*current
         && let Some(id) = engine.expect()
     {
-        return Ok(RunHandle { engine: engine.clone(), id });
+        return Ok((engine.clone(), id));
     }
     let engine = Arc::new(Engine::new()?);
     let id = engine.expect().unwrap_or_default();
     engine.start()?;
     *current = Some(engine.clone());
-    Ok(RunHandle { engine, id })
+    Ok((engine, id))
 }
 
 impl Engine {
