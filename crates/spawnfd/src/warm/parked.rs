@@ -485,14 +485,15 @@ impl Parked {
     fn reported(&mut self, claim: &Claim) -> Answer {
         let failure = match claim.report() {
             Report::Program { .. } => return self.became(None),
-            Report::Failed(failure) => failure,
-            Report::Killed => return Answer::Gone("died"),
+            Report::Failed(failure) => Some(failure),
+            // Some of its steps may have been carried out.
+            Report::Killed => None,
         };
         // It has ended, or is just about to, and never was the program.
         let _ = self.child.take().map(|mut child| child.wait());
-        match failure.stage {
-            Stage::Action(wire::CONTEXT) => Answer::Gone("context"),
-            _ => Answer::Failed(Some(failure)),
+        match failure {
+            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
+            failure => Answer::Failed(failure),
         }
     }
 
