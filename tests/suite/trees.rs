@@ -185,7 +185,9 @@ fn without_proc_the_process_group_is_ended() {
         adopt_orphans();
         // SAFETY: changes this process's mounts only, which are its own.
         unsafe {
-            assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+            if libc::unshare(libc::CLONE_NEWNS) != 0 {
+                return skip("no mount namespace may be made");
+            }
             let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
             assert_eq!(libc::mount(none, c"/".as_ptr(), none, private, std::ptr::null()), 0);
             assert_eq!(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH), 0);
