@@ -115,6 +115,14 @@ flights! {
         assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
     };
 
+    a_blocking_run_is_not_asleep_with_it: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        let mut command = standing(launcher, &gate, &directory.join("result"), "");
+        command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+        let output = command.run_with(&Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO)).expect("a result");
+        assert_eq!((output.stop, output.code()), (Stop::Timeout, None), "{output:?}");
+    };
+
     a_job_is_killed_on_its_way: |launcher, directory| {
         let gate = fifo(directory, "gate");
         for tree in [false, true] {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -48,6 +49,59 @@ def test_signal_and_check() -> None:
     assert ok.check() is ok
     with pytest.raises(sf.ExitError, match="false exited with code 1"):
         sf.run(["false"]).check()
+
+
+STANDING = """
+import asyncio, os, signal, sys, threading, time
+import spawnfd as sf
+how, gate = sys.argv[1:]
+actions = [sf.actions.Open(gate, 9)]
+begun = time.monotonic()
+if how == "thread":
+    threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+if how == "signal":
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        sf.run(["true"], actions=actions)
+    except KeyboardInterrupt:
+        print("ended")
+elif how == "run_async":
+    async def both():
+        late = asyncio.create_task(asyncio.sleep(0.1))
+        result = await sf.run_async(["true"], actions=actions, timeout=0.3)
+        assert late.done()
+        return result
+    result = asyncio.run(both())
+elif how == "start":
+    with sf.start_sync(["true"], actions=actions, timeout=0.3) as job:
+        result = job.result()
+elif how == "failure":
+    try:
+        sf.run(["true"], actions=[sf.actions.Open("/nowhere", 9)])
+    except FileNotFoundError as error:
+        assert (error.stage, error.action, error.errno) == ("action", 0, 2), error
+        print("ended")
+else:
+    result = sf.run(["true"], actions=actions, timeout=0.3)
+if how not in ("signal", "failure"):
+    assert (result.stop, result.signal, result.code) == ("timeout", signal.SIGTERM, None), result
+    print("ended")
+assert time.monotonic() - begun < 20
+with os.fdopen(os.open(gate, os.O_RDWR)):
+    result = sf.run(["sh", "-c", "echo through"], actions=actions)
+    print(result.stdout, result.started)
+"""
+
+
+@pytest.mark.parametrize("how", ["run", "thread", "signal", "run_async", "start", "failure"])
+def test_the_first_program_opens_a_fifo(tmp_path: Path, how: str) -> None:
+    """Nobody opens its other end: the host does not wait with the child for that."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    command = [sys.executable, "-c", STANDING, how, str(gate)]
+    host = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert host.stdout == "ended\nb'through\\n' clone\n", host.stderr
 
 
 def test_timeout_ends_the_group() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import multiprocessing
@@ -281,7 +282,7 @@ def own_end(pid: int) -> int | None:
     return fd if fd >= 0 else None
 
 
-@each_way
+@pytest.mark.parametrize("way", ["reserve", "fork"])
 def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
     """It comes while the steps of the start are carried out, one of which takes its time."""
     fifo = tmp_path / "fifo"
@@ -300,6 +301,28 @@ def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
         thread.join()
     assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
     assert result.wall < 15
+
+
+@each_way
+@pytest.mark.parametrize("how", ["run", "run_async", "start"])
+def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
+    """Nor does any of them lose count of the time."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with shells(way) as (warm, _):
+        options: Any = {"actions": [sf.actions.Open(gate, 9)], "timeout": 0.2, "grace": 0, "warm": warm}
+        argv = ["sh", "-c", "exit 3"]
+        if how == "run":
+            result = sf.run(argv, **options)
+        elif how == "run_async":
+            result = asyncio.run(sf.run_async(argv, **options))
+        else:
+            with sf.start_sync(argv, **options) as job:
+                result = job.result()
+    assert (result.stop, result.signal) == ("timeout", signal.SIGKILL)
+    assert result.wall < 15
+    if how == "start":
+        assert result.started == "cold: files to open"
 
 
 @pytest.mark.parametrize("mode", ["reserve", "fork"])

@@ -10,12 +10,12 @@ mod kernel;
 mod slots;
 mod thread;
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use spawnfd_child::{Born, Failure, Op, Outcome, Plan, Stage as ChildStage, Table, launch};
-use spawnfd_sys::{Birth, Errno, abi, call, wait_pidfd};
+use spawnfd_child::{Born, Failure, Op, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
+use spawnfd_sys::{ArgBlock, Birth, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
 use crate::child::{Child, Landing, Started};
@@ -97,7 +97,9 @@ fn spawn_template(
     };
     let name = || command.program_name().to_owned();
     let waits = matches!(wait, Wait::Exec | Wait::Start);
-    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, waits)));
+    // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
+    let may_stand_still = !matches!(wait, Wait::Exec) && opens(&plan);
+    let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, waits, may_stand_still)));
     let cold = match warm {
         Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
         Some(Ok(Err(failure))) => return Err(explain(&plan, template, &name(), failure)),
@@ -108,8 +110,6 @@ fn spawn_template(
         None => None,
     };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
-    // It waits until exec: also for whoever opens the other end of a FIFO.
-    let may_stand_still = !waits && plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }));
     let by_kernel = (by_thread.is_none() && !may_stand_still).then(|| kernel::launch(&plan, template, &birth));
     match by_kernel.flatten() {
         Some(Launched::Program(pid, pidfd)) => {
@@ -119,12 +119,15 @@ fn spawn_template(
         None => {}
     }
     let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
+    if can_fly && may_stand_still {
+        find_out_whether_passing_works(&plan);
+    }
     let (may_pass, held) = match wait {
         Wait::No | Wait::Start => (can_fly, None),
         // Asked again once signals are blocked: none falls between the question and the wait.
         Wait::End(interrupted) => {
             let can_hold = can_fly && can_trim(&plan) && !interrupted();
-            (false, can_hold.then(Held::new).flatten().filter(|_| !interrupted()))
+            (can_fly && may_stand_still, can_hold.then(Held::new).flatten().filter(|_| !interrupted()))
         }
         Wait::Exec => (false, None),
     };
@@ -315,8 +318,53 @@ fn can_trim(plan: &Plan) -> bool {
     !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()
-        && !plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
+        && !opens(plan)
         && alone::is_alone()
+}
+
+/// Whether the child opens files, which may take for ever.
+fn opens(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
+}
+
+/// Has a child try that takes what this one would be passed, and then executes nothing: where the first one of a process would stand still,
+/// it cannot be the one that shows it.
+fn find_out_whether_passing_works(plan: &Plan) {
+    if features::passing().is_some() {
+        return;
+    }
+    let birth = Birth {
+        share_memory: true,
+        share_descriptors: false,
+        namespaces: 0,
+        cgroup: None,
+        sibling: false,
+        clone3: features::clone3(),
+    };
+    let Ok(mut slot) = slots::take() else { return };
+    if let Ok(born) = give_birth(&mut slot, birth, &without_program(plan), true) {
+        reap(&OwnedFd::from(born.child.pidfd));
+    }
+    slots::put(slot);
+}
+
+/// A plan that comes to the same sources, and ends at exec: there is nothing to execute.
+fn without_program(plan: &Plan) -> Plan {
+    let nothing = Pinned { path: CString::default(), checks: Vec::new(), places: Vec::new() };
+    Plan {
+        namespace: None,
+        sources: plan.sources.clone(),
+        steps: Vec::new(),
+        keep: Some(Vec::new()),
+        default_signals: 0,
+        signal_mask: None,
+        parent_death: None,
+        program: Program { pinned: Arc::new(nothing), source: None, renew: false },
+        filter: None,
+        argv: ArgBlock::builder().finish(),
+        envp: plan.envp.clone(),
+        ..*plan
+    }
 }
 
 /// Makes the sources ready for a child that comes to them in this way, or the next best.

@@ -400,7 +400,7 @@ impl Offer<'_> {
         self.streams
     }
 
-    /// Has the plan carried out. `cgroup`: to be joined first. `waits`: until it is the program.
+    /// Has the plan carried out. `cgroup`: to be joined first. `waits`: until it is the program, unless it `may_stand_still` on the way.
     ///
     /// # Errors
     /// Why it is still to be started, cold.
@@ -410,15 +410,16 @@ impl Offer<'_> {
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
         waits: bool,
+        may_stand_still: bool,
     ) -> std::result::Result<Outcome, &'static str> {
-        let reason = match self.start_from_held(plan, template, cgroup, waits) {
+        let reason = match self.start_from_held(plan, template, cgroup, waits, may_stand_still) {
             Err(reason) if !self.executes => reason,
             outcome => return outcome,
         };
         self.finish(State::put_back);
         self.held = Some(self.warm.take_any(reason)?);
         self.executes = true;
-        self.start_from_held(plan, template, cgroup, waits).map_err(|_| reason)
+        self.start_from_held(plan, template, cgroup, waits, may_stand_still).map_err(|_| reason)
     }
 
     fn start_from_held(
@@ -427,6 +428,7 @@ impl Offer<'_> {
         template: &Template,
         cgroup: Option<(u16, RawFd)>,
         waits: bool,
+        may_stand_still: bool,
     ) -> std::result::Result<Outcome, &'static str> {
         let Some(held) = self.held.as_mut() else { return Err("empty") };
         held.fits(plan)?;
@@ -439,6 +441,11 @@ impl Offer<'_> {
             parked.agrees(&plan.envp)?;
         }
         let inside = held.inside(&parked, plan)?;
+        // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
+        let waits = waits || held.kind() == Kind::Node || held.executes() || held.is_confined();
+        if waits && may_stand_still {
+            return Err("files to open");
+        }
         let steps = inside.as_ref().map_or(&plan.steps, |inside| &inside.steps);
         // A sandbox has a working directory of its own.
         let here = if !held.is_sandboxed() && is_from_here(steps) {
@@ -479,8 +486,6 @@ impl Offer<'_> {
                             to.make_for(parked.pid());
                         }
                     }
-                    // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
-                    let waits = waits || held.kind() == Kind::Node || held.executes() || held.is_confined();
                     parked.go(claim, &context, (!waits).then_some(plan))
                 }
             },
