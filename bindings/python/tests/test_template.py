@@ -28,6 +28,33 @@ def test_by_path_and_name() -> None:
     named.revalidate()
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda fifo, _: sf.Template(fifo),
+        lambda _, reader: sf.Template.from_fd(reader),
+        lambda fifo, _: sf.run([fifo], timeout=20),
+    ],
+    ids=["path", "descriptor", "run"],
+)
+def test_what_is_no_regular_file_is_not_read(
+    tmp_path: Path, way: Callable[[Path, int], object]
+) -> None:
+    """However young it is: nobody may ever write to it, and what is in it is not ours."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o755)
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"of the application")
+        with pytest.raises(PermissionError):
+            way(fifo, reader)
+        os.set_blocking(reader, False)
+        assert os.read(reader, 100) == b"of the application"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_spawn() -> None:
     with sf.Template("cat").spawn([], stdin="pipe", stdout="pipe") as child:
         assert child.stdin is not None

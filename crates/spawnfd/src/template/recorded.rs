@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One recorded file, and the doubt about one that changed too recently to tell.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -49,7 +52,8 @@ impl Recorded {
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let file = Known::new(file).map_err(|errno| Error::new(Stage::Template, errno, format!("fstat({path:?})")))?;
         let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
-        if recorded.is_recent() {
+        // What is no regular file is not executed; reading it could wait for ever, or take what is somebody else's.
+        if identity.is_regular() && recorded.is_recent() {
             match recorded.digest() {
                 Ok(digest) => {
                     recorded.doubt = Doubt { open: true.into(), digest };
@@ -94,14 +98,14 @@ impl Recorded {
 
     /// Opens it for reading; where there is no /proc by its path, if it stands there unchanged.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        let path = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
-        match File::open(path) {
+        // A FIFO that has come to stand there, or at that number, is not waited for.
+        let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+        let number = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
+        match open(number.as_ref()) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => {
-                // A FIFO that has come to stand there is not waited for.
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let file = openat(CWD, self.path.as_c_str(), flags, Mode::empty())?;
+                let file = open(OsStr::from_bytes(self.path.as_bytes()).as_ref())?;
                 match identify(&file) == Ok(self.identity) {
-                    true => Ok(file.into()),
+                    true => Ok(file),
                     false => Err(std::io::Error::from_raw_os_error(Errno::ESTALE.raw())),
                 }
             }
