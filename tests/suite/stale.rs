@@ -116,6 +116,32 @@ fn what_the_application_has_at_a_template_s_number_stays() {
     });
 }
 
+/// Also when nothing can be opened in its stead.
+#[test]
+fn it_stays_when_there_is_no_descriptor_left() {
+    isolated("it_stays_when_there_is_no_descriptor_left", || {
+        let file = File::open("/proc/self/status").expect("there");
+        let template = Template::open("/bin/true").expect("a template");
+        assert_eq!(code(template.command().spawn()), Ok(0));
+        let theirs = common::at_number(&file, template.descriptor().as_raw_fd());
+        let limit = |soft: u64| {
+            // SAFETY: a limit of this isolated process, read and written in a struct of its own.
+            unsafe {
+                let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
+                assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+                let before = std::mem::replace(&mut limit.rlim_cur, soft);
+                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+                before
+            }
+        };
+        let before = limit(0);
+        drop(template);
+        limit(before);
+        let now = fs::read_link(format!("/proc/self/fd/{}", theirs.as_raw_fd())).expect("open");
+        assert!(now.ends_with("status"), "{now:?}");
+    });
+}
+
 #[test]
 fn owner_changed() {
     isolated("owner_changed", || {

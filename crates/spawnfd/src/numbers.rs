@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which numbers the library's own descriptors have.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use spawnfd_sys::{Errno, call};
-
-use crate::launch::forget;
 
 /// Moves a descriptor away from 0, 1 and 2, where it lands when the application has those closed. There a child would take it for its
 /// own stream; and the application that puts a stream of its own there would find it closed with ours.
@@ -28,7 +26,8 @@ pub(crate) fn standard_is_open() -> bool {
 /// a thread can have a table of its own, in which a number means something else.
 #[derive(Debug)]
 pub(crate) struct Known {
-    fd: OwnedFd,
+    /// Taken when it is dropped, or given away.
+    fd: Option<OwnedFd>,
     identity: (u64, u64),
 }
 
@@ -40,19 +39,24 @@ impl Known {
     pub(crate) fn new(fd: OwnedFd) -> Result<Known, Errno> {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd())?;
-        Ok(Known { fd, identity })
+        Ok(Known { fd: Some(fd), identity })
     }
 
     /// The descriptor, if for the calling thread its number still means what it meant.
     pub(crate) fn get(&self) -> Option<&OwnedFd> {
-        (call::identify(self.fd.as_raw_fd()) == Ok(self.identity)).then_some(&self.fd)
+        self.fd.as_ref().filter(|fd| call::identify(fd.as_raw_fd()) == Ok(self.identity))
+    }
+
+    /// Device and inode of what it refers to.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 }
 
 impl AsFd for Known {
     /// Whatever its number means now, for who finds that out without us.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd.as_ref().expect("it is there until it is dropped").as_fd()
     }
 }
 
@@ -60,7 +64,7 @@ impl Drop for Known {
     /// Closes what is still ours; a number that has come to mean something else is the application's.
     fn drop(&mut self) {
         if self.get().is_none() {
-            forget(&mut self.fd);
+            let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
         }
     }
 }

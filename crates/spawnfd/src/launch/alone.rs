@@ -5,13 +5,12 @@
 //! is not alone by being another.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, openat};
 use spawnfd_sys::{call, fork_generation};
 
-use super::forget;
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 
 /// The directory's own links, and one thread's.
 const ALONE: u64 = 3;
@@ -24,8 +23,7 @@ struct Here {
 
 /// /proc/PID/task of this process.
 struct Threads {
-    directory: OwnedFd,
-    identity: (u64, u64),
+    directory: Known,
 }
 
 thread_local! {
@@ -42,9 +40,9 @@ pub(super) fn is_alone() -> bool {
             *here = Some(Here { generation, threads: Threads::open() });
             return None;
         }
-        let Threads { directory, identity } = here.as_ref()?.threads.as_ref()?;
-        match call::identify_and_count_links(directory.as_raw_fd()) {
-            Ok((found, links)) if found == *identity => Some(links == ALONE),
+        let Threads { directory } = here.as_ref()?.threads.as_ref()?;
+        match call::identify_and_count_links(directory.as_fd().as_raw_fd()) {
+            Ok((found, links)) if found == directory.identity() => Some(links == ALONE),
             // Somebody else's file stands there now: leave it alone, and open the directory again next time.
             _ => {
                 *here = None;
@@ -61,18 +59,8 @@ impl Threads {
             return None;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = above_standard(openat(CWD, "/proc/self/task", flags, Mode::empty()).ok()?);
-        let identity = call::identify(directory.as_raw_fd()).ok()?;
+        let directory = Known::new(openat(CWD, "/proc/self/task", flags, Mode::empty()).ok()?).ok()?;
         let is_proc = fstatfs(&directory).ok()?.f_type == PROC_SUPER_MAGIC;
-        (is_proc && directory.as_raw_fd() > 2).then_some(Threads { directory, identity })
-    }
-}
-
-impl Drop for Threads {
-    /// Closes what is still ours; a number that has come to mean something else is the application's.
-    fn drop(&mut self) {
-        if call::identify(self.directory.as_raw_fd()) != Ok(self.identity) {
-            forget(&mut self.directory);
-        }
+        (is_proc && directory.as_fd().as_raw_fd() > 2).then_some(Threads { directory })
     }
 }

@@ -5,14 +5,14 @@
 //! the thread. Where no low number is free any more the child opens one itself, which costs it a system call.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
-use super::{LOW, features, forget};
-use crate::numbers::above_standard;
+use super::{LOW, features};
+use crate::numbers::Known;
 
 /// The calling thread, as its children may know it.
 struct Here {
@@ -23,8 +23,7 @@ struct Here {
 }
 
 struct Door {
-    pidfd: OwnedFd,
-    identity: (u64, u64),
+    pidfd: Known,
 }
 
 thread_local! {
@@ -40,7 +39,7 @@ pub(super) fn table() -> Option<Table> {
             *here = Here::new(generation);
         }
         let Here { thread, door, .. } = here.as_ref()?;
-        let door = door.as_ref().map(|door| (door.pidfd.as_raw_fd(), door.identity));
+        let door = door.as_ref().map(|door| (door.pidfd.as_fd().as_raw_fd(), door.pidfd.identity()));
         Some(Table::Fetched { door, thread: *thread })
     });
     // A thread that is ending has no door any more.
@@ -71,18 +70,8 @@ impl Here {
 
 impl Door {
     fn new(pidfd: OwnedFd) -> Option<Door> {
-        let pidfd = above_standard(pidfd);
-        let number: RawFd = pidfd.as_raw_fd();
-        let identity = call::identify(number).ok()?;
-        (3..=LOW).contains(&number).then_some(Door { pidfd, identity })
-    }
-}
-
-impl Drop for Door {
-    /// Closes what is still ours; a number that has come to mean something else is the application's.
-    fn drop(&mut self) {
-        if call::identify(self.pidfd.as_raw_fd()) != Ok(self.identity) {
-            forget(&mut self.pidfd);
-        }
+        let pidfd = Known::new(pidfd).ok()?;
+        let number: RawFd = pidfd.as_fd().as_raw_fd();
+        (3..=LOW).contains(&number).then_some(Door { pidfd })
     }
 }

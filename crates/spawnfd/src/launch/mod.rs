@@ -11,7 +11,7 @@ mod slots;
 mod thread;
 
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use spawnfd_child::{Born, Failure, Op, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
@@ -419,14 +419,5 @@ fn closed_source(plan: &Plan, command: &Command<'_>) -> Error {
     match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
         Some(step) => step_failed(plan, step.index, Errno::EBADF),
         None => Error::new(Stage::Descriptors, Errno::EBADF, format!("spawn({:?})", command.program_name())),
-    }
-}
-
-/// Gives a descriptor up without closing its number.
-pub(crate) fn forget(end: &mut OwnedFd) {
-    // An OwnedFd cannot be empty: something harmless takes its place. Without even that much to open, leave it be:
-    // closing a number twice is EBADF, or hits a descriptor opened this instant.
-    if let Ok(placeholder) = rustix::fs::open("/dev/null", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
-        let _ = std::mem::replace(end, placeholder).into_raw_fd();
     }
 }

@@ -4,16 +4,16 @@
 //! Slots are taken out of the pool and put back with `try_lock`, never waited for, so threads do not queue, and a place that was locked
 //! when the host forked merely stays out of use in the copy.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{Room, Table};
-use spawnfd_sys::{Errno, call, fork_generation, pass_descriptors};
+use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 
-use super::{LOW, forget};
+use super::LOW;
 use crate::error::errno;
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 
 /// How many spawns at once find everything ready; beyond, each brings its own.
 const SLOTS: usize = 64;
@@ -30,10 +30,8 @@ pub(super) struct Slot {
 /// A socket pair. Each end is checked before use, as applications dup2 over anything.
 #[derive(Debug)]
 pub(super) struct Channel {
-    receive: OwnedFd,
-    receive_identity: (u64, u64),
-    send: OwnedFd,
-    send_identity: (u64, u64),
+    receive: Known,
+    send: Known,
     tag: u64,
 }
 
@@ -73,7 +71,7 @@ impl Slot {
         let Some(channel) = &mut self.channel else { return Ok(Table::Copied) };
         channel.tag += 1;
         if !sources.is_empty() {
-            match pass_descriptors(channel.send.as_raw_fd(), channel.tag, sources) {
+            match pass_descriptors(channel.send.as_fd().as_raw_fd(), channel.tag, sources) {
                 Ok(()) => {}
                 Err(Errno::EBADF) => return Err(Errno::EBADF),
                 Err(_) => {
@@ -82,8 +80,8 @@ impl Slot {
                 }
             }
         }
-        let socket = channel.receive.as_raw_fd();
-        Ok(Table::Passed { socket, identity: channel.receive_identity, tag: channel.tag })
+        let socket = channel.receive.as_fd().as_raw_fd();
+        Ok(Table::Passed { socket, identity: channel.receive.identity(), tag: channel.tag })
     }
 
     /// Gives the socket up, with what may be left in it.
@@ -96,32 +94,15 @@ impl Channel {
     fn new() -> Result<Channel, Errno> {
         let (receive, send) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)?;
-        let (receive, send) = (above_standard(receive), above_standard(send));
-        if !(3..=LOW).contains(&receive.as_raw_fd()) || send.as_raw_fd() < 3 {
+        let (receive, send) = (Known::new(receive)?, Known::new(send)?);
+        if !(3..=LOW).contains(&receive.as_fd().as_raw_fd()) || send.as_fd().as_raw_fd() < 3 {
             return Err(Errno::EMFILE);
         }
-        Ok(Channel {
-            receive_identity: call::identify(receive.as_raw_fd())?,
-            send_identity: call::identify(send.as_raw_fd())?,
-            receive,
-            send,
-            tag: 0,
-        })
+        Ok(Channel { receive, send, tag: 0 })
     }
 
     /// Whether the sending end's number still means that end. The child checks the receiving one, in its own table.
     fn sends_to_itself(&self) -> bool {
-        call::identify(self.send.as_raw_fd()) == Ok(self.send_identity)
-    }
-}
-
-impl Drop for Channel {
-    /// Closes what is still ours; a number that has come to mean something else is the application's.
-    fn drop(&mut self) {
-        for (end, identity) in [(&mut self.receive, self.receive_identity), (&mut self.send, self.send_identity)] {
-            if call::identify(end.as_raw_fd()) != Ok(identity) {
-                forget(end);
-            }
-        }
+        self.send.get().is_some()
     }
 }

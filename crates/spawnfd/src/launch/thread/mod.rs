@@ -24,12 +24,12 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use spawnfd_child::Plan;
 use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, abi, call, fork_generation, pass_descriptors, receive_descriptor};
 
-use super::{Arrived, Refusal, forget};
+use super::{Arrived, Refusal};
 use crate::authority::{self, Authority};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
 use crate::inherited::{Directories, Inherited};
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::Credentials;
 use inside::{Request, Served};
@@ -95,8 +95,7 @@ struct Inner {
 struct Talk {
     requests: Sender<Request>,
     replies: Receiver<Served>,
-    socket: OwnedFd,
-    identity: (u64, u64),
+    socket: Known,
     tag: u64,
 }
 
@@ -135,8 +134,7 @@ impl LauncherThread {
             .map_err(|e| failed("socketpair()", errno(e)))?;
         // The thread's end first: what lies below it is copied.
         let theirs = above_standard(theirs);
-        let socket = above_standard(socket);
-        let identity = call::identify(socket.as_raw_fd()).map_err(|errno| failed("fstat()", errno))?;
+        let socket = Known::new(socket).map_err(|errno| failed("fstat()", errno))?;
         let ((requests, arriving), (answering, replies)) = (channel(), channel());
         let (begun, begins) = channel();
         let (number, made_by) = (theirs.as_raw_fd(), (authority.clone(), Credentials::current()));
@@ -158,7 +156,7 @@ impl LauncherThread {
                 return Err(failed(call, errno));
             }
         };
-        let talk = Mutex::new(Talk { requests, replies, socket, identity, tag: 0 });
+        let talk = Mutex::new(Talk { requests, replies, socket, tag: 0 });
         Ok(LauncherThread(Arc::new(Shared {
             generation,
             authority,
@@ -266,15 +264,13 @@ impl Talk {
         if count > MAX_PASSED {
             return Err(Errno::EMSGSIZE);
         }
-        if call::identify(self.socket.as_raw_fd()) != Ok(self.identity) {
-            return Err(Errno::ENOTSOCK);
-        }
-        let room = self.socket.try_clone().map_err(|_| Errno::EMFILE)?;
+        let socket = self.socket.get().ok_or(Errno::ENOTSOCK)?;
+        let room = socket.try_clone().map_err(|_| Errno::EMFILE)?;
         let mut all = [-1; MAX_PASSED];
         all[..sources.len()].copy_from_slice(sources);
         all[sources.len()..count].copy_from_slice(cgroup.as_slice());
         self.tag += 1;
-        pass_descriptors(self.socket.as_raw_fd(), self.tag, &all[..count])?;
+        pass_descriptors(socket.as_raw_fd(), self.tag, &all[..count])?;
         Ok(room)
     }
 
@@ -286,10 +282,8 @@ impl Talk {
 
     /// Receives the pidfd of a child. One that cannot be had is killed: the caller will not know of it.
     fn collect(&self, pid: i32) -> std::result::Result<OwnedFd, Errno> {
-        let received = match call::identify(self.socket.as_raw_fd()) == Ok(self.identity) {
-            true => receive_descriptor(self.socket.as_raw_fd()),
-            false => Err(Errno::ENOTSOCK),
-        };
+        let socket = self.socket.get().ok_or(Errno::ENOTSOCK);
+        let received = socket.and_then(|socket| receive_descriptor(socket.as_raw_fd()));
         match received {
             Ok((tag, pidfd)) if tag == self.tag => Ok(pidfd),
             received => {
@@ -305,23 +299,14 @@ impl Talk {
 impl Drop for Shared {
     fn drop(&mut self) {
         let Some(Inner { talk, handle }) = self.inner.take() else { return };
-        let Talk { requests, replies, socket, identity, .. } =
-            talk.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Talk { requests, replies, socket, .. } = talk.into_inner().unwrap_or_else(PoisonError::into_inner);
         if fork_generation() != Ok(self.generation) {
             // A copy's: there is no thread to wait for, and who knows who held a lock. But the number is this process's own.
             std::mem::forget((handle, requests, replies));
-            close_ours(socket, identity);
             return;
         }
         drop(requests);
         let _ = handle.join();
-        close_ours(socket, identity);
-    }
-}
-
-/// Closes what is still ours; a number that has come to mean something else is the application's.
-fn close_ours(mut socket: OwnedFd, identity: (u64, u64)) {
-    if call::identify(socket.as_raw_fd()) != Ok(identity) {
-        forget(&mut socket);
+        drop(socket);
     }
 }
