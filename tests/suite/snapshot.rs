@@ -193,6 +193,31 @@ fn the_cache_from_many_threads() {
     });
 }
 
+#[test]
+fn what_the_application_has_at_a_cached_number_stays() {
+    isolated("what_the_application_has_at_a_cached_number_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, "kept").expect("own directory");
+        let foreign = directory.path().join("foreign");
+        fs::write(&foreign, "foreign").expect("own directory");
+        settle();
+        let cache = SnapshotCache::default();
+        let before = Leaks::take();
+        assert_eq!(contents(&cache.open(&path).expect("a snapshot")), b"kept");
+        let after = Leaks::take();
+        let kept: Vec<i32> = after.fds.into_keys().filter(|number| !before.fds.contains_key(number)).collect();
+        assert_eq!(kept.len(), 1);
+        let theirs = common::at_number(&open(&foreign), kept[0]);
+        assert_eq!(contents(&cache.open(&path).expect("another")), b"kept");
+        assert_eq!(contents(&cache.open(&path).expect("the same")), b"kept");
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.stale, stats.entries), (1, 2, 0, 1));
+        cache.clear();
+        assert_eq!(fs::read_link(format!("/proc/self/fd/{}", theirs.as_raw_fd())).expect("still open"), foreign);
+    });
+}
+
 /// Takes snapshots of a file that is overwritten all the time, always whole and of one byte: never a mixture.
 fn never_torn(directory: &Path) {
     const SIZE: usize = 100_000;

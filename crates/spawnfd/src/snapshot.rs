@@ -14,7 +14,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::{from_io, identify, is_recent};
 
@@ -47,9 +47,9 @@ impl Snapshot {
         &self.source
     }
 
-    fn try_clone(&self) -> Result<Snapshot> {
-        let fd = self.fd.try_clone().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        Ok(Snapshot { fd, ..*self })
+    fn keep(&self) -> Result<Kept> {
+        let fd = Known::new(duplicate(&self.fd)?).map_err(|errno| failed(errno, "fstat()"))?;
+        Ok(Kept { fd, kind: self.kind, source: self.source })
     }
 }
 
@@ -63,6 +63,10 @@ impl From<Snapshot> for OwnedFd {
     fn from(snapshot: Snapshot) -> OwnedFd {
         snapshot.fd
     }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd> {
+    fd.try_clone().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
 }
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
@@ -161,7 +165,7 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 
 /// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
 ///
-/// A hit costs an fstat and a dup. A file that has changed within the granularity of timestamps is not kept.
+/// A hit costs two fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -171,8 +175,15 @@ pub struct SnapshotCache {
 #[derive(Debug, Default)]
 struct State {
     /// Most recently used last. 64 entries are searched faster than hashed.
-    entries: Vec<Snapshot>,
+    entries: Vec<Kept>,
     stats: SnapshotStats,
+}
+
+#[derive(Debug)]
+struct Kept {
+    fd: Known,
+    kind: Kind,
+    source: Identity,
 }
 
 /// What a snapshot cache has done so far.
@@ -217,13 +228,14 @@ impl SnapshotCache {
         let mut state = self.lock();
         if let Some(place) = state.entries.iter().position(|entry| same_file(&entry.source, &now)) {
             let entry = state.entries.remove(place);
-            if same_version(&entry.source, &now) {
-                let ours = entry.try_clone();
+            if !same_version(&entry.source, &now) {
+                state.stats.stale += 1;
+            } else if let Some(fd) = entry.fd.get() {
+                let ours = duplicate(fd).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
                 state.entries.push(entry);
                 state.stats.hits += 1;
                 return ours;
             }
-            state.stats.stale += 1;
         }
         state.stats.misses += 1;
         drop(state);
@@ -233,15 +245,15 @@ impl SnapshotCache {
         if doubtful || snapshot.source != now {
             return Ok(snapshot);
         }
-        let ours = snapshot.try_clone()?;
+        let kept = snapshot.keep()?;
         let mut state = self.lock();
         state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));
         if state.entries.len() >= self.capacity {
             state.entries.remove(0);
             state.stats.evicted += 1;
         }
-        state.entries.push(snapshot);
-        Ok(ours)
+        state.entries.push(kept);
+        Ok(snapshot)
     }
 
     /// Drops all snapshots; descriptors given out stay good.
