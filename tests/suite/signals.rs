@@ -243,6 +243,68 @@ fn dropped_children_are_reaped_and_not_killed() {
     });
 }
 
+/// The numbers of this process's eventfds, which are the library's.
+fn eventfds() -> Vec<i32> {
+    let fds = Snapshot::take().fds;
+    fds.into_iter().filter(|(_, fd)| fd.target.contains("eventfd")).map(|(number, _)| number).collect()
+}
+
+fn reader_of(input: &std::io::PipeReader) -> spawnfd::Child {
+    Command::new("/bin/cat").stdin(input).stdout(Stdio::Null).spawn().expect("starts")
+}
+
+#[test]
+fn what_the_application_has_at_the_reaper_s_number_stays() {
+    isolated("what_the_application_has_at_the_reaper_s_number_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        let file = fs::File::create(&path).expect("own directory");
+        let (reader, writer) = common::pipe();
+        drop(reader_of(&reader));
+        let numbers = eventfds();
+        assert!(!numbers.is_empty());
+        let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+        let stays = || {
+            assert_eq!(fs::metadata(&path).expect("there").len(), 0, "nothing is written to it");
+            for number in &numbers {
+                assert_eq!(fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
+            }
+        };
+        let (second, second_writer) = common::pipe();
+        drop(reader_of(&second));
+        stays();
+        // The one that comes later ends first.
+        drop((second, second_writer));
+        eventually("the second is reaped", || common::children().len() == 1);
+        stays();
+        drop((reader, writer));
+        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+        stays();
+        drop(theirs);
+    });
+}
+
+#[test]
+fn a_child_is_reaped_that_is_dropped_without_a_descriptor_left() {
+    isolated("a_child_is_reaped_that_is_dropped_without_a_descriptor_left", || {
+        let (first, second) = (common::pipe(), common::pipe());
+        let (reads_first, reads_second) = (reader_of(&first.0), reader_of(&second.0));
+        let mut fillers = Vec::new();
+        while let Ok(filler) = fs::File::open("/dev/null") {
+            fillers.push(filler);
+        }
+        drop(reads_first);
+        drop(fillers);
+        assert!(has_thread("spawnfd-reaper"), "it does not wait for the next one");
+        // Nothing can wake it; it sees this one all the same.
+        drop(reads_second);
+        drop(second);
+        eventually("the second is reaped", || common::children().len() == 1);
+        drop(first);
+        eventually("reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+    });
+}
+
 fn rustix_poll(child: &spawnfd::Child) -> libc::pollfd {
     use std::os::fd::{AsFd, AsRawFd};
     libc::pollfd { fd: child.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }

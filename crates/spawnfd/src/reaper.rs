@@ -2,23 +2,30 @@
 //! Reaps children that were dropped while they ran: one thread while there are any, none otherwise.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd_sys::{call, wait_pidfd};
 
-use crate::numbers::{Known, above_standard};
+use crate::numbers::Known;
 use crate::per_process::PerProcess;
+
+/// How long a thread that cannot be woken leaves those that arrive unseen.
+const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug, Default)]
 struct State {
     /// Handed over, not yet seen by the thread.
     arrived: Vec<Known>,
     /// Wakes the thread; there while it runs.
-    wake: Option<OwnedFd>,
+    bell: Option<Arc<Bell>>,
 }
 
-static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), wake: None });
+/// Without a descriptor, as none was left, its thread looks now and then.
+#[derive(Debug)]
+struct Bell(Option<Known>);
+
+static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), bell: None });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock()
@@ -29,26 +36,39 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
     let Ok(pidfd) = Known::new(pidfd) else { return };
     let mut state = state();
     state.arrived.push(pidfd);
-    match &state.wake {
-        Some(wake) => drop(rustix::io::write(wake, &1u64.to_ne_bytes())),
-        None => start(&mut state),
+    // Where the application has put something else at the bell's number nobody hears it: another thread is begun.
+    if !state.bell.as_ref().is_some_and(|bell| bell.ring()) {
+        start(&mut state);
     }
 }
 
 /// Starts the thread, all signals blocked: they are the host's. Where no thread can be had the children wait for the next one.
 fn start(state: &mut State) {
-    let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(above_standard) else { return };
-    let Ok(ours) = wake.try_clone() else { return };
+    let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+    let bell = Arc::new(Bell(eventfd.and_then(|eventfd| Known::new(eventfd).ok())));
+    let ours = bell.clone();
     let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
     let thread =
         std::thread::Builder::new().name("spawnfd-reaper".into()).stack_size(128 << 10).spawn(move || run(&ours));
     let _ = call::set_signal_mask(mask);
     if thread.is_ok() {
-        state.wake = Some(wake);
+        state.bell = Some(bell);
     }
 }
 
-fn run(wake: &OwnedFd) {
+impl Bell {
+    /// Whether the thread hears of it.
+    fn ring(&self) -> bool {
+        let Some(eventfd) = &self.0 else { return true };
+        eventfd.get().is_some_and(|eventfd| rustix::io::write(eventfd, &1u64.to_ne_bytes()).is_ok())
+    }
+
+    fn eventfd(&self) -> Option<&OwnedFd> {
+        self.0.as_ref().and_then(Known::get)
+    }
+}
+
+fn run(bell: &Arc<Bell>) {
     let mut children: Vec<Known> = Vec::new();
     loop {
         let mut state = state();
@@ -56,17 +76,21 @@ fn run(wake: &OwnedFd) {
         let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
         children.retain(|child| child.get().is_some_and(runs));
         if children.is_empty() {
-            state.wake = None;
+            // That of another thread stays.
+            state.bell.take_if(|now| Arc::ptr_eq(now, bell));
             return;
         }
         drop(state);
+        let eventfd = bell.eventfd();
         let mut watched: Vec<PollFd<'_>> = children
             .iter()
             .map(AsFd::as_fd)
-            .chain([wake.as_fd()])
+            .chain(eventfd.map(AsFd::as_fd))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let _ = poll(&mut watched, None);
-        let _ = rustix::io::read(wake, &mut [0; 8]);
+        let _ = poll(&mut watched, eventfd.is_none().then_some(&UNSEEN));
+        if let Some(eventfd) = bell.eventfd() {
+            let _ = rustix::io::read(eventfd, &mut [0; 8]);
+        }
     }
 }
