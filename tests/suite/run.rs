@@ -305,6 +305,49 @@ fn the_thread_does_not_wait_for_a_run_that_failed_to_start() {
 }
 
 #[test]
+fn what_the_application_has_at_the_engine_s_numbers_stays() {
+    isolated("what_the_application_has_at_the_engine_s_numbers_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        let file = fs::File::create(&path).expect("own directory");
+        let (sender, receiver) = channel();
+        let start = |script: &str| {
+            let sender = sender.clone();
+            let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+            sh(script).run_then(&Run::new(), done).expect("starts")
+        };
+        let next = || receiver.recv_timeout(Duration::from_secs(30)).expect("comes");
+        let before = Snapshot::take();
+        let _under_way = start("exec sleep 1000");
+        let program = common::next_child();
+        let is_engine_s = |number: &i32| {
+            let target = fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+            ["eventpoll", "eventfd"].iter().any(|kind| target.to_string_lossy().contains(kind))
+        };
+        let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(is_engine_s).collect();
+        assert_eq!(numbers.len(), 2);
+        let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+        // The next one has an engine of its own, whoever sleeps in the other.
+        let _next = start("echo out");
+        let outcomes = [next(), next()];
+        let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.text().into_owned()));
+        assert_eq!(ended.expect("runs"), "out\n");
+        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        eventually("both threads end", || Snapshot::take().threads == before.threads);
+        assert_eq!(fs::metadata(&path).expect("there").len(), 0, "nothing is written to it");
+        for number in &numbers {
+            assert_eq!(fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
+        }
+        // SAFETY: own child, which nobody else waits for.
+        unsafe {
+            libc::kill(program, libc::SIGKILL);
+            libc::waitpid(program, std::ptr::null_mut(), 0);
+        }
+        drop(theirs);
+    });
+}
+
+#[test]
 fn a_callback_that_panics_harms_nobody() {
     isolated("a_callback_that_panics_harms_nobody", || {
         let (sender, receiver) = channel();

@@ -2,22 +2,24 @@
 //! One thread that moves all asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
-use spawnfd_sys::call;
+use spawnfd_sys::{Errno, call};
 
 use super::running::{Part, Running, timespec};
 use super::{Output, Stop, TerminalSize, Waker};
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::above_standard;
+use crate::numbers::Known;
 use crate::per_process::PerProcess;
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
+
+/// How long it can go unseen that the application has closed what the thread sleeps in.
+const UNSEEN: Duration = Duration::from_secs(5);
 
 /// The event that only wakes.
 const WAKE: u64 = u64::MAX;
@@ -74,8 +76,8 @@ pub(super) enum Order {
 
 /// What the thread and those who submit to it share. The jobs themselves are the thread's own.
 struct Engine {
-    poll: OwnedFd,
-    wake: OwnedFd,
+    poll: Known,
+    wake: Known,
     inbox: PerProcess<Inbox>,
 }
 
@@ -140,8 +142,9 @@ fn enroll() -> Result<(Arc<Engine>, u64)> {
 impl Engine {
     fn new() -> Result<Engine> {
         let failed = |e| Error::new(Stage::Capture, errno(e), "epoll_create1(EPOLL_CLOEXEC)");
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map(above_standard).map_err(failed)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(above_standard).map_err(failed)?;
+        let known = |fd| Known::new(fd).map_err(|errno| Error::new(Stage::Capture, errno, "fstat()"));
+        let poll = known(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?)?;
+        let wake = known(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?)?;
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
         let in_copy = || Inbox { over: true, ..Inbox::default() };
         Ok(Engine { poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
@@ -163,13 +166,20 @@ impl Engine {
     }
 
     fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(wake) = self.wake.get() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
     }
 
-    /// A number for a run that is about to come. `None` when the thread is ending.
+    /// Whether its numbers still mean what they meant. The application may have put something else there.
+    fn is_whole(&self) -> bool {
+        self.poll.get().is_some() && self.wake.get().is_some()
+    }
+
+    /// A number for a run that is about to come. `None` when the thread is ending, or can do no more.
     fn expect(&self) -> Option<u64> {
         let mut inbox = self.lock();
-        if inbox.over {
+        if inbox.over || !self.is_whole() {
             return None;
         }
         inbox.expected += 1;
@@ -181,6 +191,10 @@ impl Engine {
     fn add(&self, id: u64, mut running: Running, done: Done) -> Result<()> {
         // Held until the job is in: the thread that gets its first event finds it then.
         let mut inbox = self.lock();
+        if inbox.over {
+            running.end(Stop::Cancelled, Some(Duration::ZERO));
+            return Err(lost());
+        }
         for part in Part::ALL {
             let Some((fd, write)) = running.watched(part) else { continue };
             // News only: a pipe's end stays in the set, hung up, for as long as a child that is just being started has its
@@ -228,17 +242,25 @@ impl Engine {
             } else {
                 Some(Duration::ZERO)
             };
-            let left = left.map(timespec);
+            let left = timespec(left.map_or(UNSEEN, |left| left.min(UNSEEN)));
             events.clear();
-            // EINTR cannot be, as all signals are blocked; anything else would be a bug that the next turn meets again.
-            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
+            // EINTR cannot be, as all signals are blocked; anything else the next turn meets again, or sees why.
+            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&left));
+            if !self.is_whole() {
+                let mut inbox = self.lock();
+                inbox.over = true;
+                desk.take(&mut inbox);
+                break;
+            }
             for event in std::mem::take(&mut desk.again) {
                 desk.news(event);
             }
             for event in &events {
                 let data = event.data.u64();
                 if data == WAKE {
-                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                    if let Some(wake) = self.wake.get() {
+                        let _ = rustix::io::read(wake, &mut [0; 8]);
+                    }
                     let orders = {
                         let mut inbox = self.lock();
                         desk.take(&mut inbox);
@@ -262,9 +284,14 @@ impl Engine {
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(output)));
             }
         }
-        let mut current = CURRENT.lock();
-        current.take_if(|engine| Arc::ptr_eq(engine, &self));
+        CURRENT.lock().take_if(|engine| Arc::ptr_eq(engine, &self));
+        desk.give_up();
     }
+}
+
+/// Why a run ends that is not watched any more.
+fn lost() -> Error {
+    Error::new(Stage::Capture, Errno::EBADF, "epoll_wait()")
 }
 
 /// What an event says.
@@ -353,6 +380,16 @@ impl Desk {
             let Some(job) = self.jobs.get_mut(&id) else { break };
             job.running.tick(now, &mut self.buffer);
             self.settle(id, Ok(()));
+        }
+    }
+
+    /// Nobody can be watched any more. Nothing is locked: a callback may submit the next run.
+    fn give_up(&mut self) {
+        for (_, job) in self.jobs.drain() {
+            job.running.abandon();
+            if let Some(done) = job.done {
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(Err(lost()))));
+            }
         }
     }
 

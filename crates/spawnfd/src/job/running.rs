@@ -590,6 +590,13 @@ impl Running {
         Ok(self.finish())
     }
 
+    /// Lets go of a run when the numbers it was watched by have become the application's: its own are as likely to be, so none of
+    /// them is used again, nor closed. The program is left alone.
+    pub(super) fn abandon(mut self) {
+        (self.permit, self.events) = (None, None);
+        std::mem::forget(self);
+    }
+
     /// The result, once it [is there](Running::is_done).
     pub(super) fn finish(&mut self) -> Output {
         let open: Vec<BorrowedFd<'_>> = self.outlets.iter().flatten().map(Outlet::as_fd).collect();
