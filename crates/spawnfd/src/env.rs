@@ -201,13 +201,27 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
 }
 
 /// Whether a pattern of literal bytes, `*` and `?` matches the whole name.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern.split_first(), name.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
-        (Some((b'?', pattern)), Some((_, name))) => matches(pattern, name),
-        (Some((wanted, pattern)), Some((found, name))) if wanted == found => matches(pattern, name),
-        _ => false,
+fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
+    // What follows the last `*`, and what it is tried on: an earlier one never has to take more.
+    let mut again: Option<(&[u8], &[u8])> = None;
+    loop {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => return true,
+            (Some((b'*', rest)), _) => {
+                pattern = rest;
+                again = Some((rest, name));
+            }
+            (Some((wanted, rest)), Some((found, left))) if *wanted == b'?' || wanted == found => {
+                (pattern, name) = (rest, left);
+            }
+            _ => match again {
+                Some((rest, [_, left @ ..])) => {
+                    (pattern, name) = (rest, left);
+                    again = Some((rest, left));
+                }
+                _ => return false,
+            },
+        }
     }
 }
 
@@ -226,9 +240,17 @@ mod tests {
             ("", "", true),
             ("*", "X", true),
             ("AB", "ABC", false),
+            ("A*B*C", "AxBxBxC", true),
+            ("A*B*C", "AxBxBxCx", false),
+            ("**", "", true),
+            ("*?", "", false),
+            ("*AB", "AAB", true),
+            ("A**?", "AB", true),
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
+        // Each `*` tried with each of the others' choices would take years.
+        assert!(!matches(format!("{}B", "*A".repeat(30)).as_bytes(), "A".repeat(200).as_bytes()));
     }
 
     #[test]
