@@ -129,9 +129,13 @@ impl Recorded {
 /// Whether the file changed within its timestamps' granularity of now: then another change could leave the same timestamps.
 pub(crate) fn is_recent(identity: &Identity) -> bool {
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    let changed = identity.ctime.max(identity.mtime);
-    let age = (now.tv_sec - changed.0) * 1_000_000_000 + (now.tv_nsec - i64::from(changed.1));
-    age < granularity(identity).as_nanos() as i64
+    let age = |(seconds, nanoseconds): (i64, u32)| {
+        let whole = now.tv_sec.saturating_sub(seconds).saturating_mul(1_000_000_000);
+        whole.saturating_add(now.tv_nsec - i64::from(nanoseconds))
+    };
+    let granularity = granularity(identity).as_nanos() as i64;
+    // A modification ahead of the clock has been set by somebody: the next change gives another time.
+    age(identity.ctime) < granularity || (-granularity..granularity).contains(&age(identity.mtime))
 }
 
 /// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz), or, where
@@ -142,4 +146,26 @@ fn granularity(identity: &Identity) -> Duration {
 
 pub(crate) fn identify(file: &impl AsFd) -> std::result::Result<Identity, Errno> {
     Identity::of(file.as_fd().as_raw_fd(), c"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn a_modification_in_the_future_is_no_reason_for_doubt() {
+        let file = File::from(memfd_create("spawnfd-test", MemfdFlags::CLOEXEC).unwrap());
+        for ahead in [3600, 1 << 33] {
+            file.set_modified(SystemTime::now() + Duration::from_secs(ahead)).unwrap();
+            let start = Instant::now();
+            while is_recent(&identify(&file).unwrap()) {
+                assert!(start.elapsed() < Duration::from_secs(20), "{ahead} s ahead");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
 }
