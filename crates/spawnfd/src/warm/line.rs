@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, waitid, waitpid,
+};
 use spawnfd_sys::{Errno, receive};
 
 use super::wire::Page;
 use crate::error::errno;
 use crate::numbers::{Known, above_standard};
+use crate::reaper;
 
 /// The owner's side.
 #[derive(Debug)]
@@ -74,9 +77,17 @@ impl Line {
         let Some(child) = Pid::from_raw(super::wire::child(&self.page)) else { return };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         // Nobody has waited for it: its number is its own.
-        if matches!(waitid(WaitId::Pid(child), look), Ok(None)) {
-            let _ = kill_process(child, Signal::KILL);
+        let runs = matches!(waitid(WaitId::Pid(child), look), Ok(None));
+        if !runs || kill_process(child, Signal::KILL).is_ok() {
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        } else if let Ok(pidfd) = pidfd_open(child, PidfdFlags::empty()) {
+            self.hang_up();
+            reaper::adopt(pidfd);
         }
-        let _ = waitpid(Some(child), WaitOptions::empty());
+    }
+
+    /// Ends what is said for all who have a copy of the socket: who waits at the other side ends by that.
+    pub(super) fn hang_up(&self) {
+        let _ = self.socket.get().map(|socket| shutdown(socket, Shutdown::Both));
     }
 }

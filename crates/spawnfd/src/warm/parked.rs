@@ -521,8 +521,12 @@ impl Parked {
             std::mem::forget(child);
             return;
         }
-        let _ = child.kill();
-        let _ = child.wait();
+        if child.kill().is_ok() {
+            let _ = child.wait();
+        } else {
+            // The host has given up the ids by which it may. It ends without us then, and is reaped when it has.
+            self.line.hang_up();
+        }
     }
 }
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a host does to itself while it has parked processes: it gives up ids, it closes descriptors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from warm_support import Way, each_way
+
+HEAD = """
+import os, signal, subprocess, sys, time
+import spawnfd as sf
+sys.path.insert(0, sys.argv[1])
+from conftest import children
+from warm_support import add, warm_of
+"""
+
+
+def told(script: str, *arguments: str) -> str:
+    """What the script prints, in a process of its own, which has to end."""
+    words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
+    paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+IDS = """
+warm = warm_of(sys.argv[2], idle=0.5 if sys.argv[3] == "idle" else None)
+add(warm, sys.argv[2], "true", 2)
+assert warm.fill(60)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+if sys.argv[3] == "close":
+    warm.close()
+deadline = time.monotonic() + 60
+while children() and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(len(children()))
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "idle"])
+@each_way
+def test_ids_given_up(way: Way, end: str) -> None:
+    """Processes that the host may not signal any more end by themselves."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has ids to give up")
+    assert told(IDS, way, end) == "0\n"
