@@ -53,3 +53,21 @@ def test_ids_given_up(way: Way, end: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give up")
     assert told(IDS, way, end) == "0\n"
+
+
+CLOSED = """
+warm = warm_of(sys.argv[2], idle=None)
+add(warm, sys.argv[2], "true", 3)
+assert warm.fill(60)
+# The keeper sleeps.
+time.sleep(0.3)
+os.closerange(3, 256)
+warm.close()
+print("closed")
+"""
+
+
+@each_way
+def test_descriptors_closed(way: Way) -> None:
+    """close() comes back."""
+    assert told(CLOSED, way) == "closed\n"

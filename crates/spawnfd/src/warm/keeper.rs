@@ -49,6 +49,8 @@ struct Timer {
 }
 
 const NEVER: u64 = u64::MAX;
+/// How long it sleeps at most: once an application has closed the timer nobody can wake it.
+const ASLEEP: Duration = Duration::from_secs(1);
 
 impl Bell {
     fn new() -> Result<Bell, Errno> {
@@ -79,10 +81,10 @@ impl Bell {
             // An application has closed it: then it is looked now and then.
             return std::thread::sleep(Duration::from_millis(20));
         };
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        let _ = poll(&mut [PollFd::new(timer, PollFlags::IN)], left.as_ref());
-        if rustix::io::read(timer, &mut [0u8; 8]).is_ok() {
+        let left = until.map_or(ASLEEP, |until| until.saturating_duration_since(Instant::now()).min(ASLEEP));
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(timer, PollFlags::IN)], Some(&left));
+        if self.0.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
             self.0.rings.store(NEVER, Ordering::SeqCst);
         }
     }
