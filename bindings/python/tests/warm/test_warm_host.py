@@ -62,12 +62,37 @@ assert warm.fill(60)
 # The keeper sleeps.
 time.sleep(0.3)
 os.closerange(3, 256)
+own = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
+pidfds = [os.pidfd_open(process.pid) for process in own]
 warm.close()
-print("closed")
+print([process.poll() for process in own] == [None] * len(own))
+for pidfd, process in zip(pidfds, own):
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    process.wait()
 """
 
 
 @each_way
 def test_descriptors_closed(way: Way) -> None:
-    """close() comes back."""
-    assert told(CLOSED, way) == "closed\n"
+    """close() comes back, and the processes that stand at these numbers by then are left alone."""
+    assert told(CLOSED, way) == "True\n"
+
+
+# Where it is not parked it runs, and leaves a line.
+UNASKED = """
+warm = sf.Warm(delay=0.3)
+warm.add("sh", args=["-c", "echo ran >> $RAN"], depth=2)
+assert warm.fill(60)
+warm.run(["sh", "-c", "echo ran >> $RAN"])
+os.closerange(3, 256)
+own = [open("/dev/null") for _ in range(100)]
+time.sleep(2)
+warm.close()
+print(open(os.environ["RAN"]).read())
+"""
+
+
+def test_nothing_runs_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the object that parks it a program would run."""
+    monkeypatch.setenv("RAN", str(tmp_path / "ran"))
+    assert told(UNASKED) == "ran\n\n"

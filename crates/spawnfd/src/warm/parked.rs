@@ -2,7 +2,7 @@
 //! One parked process: its start, what it is asked, its end.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
-use spawnfd_sys::{ArgBlock, Errno, abi, fork_generation, send};
+use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
 
 use super::confinement::Confinement;
 use super::image::object_with_threads;
@@ -28,7 +28,7 @@ use crate::child::{Child, Landing, Started};
 use crate::command::{Command, Stdio, step_failed};
 use crate::env::Env;
 use crate::error::{Error, Result as Outcome, Stage as At, errno};
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::sandbox::Given;
 use crate::template::Template;
 
@@ -95,6 +95,8 @@ pub(super) struct Parked {
     generation: u64,
     /// Gone when it has become the program.
     child: Option<Child>,
+    /// What its pidfd was: an application may have put another process's at that number.
+    identity: (u64, u64),
     line: Line,
     serial: u32,
     pub(super) birth: Arc<Birth>,
@@ -155,7 +157,7 @@ impl Parked {
     /// Why it is not.
     pub(super) fn start(
         recipe: &Recipe,
-        object: &OwnedFd,
+        object: &Known,
         maker: ThreadId,
         marker: Arc<Marker>,
         ended: &AtomicBool,
@@ -171,7 +173,8 @@ impl Parked {
             }
             _ => None,
         };
-        let object = with_threads.as_ref().unwrap_or(object);
+        // Whatever else stood at its number would not park the program, and it would run.
+        let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
@@ -237,6 +240,7 @@ impl Parked {
         drop(theirs);
         let mut parked = Parked {
             generation: fork_generation().map_err(|errno| ("mmap()", errno))?,
+            identity: identity_of(&child).map_err(|errno| ("fstat()", errno))?,
             child: Some(child),
             line,
             serial: 0,
@@ -316,7 +320,14 @@ impl Parked {
         let mut message = [0; 64];
         let heard =
             line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
-        let (Some((Reply::Parked { pid, private, .. }, pidfd)), Ok(())) = (heard, line.renumber()) else {
+        let child = heard.and_then(|(reply, pidfd)| match reply {
+            Reply::Parked { pid, private, .. } => {
+                let child = Child::new(pid, pidfd, Default::default(), self.birth.started, None);
+                Some((identity_of(&child).ok()?, child, private))
+            }
+            Reply::Cannot { .. } => None,
+        });
+        let (Some((identity, child, private)), Ok(())) = (child, line.renumber()) else {
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
             line.bury_child();
@@ -324,7 +335,8 @@ impl Parked {
         };
         Some(Parked {
             generation: self.generation,
-            child: Some(Child::new(pid, pidfd, Default::default(), self.birth.started, None)),
+            child: Some(child),
+            identity,
             line,
             serial: 0,
             birth: self.birth.clone(),
@@ -402,6 +414,9 @@ impl Parked {
     /// # Errors
     /// Why it has not been offered.
     pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<Claim, Answer> {
+        if !self.child.as_ref().is_some_and(|child| self.is_own(child)) {
+            return Err(Answer::Refused("descriptor table"));
+        }
         self.serial += 1;
         let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
         let socket = self.line.socket().ok_or(Answer::Refused("descriptor table"))?;
@@ -490,7 +505,9 @@ impl Parked {
             Report::Killed => None,
         };
         // It has ended, or is just about to, and never was the program.
-        let _ = self.child.take().map(|mut child| child.wait());
+        if let Some(mut child) = self.take_child() {
+            let _ = child.wait();
+        }
         match failure {
             Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
             failure => Answer::Failed(failure),
@@ -513,14 +530,40 @@ impl Parked {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Ends it.
-    fn end(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
+    /// Whether its pidfd's number still means that, as far as the kernel tells pidfds apart.
+    fn is_own(&self, child: &Child) -> bool {
+        identity_of(child) == Ok(self.identity)
+    }
+
+    /// The process, to be ended and waited for; `None`: not by this process, or not for sure.
+    fn take_child(&mut self) -> Option<Child> {
+        let child = self.child.take()?;
         if fork_generation() != Ok(self.generation) {
             // A copy's: the process is not its own.
             std::mem::forget(child);
-            return;
+            return None;
         }
+        let are_told_apart = are_told_apart(self.identity);
+        if self.is_own(&child) && (are_told_apart || may_refer_to(&child)) {
+            return Some(child);
+        }
+        let pid = child.id() as i32;
+        // The number is the application's.
+        std::mem::forget(child);
+        self.line.hang_up();
+        let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let again = Child::new(pid, pidfd, Default::default(), self.birth.started, None);
+        if are_told_apart && self.is_own(&again) {
+            return Some(again);
+        }
+        // The host may have waited for it, and this be another process.
+        drop(again.into_pidfd());
+        None
+    }
+
+    /// Ends it.
+    fn end(&mut self) {
+        let Some(mut child) = self.take_child() else { return };
         if child.kill().is_ok() {
             let _ = child.wait();
         } else {
@@ -563,6 +606,26 @@ impl Departure {
             _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
         }
     }
+}
+
+fn identity_of(child: &Child) -> Result<(u64, u64), Errno> {
+    call::identify(child.as_fd().as_raw_fd())
+}
+
+/// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
+fn are_told_apart(identity: (u64, u64)) -> bool {
+    let own = pidfd_open(getpid(), PidfdFlags::empty());
+    own.is_ok_and(|own| call::identify(own.as_raw_fd()).is_ok_and(|own| own != identity))
+}
+
+/// Whether a pidfd, by what /proc tells, refers to that process, or to one that has been waited for.
+fn may_refer_to(child: &Child) -> bool {
+    let described = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", child.as_fd().as_raw_fd()));
+    let pids = [child.id().to_string(), "-1".to_owned()];
+    described.is_ok_and(|lines| {
+        let mut found = lines.lines().filter_map(|line| line.strip_prefix("Pid:"));
+        found.any(|pid| pids.iter().any(|own| own == pid.trim()))
+    })
 }
 
 impl From<Failed> for NotParked {

@@ -2,7 +2,6 @@
 //! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::{Kind, Mode, Park, WarmOptions, WarmStats, image};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
+use crate::numbers::Known;
 use crate::template::Template;
 
 /// A reason to be cold: nobody has added it.
@@ -69,7 +69,7 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) struct Common {
-    pub(super) object: Arc<OwnedFd>,
+    pub(super) object: Arc<Known>,
     pub(super) watch: Watch,
 }
 
@@ -80,7 +80,7 @@ impl State {
         let options = WarmOptions { idle, age, delay, ..options };
         let object = image::object().map_err(|error| ("memfd_create()", errno(error)))?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
-        let object = Arc::new(crate::numbers::above_standard(object));
+        let object = Arc::new(Known::new(object).map_err(|errno| ("fstat()", errno))?);
         Ok(State { shared: Some(Common { object, watch }), options, ..State::none() })
     }
 

@@ -2,7 +2,6 @@
 //! What the keeper asks of the state, and tells it.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use super::parked::{NotParked, Parked, Recipe};
 use super::state::State;
 use super::wire::Page;
 use super::{Mode, reason};
-use crate::numbers::standard_is_open;
+use crate::numbers::{Known, standard_is_open};
 use crate::template::Template;
 
 /// How long the keeper waits where the host has a standard stream closed.
@@ -30,7 +29,7 @@ const ATTEMPTS: u32 = 5;
 /// What the keeper is to do next.
 pub(super) enum Work {
     /// Park one for this entry.
-    Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<OwnedFd> },
+    Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<Known> },
     /// Fork so many more.
     Fork(Held, usize),
     /// Nothing before then.
