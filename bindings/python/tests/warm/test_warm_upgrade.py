@@ -111,3 +111,31 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
     assert any(call.started == mode for call in calls)
     last = times[-1][1]
     assert any(call.started == mode and call.begin > last for call in calls), "never warm again"
+
+
+@each_mode
+@pytest.mark.parametrize("linked", [False, True], ids=["directory", "link"])
+def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) -> None:
+    """As deployments do: what was read from below it is not where it was."""
+    release = tmp_path / "releases" / "app"
+    (release / "lib").mkdir(parents=True)
+    app = tmp_path / "current" if linked else release
+    if linked:
+        app.symlink_to(release)
+    program, library = tmp_path / "program", app / "lib" / "libown.so"
+    build_library(library, 0)
+    compiled(
+        program, PROGRAM, '-DVERSION="0"', f"-L{library.parent}", "-lown", f"-Wl,-rpath,{app}/lib"
+    )
+    other = tmp_path / "other" / "app" if linked else tmp_path / "releases" / "new"
+    (other / "lib").mkdir(parents=True)
+    build_library(other / "lib" / "libown.so", 1)
+    with parked(str(program), mode, env=ENVIRONMENT) as warm:
+        assert warm.run([program], env=ENVIRONMENT).text == "0 0\n"
+        assert warm.fill(timeout=30)
+        moved, new = (release.parent, other.parent) if linked else (release, other)
+        moved.rename(tmp_path / "old")
+        new.rename(moved)
+        assert warm.run([program], env=ENVIRONMENT).text == "0 1\n"
+        assert warm.fill(timeout=30)
+        assert warm.run([program], env=ENVIRONMENT).started == mode

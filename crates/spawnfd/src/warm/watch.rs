@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 
@@ -20,6 +20,11 @@ fn of_file() -> WatchFlags {
 fn of_directory() -> WatchFlags {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
     names | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR
+}
+
+/// A directory on the way: it is renamed or goes, whatever comes and goes in it.
+fn of_way() -> WatchFlags {
+    WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD
 }
 
 /// The files and directories of all entries, and whom each concerns.
@@ -75,7 +80,7 @@ impl Watch {
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
         let cache = b"/etc/ld.so.cache".to_vec();
-        let mut seen = HashSet::new();
+        let (mut seen, mut ways) = (HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
             let path = Path::new(OsStr::from_bytes(file));
             // A link on the way may come to lead elsewhere.
@@ -84,6 +89,11 @@ impl Watch {
                     let names = self.watch(inotify, directory, of_directory(), entry)?;
                     names.these.insert(name.as_bytes().to_vec());
                 }
+            }
+            if let Some(directory) = path.ancestors().skip(1).find(|at| at.is_dir())
+                && ways.insert(directory.to_owned())
+            {
+                self.watch_way(inotify, directory, entry, &mut ways)?;
             }
             if path.is_dir() {
                 self.watch(inotify, path, of_directory(), entry)?.all = true;
@@ -94,6 +104,29 @@ impl Watch {
                 }
             } else if let Some((directory, name)) = nearest(path) {
                 self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches where a directory lies, however it is reached: it may be renamed, or one above it, and another come to stand there.
+    fn watch_way(
+        &mut self,
+        inotify: &OwnedFd,
+        directory: &Path,
+        entry: u64,
+        ways: &mut HashSet<PathBuf>,
+    ) -> rustix::io::Result<()> {
+        let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        ways.insert(real.clone());
+        for (number, at) in real.ancestors().enumerate() {
+            if number > 0 && !ways.insert(at.to_owned()) {
+                break;
+            }
+            match self.watch(inotify, at, of_way(), entry) {
+                // It may be passed through, and not be read.
+                Ok(_) | Err(rustix::io::Errno::ACCESS) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
