@@ -9,6 +9,7 @@ import errno
 import multiprocessing
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,7 +311,12 @@ def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with shells(way) as (warm, _):
-        options: Any = {"actions": [sf.actions.Open(gate, 9)], "timeout": 0.2, "grace": 0, "warm": warm}
+        options: Any = {
+            "actions": [sf.actions.Open(gate, 9)],
+            "timeout": 0.2,
+            "grace": 0,
+            "warm": warm,
+        }
         argv = ["sh", "-c", "exit 3"]
         if how == "run":
             result = sf.run(argv, **options)
@@ -378,6 +384,24 @@ def test_closed(way: Way) -> None:
     assert children() == before
     with pytest.raises(ValueError, match="closed"):
         run(warm)
+
+
+@pytest.mark.parametrize("mode", ["reserve", "fork"])
+def test_closed_when_outdated(mode: Mode, tmp_path: Path) -> None:
+    """What a start has put away is ended, too, though the keeper has yet to look."""
+    program = tmp_path / "true"
+    shutil.copy("/bin/true", program)
+    before = children()
+    with warm_of(mode, delay=60) as warm:
+        warm.add(program)
+        assert warm.fill(timeout=30)
+        os.utime(program)
+        assert warm.run([program]).started.startswith("cold: ")
+    deadline = time.monotonic() + 10
+    while children() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert children() == before
+    assert warm.closed
 
 
 @each_way

@@ -315,6 +315,9 @@ impl Warm {
         let gone = self.state.lock().close();
         self.keeper.end();
         drop(gone);
+        // What the keeper was about meanwhile.
+        let gone = self.state.lock().left_over();
+        drop(gone);
     }
 
     /// A parked process for this command and the calling thread.
@@ -369,7 +372,12 @@ impl Warm {
             return Ok(held);
         }
         let born = held.lock().fork(1);
-        self.state.lock().forked_now(held, born)
+        let mut state = self.state.lock();
+        let outcome = state.forked_now(held, born);
+        let left_over = state.left_over();
+        drop(state);
+        drop(left_over);
+        outcome
     }
 
     pub(crate) fn count_cold(&self, reason: &'static str) {
@@ -514,8 +522,10 @@ impl Offer<'_> {
         if let Some(held) = self.held.take() {
             let mut state = self.warm.state.lock();
             end(&mut state, held);
+            let left_over = state.left_over();
             let wanted = state.wants_keeper();
             drop(state);
+            drop(left_over);
             // Only where something is missing, and when what runs has had its turn.
             if let Some(delay) = wanted {
                 let _ = self.warm.keeper.ring(delay);

@@ -353,6 +353,12 @@ impl State {
 
     pub(super) fn close(&mut self) -> Vec<Waiting> {
         self.shared = None;
-        self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()).collect()
+        self.gone.extend(self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()));
+        self.left_over()
+    }
+
+    /// What no keeper will end any more, to be dropped without the lock.
+    pub(super) fn left_over(&mut self) -> Vec<Waiting> {
+        if self.shared.is_none() { std::mem::take(&mut self.gone) } else { Vec::new() }
     }
 }
