@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,6 +18,9 @@ use crate::actions::filter_of;
 use crate::arguments::{descriptor, environment, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::errors;
 use crate::template::Template;
+
+/// How long a signal waits for its handler.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// Programs kept warm, until it is closed.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -133,7 +136,19 @@ impl Warm {
     fn fill(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
         let timeout = Some(timeout).filter(|timeout| !timeout.is_none());
         let timeout = seconds(timeout, "timeout")?.unwrap_or(Duration::MAX);
-        Ok(py.detach(|| self.core.fill(timeout)))
+        let begin = Instant::now();
+        loop {
+            let slice = timeout.saturating_sub(begin.elapsed()).min(SLICE);
+            let began = Instant::now();
+            if py.detach(|| self.core.fill(slice)) {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            // Who gives up sooner could wait for ever.
+            if began.elapsed() < slice || begin.elapsed() >= timeout {
+                return Ok(false);
+            }
+        }
     }
 
     /// Counts, and two mappings of reasons.

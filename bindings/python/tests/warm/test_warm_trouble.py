@@ -404,6 +404,26 @@ def test_closed_when_outdated(mode: Mode, tmp_path: Path) -> None:
     assert warm.closed
 
 
+def test_fill_is_interrupted() -> None:
+    """By what a signal handler raises, in the middle of a wait without end."""
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        # With nothing that lasts it is never full.
+        with sf.Warm(idle=0) as warm:
+            warm.add("true")
+            timer.start()
+            with pytest.raises(InterruptedError):
+                warm.fill(timeout=None)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
 @each_way
 def test_a_run_outlives_its_warm(way: Way, tmp_path: Path) -> None:
     """close() is for what is parked, not for what has become a program."""
