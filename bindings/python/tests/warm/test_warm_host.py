@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a host does to itself while it has parked processes: it gives up ids, it closes descriptors."""
+"""What a host does to itself beside its parked processes: it gives up ids, closes descriptors."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +97,21 @@ def test_nothing_runs_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Without the object that parks it a program would run."""
     monkeypatch.setenv("RAN", str(tmp_path / "ran"))
     assert told(UNASKED) == "ran\n\n"
+
+
+FIFO = """
+path = sys.argv[2]
+template = sf.Template(path)
+os.unlink(path)
+os.mkfifo(path)
+with sf.Warm() as warm:
+    warm.add(template)
+    print(*warm.stats().cannot.values())
+"""
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    """One that has come to stand where a template's file was."""
+    program = tmp_path / "true"
+    shutil.copy("/bin/true", program)
+    assert told(FIFO, str(program)) == "unreadable\n"

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create, openat};
 
 use crate::error::{Error, Result, Stage, errno};
 use crate::template::Template;
@@ -87,7 +87,12 @@ pub(super) fn hands_on(template: &Template) -> std::result::Result<(), &'static 
 /// The name of the dynamic loader of a 64-bit ELF file: its PT_INTERP. `Some(None)`: it has none.
 fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
     const PT_INTERP: u32 = 3;
-    let file = std::fs::File::open(path).ok()?;
+    // A FIFO that has come to stand there would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = std::fs::File::from(openat(CWD, path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 0).ok()?;
     // Only those of this machine's own class and byte order load an object of ours.
