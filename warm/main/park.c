@@ -510,6 +510,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 {
 	static struct request request;
 	static struct program program;
+	int dies_by;
 
 	if (spawnfd_searches_from_here())
 		spawnfd_cannot_park("libraries in a relative place");
@@ -534,6 +535,9 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	if (!spawnfd_may_become())
 		spawnfd_cannot_park("seccomp filter");
 	close(park.shim);
+	/* The line tells it from here on. */
+	if (!prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) && dies_by == SIGKILL)
+		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	if (park.kind == 'm' && !spawnfd_forks())
 		spawnfd_touch_program();

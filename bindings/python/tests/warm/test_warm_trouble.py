@@ -195,6 +195,40 @@ def test_the_owner_is_killed(way: Way, program: str) -> None:
         owner.communicate()
 
 
+OWNER = """
+import os, sys, time
+import spawnfd as sf
+warm = sf.Warm(mode=sys.argv[1])
+warm.add(sys.executable, preimport=["slow"], env={**os.environ, "PYTHONPATH": sys.argv[2]})
+time.sleep(600)
+"""
+SLOW = """
+import os, time
+with open(os.path.dirname(__file__) + "/pid", "w") as fifo:
+    fifo.write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("mode", ["reserve", "fork"])
+def test_the_owner_is_killed_while_it_parks(mode: Mode, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    os.mkfifo(tmp_path / "pid")
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, mode, str(tmp_path)])
+    try:
+        pid = int((tmp_path / "pid").read_text())
+        pidfd = os.pidfd_open(pid)
+    finally:
+        owner.kill()
+        owner.wait()
+    try:
+        assert select.select([pidfd], [], [], 20)[0], "what was being parked outlived its owner"
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+
+
 @each_way
 def test_the_owner_forks(way: Way) -> None:
     """What is parked belongs to the one that parked it: its copy starts cold, and does not hang."""

@@ -198,6 +198,10 @@ impl Parked {
         match &recipe.prefix {
             None => {
                 command.current_dir("/");
+                if !recipe.executes {
+                    // Of the keeper, which outlives this; what parks takes it back. (Until then nobody in it looks at the line.)
+                    command.parent_death_signal(9);
+                }
             }
             // Whoever ends the program's group or session means the one in front as well.
             Some(prefix) => {
