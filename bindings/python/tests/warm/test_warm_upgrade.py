@@ -139,3 +139,20 @@ def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) 
         assert warm.run([program], env=ENVIRONMENT).text == "0 1\n"
         assert warm.fill(timeout=30)
         assert warm.run([program], env=ENVIRONMENT).started == mode
+
+
+@each_mode
+def test_a_better_library_comes(mode: Mode, tmp_path: Path) -> None:
+    """Not in the place of another, but where ld.so looks first on such a processor."""
+    program, library = tmp_path / "program", tmp_path / "libown.so"
+    build_library(library, 0)
+    build_program(program, 0)
+    with parked(str(program), mode, env=ENVIRONMENT) as warm:
+        for version, level in enumerate(("x86-64-v2", "x86-64-v3"), 1):
+            assert warm.run([program], env=ENVIRONMENT).started == mode
+            variant = tmp_path / "glibc-hwcaps" / level
+            variant.mkdir(parents=True)
+            build_library(variant / "libown.so", version)
+            cold = sf.run([program], env=ENVIRONMENT).text
+            assert warm.run([program], env=ENVIRONMENT).text == cold
+            assert warm.fill(timeout=30)

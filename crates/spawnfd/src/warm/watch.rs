@@ -101,6 +101,7 @@ impl Watch {
                 self.watch(inotify, path, of_file(), entry)?;
                 if let (true, Some(directory)) = (is_library(file), path.parent()) {
                     self.watch(inotify, directory, of_directory(), entry)?.libraries = true;
+                    self.watch_variants(inotify, directory, entry)?;
                 }
             } else if let Some((directory, name)) = nearest(path) {
                 self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
@@ -128,6 +129,22 @@ impl Watch {
                 Ok(_) | Err(rustix::io::Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Watches where ld.so looks first: a directory's libraries for better processors (ld.so(8), glibc-hwcaps).
+    fn watch_variants(&mut self, inotify: &OwnedFd, directory: &Path, entry: u64) -> rustix::io::Result<()> {
+        const VARIANTS: &str = "glibc-hwcaps";
+        let of_variants = directory.parent().filter(|above| above.ends_with(VARIANTS));
+        let directory = of_variants.and_then(Path::parent).unwrap_or(directory);
+        let names = self.watch(inotify, directory, of_directory(), entry)?;
+        names.these.insert(VARIANTS.into());
+        let variants = directory.join(VARIANTS);
+        let Ok(each) = std::fs::read_dir(&variants) else { return Ok(()) };
+        self.watch(inotify, &variants, of_directory(), entry)?.all = true;
+        for variant in each.flatten().map(|variant| variant.path()).filter(|path| path.is_dir()) {
+            self.watch(inotify, &variant, of_directory(), entry)?.libraries = true;
         }
         Ok(())
     }
