@@ -22,6 +22,7 @@ mod error;
 mod inherited;
 mod job;
 mod launch;
+mod length;
 mod numbers;
 mod own_proc;
 mod per_process;

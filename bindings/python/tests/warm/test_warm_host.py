@@ -115,3 +115,32 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     program = tmp_path / "true"
     shutil.copy("/bin/true", program)
     assert told(FIFO, str(program)) == "unreadable\n"
+
+
+# As it is in hosts that are no Python: the kernel's own action for the signal is an end.
+SHORT_FILES = """
+import errno, resource
+def what_comes_of(call):
+    try:
+        print(call())
+    except sf.SpawnError as error:
+        print(errno.errorcode[error.errno])
+sys.dont_write_bytecode = True
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+warm = warm_of(sys.argv[2], delay=0.001)
+add(warm, sys.argv[2], "true", 1)
+assert warm.fill(60)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+for _ in range(3):
+    warm.run(["true"])
+    warm.fill(0.5)
+warm.close()
+what_comes_of(sf.Warm)
+what_comes_of(lambda: sf.run(["true"], tree="guard").tree)
+"""
+
+
+@each_way
+def test_files_must_be_short(way: Way) -> None:
+    """RLIMIT_FSIZE is about files in memory as well: SIGXFSZ is not to end the host."""
+    assert told(SHORT_FILES, way) == "EFBIG\nEFBIG\n"

@@ -17,6 +17,7 @@ use super::{failed, image};
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, errno};
+use crate::length;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::reaper;
@@ -85,7 +86,9 @@ impl Guard {
                 .or_else(|_| memfd_create("spawnfd-trees", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
                 .map(above_standard)
                 .map_err(broken("memfd_create()"))?;
-        ftruncate(&memory, SIZE as u64).map_err(broken("ftruncate()"))?;
+        length::is_allowed(SIZE as u64)
+            .and_then(|()| ftruncate(&memory, SIZE as u64))
+            .map_err(broken("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK).map_err(broken("fcntl(F_ADD_SEALS)"))?;
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = Helper::start(&memory)?;

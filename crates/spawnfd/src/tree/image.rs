@@ -12,6 +12,7 @@ use crate::child::Child;
 use crate::command::{Command, SignalSet};
 use crate::env::Env;
 use crate::error::{Result, errno};
+use crate::length;
 use crate::template::Template;
 
 /// Starts the helper with the three descriptors it asks for, and with what `configure` adds.
@@ -39,6 +40,7 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
 }
 
 fn write_all(file: &OwnedFd) -> rustix::io::Result<()> {
+    length::is_allowed(IMAGE.len() as u64)?;
     let mut rest = IMAGE;
     while !rest.is_empty() {
         rest = &rest[rustix::io::write(file, rest)?..];

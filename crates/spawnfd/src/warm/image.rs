@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create, openat};
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::length;
 use crate::template::Template;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
@@ -39,6 +40,7 @@ pub(super) fn zygote() -> Result<Template> {
 }
 
 fn sealed(name: &str, image: &[u8]) -> rustix::io::Result<OwnedFd> {
+    length::is_allowed(image.len() as u64)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = match memfd_create(name, wanted | MemfdFlags::EXEC) {
         // Before Linux 6.3 there is no such flag, and every memfd can be mapped to be executed.

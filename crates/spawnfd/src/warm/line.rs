@@ -15,8 +15,11 @@ use spawnfd_sys::{Errno, receive};
 
 use super::wire::Page;
 use crate::error::errno;
+use crate::length;
 use crate::numbers::{Known, above_standard};
 use crate::reaper;
+
+const PAGE: u64 = 4096;
 
 /// The owner's side.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Line {
             .map_err(failed("socketpair()"))?;
         let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed("memfd_create()"))?;
-        ftruncate(&memory, 4096).map_err(failed("ftruncate()"))?;
+        length::is_allowed(PAGE).and_then(|()| ftruncate(&memory, PAGE)).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
         let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
         let socket = Known::new(socket).map_err(|errno| ("fstat()", errno))?;

@@ -207,7 +207,7 @@ impl Warm {
     /// Begins with nothing. The thread is started by the first [`add`](Warm::add).
     ///
     /// # Errors
-    /// EMFILE, ENFILE, ENOMEM. ENOSPC: no more inotify instances (fs.inotify.max_user_instances).
+    /// EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE. ENOSPC: no more inotify instances (fs.inotify.max_user_instances).
     pub fn new(options: WarmOptions) -> Result<Warm> {
         let keep = options.keep;
         let state = State::new(options).map_err(|(call, errno)| Error::new(Stage::Warm, errno, call))?;
