@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import gc
 import os
 import select
@@ -11,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,6 +56,34 @@ def test_signals() -> None:
     assert (caught.value.errno, caught.value.stage) == (22, "wait")
     other.kill()
     other.wait()
+
+
+def test_a_number_that_is_another_childs_by_now() -> None:
+    """As after a host has closed all its numbers, and made new ones."""
+    lost, other = sf.spawn(["sleep", "60"]), sf.spawn(["sleep", "60"])
+    number, pid = lost.fileno(), lost.pid
+    try:
+        fcntl.ioctl(number, 0xC040FF0B, bytearray(64))
+    except OSError:
+        for child in (lost, other):
+            child.kill()
+            child.wait()
+        pytest.skip("no PIDFD_GET_INFO, Linux 6.13")
+    os.dup2(other.fileno(), number, inheritable=False)
+    for use in (lost.kill, lost.poll, partial(lost.wait, 0)):
+        with pytest.raises(sf.SpawnError) as caught:
+            use()
+        assert (caught.value.errno, caught.value.stage) == (errno.EBADF, "wait")
+    assert other.wait(0) is None
+    del lost, use, caught
+    gc.collect()
+    assert other.wait(0) is None
+    # It has been left to the application.
+    os.close(number)
+    other.kill()
+    assert other.wait(20) == -signal.SIGKILL
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def test_pidfd() -> None:

@@ -3,14 +3,14 @@
 
 use std::borrow::Cow;
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use spawnfd_sys::{Ended, Errno, Used, call, wait_pidfd};
+use spawnfd_sys::{Ended, Errno, Used, call, is_of_another, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
@@ -21,7 +21,8 @@ use crate::warm::Departure;
 
 /// A child process that has become its program.
 ///
-/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process. Dropping it does not kill it;
+/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process; where the application has put another
+/// pidfd at that number, both fail with EBADF (Linux 6.13). Dropping it does not kill it;
 /// if it still runs, a thread of the library waits for it, and ends when no dropped child is left.
 #[derive(Debug)]
 pub struct Child {
@@ -219,8 +220,21 @@ impl Child {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
+    /// Whether the application has put another process's pidfd at its number.
+    fn is_lost(&self) -> bool {
+        self.ended.is_none() && is_of_another(self.pidfd_number(), self.pid)
+    }
+
+    /// The same as `reap`, of its own process for sure.
+    fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
+        if self.is_lost() {
+            return Err(self.failed(Errno::EBADF));
+        }
+        self.reap(block)
+    }
+
     /// Reaps the child if it has ended. One that never became the program is an error.
-    fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
+    pub(crate) fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
             if self.ended.is_some() {
@@ -246,12 +260,13 @@ impl Child {
     /// Waits for the program to end, and reaps it. Closes standard input first, if piped and still held.
     ///
     /// # Errors
-    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored), on Linux before 6.15. If it was not
+    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored), on Linux before 6.15. EBADF: the application has
+    /// put something else at the pidfd's number. If it was not
     /// [waited for](crate::Command::wait_for_exec) when it was spawned: whatever kept it from becoming the program, but for a signal
     /// sent by this handle.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         drop(self.stdin.take());
-        match self.reap(true)? {
+        match self.reap_own(true)? {
             Some(status) => Ok(status),
             // A blocking wait that succeeds has a status.
             None => Err(self.failed(Errno::ECHILD)),
@@ -263,7 +278,7 @@ impl Child {
     /// # Errors
     /// As [`wait`](Child::wait).
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
-        self.reap(false)
+        self.reap_own(false)
     }
 
     /// Waits at most so long; `None` if it still runs then, untouched.
@@ -283,7 +298,7 @@ impl Child {
     /// As [`wait`](Child::wait).
     pub fn wait_deadline(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         loop {
-            if let Some(status) = self.reap(false)? {
+            if let Some(status) = self.reap_own(false)? {
                 return Ok(Some(status));
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -350,18 +365,21 @@ impl Child {
     /// Sends a signal to this process and no other, by its pidfd. One that has ended is left alone: no error.
     ///
     /// # Errors
-    /// EINVAL: no such signal. EPERM: the program runs under other ids.
+    /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put something else at the pidfd's number.
     #[doc(alias = "pidfd_send_signal")]
     pub fn signal(&self, signal: i32) -> Result<()> {
         if self.ended.is_some() {
             return Ok(());
         }
+        let pidfd = self.pidfd_number();
+        let failed = |errno| Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})"));
+        if self.is_lost() {
+            return Err(failed(Errno::EBADF));
+        }
         self.note_signal(signal);
-        match call::pidfd_send_signal(self.pidfd_number(), signal) {
+        match call::pidfd_send_signal(pidfd, signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
-            Err(errno) => {
-                Err(Error::new(Stage::Wait, errno, format!("pidfd_send_signal({}, {signal})", self.pidfd_number())))
-            }
+            Err(errno) => Err(failed(errno)),
         }
     }
 }
@@ -377,6 +395,11 @@ impl AsFd for Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.ended.is_some() || self.pidfd.is_none() {
+            return;
+        }
+        if self.is_lost() {
+            // Neither reaped nor closed: it is the application's.
+            let _ = self.pidfd.take().map(IntoRawFd::into_raw_fd);
             return;
         }
         // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.

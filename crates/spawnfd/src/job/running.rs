@@ -302,7 +302,7 @@ impl Running {
             Some(tree) => tree.ended(),
             None => self.seen = Tree::now(),
         }
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = self.child.reap(false)? {
             self.status = Some(status);
             self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
             self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
