@@ -4,8 +4,10 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{SendFlags, send};
 
@@ -34,6 +36,29 @@ pub fn process_group(pid: i32) -> Option<i32> {
     // SAFETY: a number goes in, a number comes out.
     Some(unsafe { libc::getpgid(pid) }).filter(|group| *group >= 0)
 }
+
+/// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores it before main().
+pub fn began_without_sigpipe() -> bool {
+    BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
+}
+
+static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look_at_sigpipe() {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks, and changes nothing; zeroed is a valid value.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    BEGAN_WITHOUT_SIGPIPE.store(ignored, Ordering::Relaxed);
+}
+
+/// Called by libc before the runtime begins.
+// SAFETY: the section holds pointers to functions; this one needs nothing of the runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_THE_RUNTIME: extern "C" fn() = look_at_sigpipe;
 
 /// Has a byte sent into `socket` for each such signal: 1 if it comes from the kernel, as the terminal's do, 0 if somebody has sent it.
 ///

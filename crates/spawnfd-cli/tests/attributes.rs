@@ -116,6 +116,18 @@ fn standard_streams() {
     assert_eq!(run(["--stderr", "stdout", "sh", "-c", "echo err >&2"]).stdout, "err\n");
     assert_eq!(run(["--stderr", "null", "sh", "-c", "echo err >&2"]).stderr, "");
     assert_eq!(run(["--stdin", "null", "readlink", "/proc/self/fd/0"]).stdout, "/dev/null\n");
+    // Captured, too.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("input");
+    std::fs::write(&path, "from here").unwrap();
+    let mut captured = command();
+    captured.args(["run", "--capture", "--stdin", "inherit", "cat"]).stdin(std::fs::File::open(&path).unwrap());
+    assert_eq!(finish(&mut captured).stdout, "from here");
+    let inherits = ["--capture", "--json", "--stdout", "inherit", "--stderr", "inherit"];
+    let called = run(inherits.into_iter().chain(["sh", "-c", "echo out; echo err >&2"]));
+    assert_eq!(called.stderr, "err\n");
+    let json: serde_json::Value = serde_json::from_str(called.stdout.strip_prefix("out\n").unwrap()).unwrap();
+    assert_eq!((json["stdout"].as_str(), json["stderr"].as_str()), (Some(""), Some("")));
 }
 
 #[test]
@@ -182,6 +194,8 @@ fn signals() {
     assert_eq!(ignoring("--default-signals INT,PIPE") & all, xfsz);
     assert_eq!(ignoring("--default-signals none") & all, all);
     assert_eq!(ignoring("--inherit-signals") & all, all);
+    let inherited = status(&["--inherit-signals"], "SigIgn");
+    assert_eq!(u64::from_str_radix(&inherited, 16).unwrap() & pipe, 0, "only this command's runtime ignores it");
     let blocking = |flags: &[&str]| {
         let called = ["--block-signal=USR1", env!("CARGO_BIN_EXE_spawnfd"), "run"];
         let show = ["grep", "SigBlk", "/proc/self/status"];

@@ -20,6 +20,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use spawnfd::{Command, Error, LauncherThread, Namespaces, SignalSet, Stage};
 
 use crate::failure::Failure;
+use crate::os;
 use actions::Actions;
 use captured::Capture;
 use environment::Environment;
@@ -106,6 +107,8 @@ enum Launcher {
     Clone,
     Thread,
 }
+
+const SIGPIPE: u64 = 1 << (libc::SIGPIPE - 1);
 
 const PROGRAM: &str = "Program";
 const ATTRIBUTES: &str = "Attributes";
@@ -197,14 +200,16 @@ impl Run {
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
         }
-        self.standard.apply(command);
+        self.standard.apply(command, self.capture.is_wanted())?;
         let flags = self.actions.apply(command)?;
         command.inherit_descriptors(self.inherit_descriptors);
         if self.inherit_signals {
-            command.inherit_signals();
+            // Rust's runtime ignores SIGPIPE for this command alone.
+            let pipe = if os::began_without_sigpipe() { 0 } else { SIGPIPE };
+            command.inherit_signals().default_signals(SignalSet::from_bits(pipe));
         } else {
             command.signal_mask(self.signal_mask.unwrap_or(SignalSet::EMPTY));
-            let default = SignalSet::from_bits(1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1));
+            let default = SignalSet::from_bits(SIGPIPE | 1 << (libc::SIGXFSZ - 1));
             command.default_signals(self.default_signals.unwrap_or(default));
         }
         if let Some(signal) = self.parent_death_signal {

@@ -4,6 +4,9 @@
 use clap::{Args, ValueEnum};
 use spawnfd::{Command, Stdio};
 
+use crate::failure::{Failure, reason};
+use crate::os;
+
 /// What a stream is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Target {
@@ -40,7 +43,20 @@ pub struct Standard {
 }
 
 impl Standard {
-    pub fn apply(&self, command: &mut Command<'_>) {
+    /// Where output is `captured`, what is to be inherited has to be named: left alone it is collected, and standard input is empty.
+    pub fn apply(&self, command: &mut Command<'_>, captured: bool) -> Result<(), Failure> {
+        let own = |flag: &str, number: i32| {
+            os::inherited(number).map(Stdio::from).map_err(|e| Failure::flag(format!("{flag} inherit"), reason(&e)))
+        };
+        if captured && self.stdin == Some(Target::Inherit) {
+            command.stdin(own("--stdin", 0)?);
+        }
+        if captured && self.stdout == Some(Target::Inherit) {
+            command.stdout(own("--stdout", 1)?);
+        }
+        if captured && self.stderr == Some(ErrorTarget::Inherit) {
+            command.stderr(own("--stderr", 2)?);
+        }
         if self.stdin == Some(Target::Null) {
             command.stdin(Stdio::Null);
         }
@@ -56,5 +72,6 @@ impl Standard {
             }
             Some(ErrorTarget::Inherit) | None => {}
         }
+        Ok(())
     }
 }
