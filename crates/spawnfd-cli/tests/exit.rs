@@ -26,6 +26,11 @@ fn a_program_that_is_not_there() {
     assert!(complaint(&run(["/no/such/program"]), 127).starts_with("/no/such/program: "));
     let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
     assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
+    // Without PATH it is that of the C library.
+    for flags in [&[][..], &["--strict"], &["--snapshot"]] {
+        let called = finish(command().env_remove("PATH").arg("run").args(flags).arg("true"));
+        assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
+    }
     assert!(complaint(&run(["--env", "PATH=/nowhere", "sh"]), 127).starts_with("sh: "));
 }
 

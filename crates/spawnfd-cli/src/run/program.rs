@@ -27,8 +27,10 @@ pub fn command(
         name.to_owned()
     };
     let mut command = if strict || snapshot {
-        let path = path.flatten().or_else(|| std::env::var_os("PATH")).unwrap_or_default();
         let failed = |error| Failure::program(name, error);
+        let path = path.flatten().or_else(|| std::env::var_os("PATH"));
+        // What the C library takes for none, as the library does.
+        let path = path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin"));
         let template = Template::search(&program, path).map_err(failed)?;
         if snapshot { immutable(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
     } else {
