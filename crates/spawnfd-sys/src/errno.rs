@@ -32,7 +32,7 @@ names! {
     EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE, EMFILE, ENOTTY, ETXTBSY, EFBIG, ENOSPC, ESPIPE,
     EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK, ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP, ENODATA, EOVERFLOW,
     ELIBBAD, EUSERS, ENOTSOCK, EOPNOTSUPP, ETOOMANYREFS, ETIMEDOUT, ECONNREFUSED, ESTALE, EDQUOT, ECANCELED, ENOMSG,
-    EPROTO, EMSGSIZE, ENOTCONN, ECONNRESET, ENOBUFS, EADDRINUSE, EAFNOSUPPORT, EREMOTEIO, ENOKEY, EHWPOISON,
+    EPROTO, EMSGSIZE, ENOTCONN, ECONNRESET, ENOBUFS, EADDRINUSE, EAFNOSUPPORT, EREMOTEIO, ENOKEY, EHWPOISON, EBADFD,
 }
 
 impl Errno {
@@ -49,5 +49,16 @@ impl Errno {
     /// Splits what the kernel leaves in the result register.
     pub(crate) const fn check(result: isize) -> Result<usize, Errno> {
         if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's landlock_restrict_self says it of what is no ruleset.
+    #[test]
+    fn a_descriptor_in_bad_state_has_a_name() {
+        assert_eq!((Errno::EBADFD.name(), Errno::EBADFD.raw()), ("EBADFD", 77));
     }
 }

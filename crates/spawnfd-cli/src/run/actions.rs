@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use rustix::fs::fstatfs;
 use spawnfd::{CapabilitySets, OpenHow};
 
 use super::confine::Ruleset;
@@ -12,6 +13,8 @@ use super::{names, values};
 use crate::failure::{Failure, reason};
 use crate::ordered::{Flag, Given, Value, add, collect};
 use crate::os;
+
+const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 const HEADING: &str = "Actions, performed by the child in the order they are given";
 
@@ -276,7 +279,14 @@ impl Step {
                 ambient: *set,
             }),
             Step::NoNewPrivs => command.no_new_privs(),
-            Step::Cgroup(path) => command.cgroup(file(path)?),
+            Step::Cgroup(path) => {
+                let directory = file(path)?;
+                let is_cgroup = fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC);
+                if !is_cgroup || !path.is_dir() {
+                    return Err("no cgroup v2 directory".to_owned());
+                }
+                command.cgroup(directory)
+            }
             Step::JoinNamespace(path) => command.join_namespace(file(path)?, 0),
             Step::OomScoreAdj(value) => command.oom_score_adj(*value),
             Step::LandlockFd(fd) => command.landlock(own(*fd)?),

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::fs::{Access, access};
 use spawnfd::tree::Want;
 use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop};
 
@@ -159,6 +160,9 @@ impl Capture {
             });
         }
         if let Some(dir) = &self.spill {
+            // Beforehand: the program would have run when it turns out that its output is lost.
+            access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK)
+                .map_err(|e| Failure::flag(format!("--spill {}", dir.display()), reason(&e.into())))?;
             run = run.spill(Spill::new(self.spill_limit.unwrap_or(100 << 20)).dir(dir).persist());
         }
         if let Some(drain) = self.drain {

@@ -178,12 +178,14 @@ impl Report {
                 let _ = writeln!(err, "spawnfd: {} bytes in the middle were not kept (--keep)", output.omitted_bytes);
             }
             if let Some(spill) = &output.spill {
+                let why = match spill.end {
+                    SpillEnd::Failed(errno) => errno.name(),
+                    _ => "--spill-limit",
+                };
                 let _ = match (spill_path(output), spill.end) {
                     (Some(path), SpillEnd::Whole) => writeln!(err, "spawnfd: all of it is in {path}"),
-                    (Some(path), end) => {
-                        writeln!(err, "spawnfd: the first {} bytes are in {path} ({end:?})", spill.bytes)
-                    }
-                    (None, end) => writeln!(err, "spawnfd: no file could be made for it ({end:?})"),
+                    (Some(path), _) => writeln!(err, "spawnfd: the first {} bytes are in {path} ({why})", spill.bytes),
+                    (None, _) => writeln!(err, "spawnfd: no file could be made for it ({why})"),
                 };
             }
             for left in &output.leftovers {
