@@ -62,6 +62,8 @@ fn shape() {
         // A reason for everything that is missing.
         assert!(feature["available"] == true || feature["detail"].is_string(), "{feature}");
     }
+    let unused = value["features"].as_array().unwrap().iter().filter(|feature| feature["used"] == false);
+    assert!(unused.into_iter().all(|feature| feature["name"] == "io_uring"), "{value}");
     assert_eq!(value["machine"]["uid"], rustix::process::getuid().as_raw());
     assert!(value["machine"]["kernel"].is_string() && value["cgroup"]["writable"].is_boolean());
     let has = |name| value["features"].as_array().unwrap().iter().any(|f| f["name"] == name && f["available"] == true);

@@ -115,7 +115,12 @@ static FEATURES: [Feature; 24] = [
         "marking what the program is not to have",
         instead("descriptors listed in /proc/self/fd", "a few more system calls a spawn"),
     ),
-    feature("pidfd_open", "5.3", "", Without::Unused),
+    feature(
+        "pidfd_open",
+        "5.3",
+        "process trees: signals to their processes, and the guard",
+        instead("tier 'group', and nothing but the program is signalled", "nothing"),
+    ),
     feature(
         "pidfd_open PIDFD_THREAD",
         "6.9",
