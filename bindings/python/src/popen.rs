@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
-use spawnfd::{Child, Command, Env, Errno, ErrorKind, SignalSet, Stage, Started};
+use spawnfd::{Child, Command, Env, Errno, ErrorKind, Stage, Started};
 
 use crate::arguments::{borrow, os_string, os_strings, wrong_type};
 use crate::plugs::{Plugs, is_open};
+use crate::request::ignored_by_python;
 use crate::warm::Warm;
 
 /// The arguments of `Popen._execute_child` by name, and what Python's half has made of some: `argv`, `candidates` (the
@@ -127,7 +128,7 @@ impl Spawn {
             command.umask(call.umask as u32 & 0o777);
         }
         if flag(&call.restore_signals, "restore_signals")? {
-            command.default_signals(restored_signals());
+            command.default_signals(ignored_by_python());
         } else {
             command.inherit_signals();
         }
@@ -243,11 +244,6 @@ fn environment(strings: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
     };
     let encoded = Env::verbatim(strings.iter().map(|string| string.as_bytes()));
     encoded.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
-}
-
-/// What Python ignores or may ignore: SIGPIPE and SIGXFSZ.
-fn restored_signals() -> SignalSet {
-    [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
 }
 
 /// Whether execve says so of a path, and finding a template says it with the same meaning.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
-use spawnfd::{Command, Errno, Stage};
+use spawnfd::{Command, Errno, SignalSet, Stage};
 
 use crate::actions::{self, Origin};
 use crate::arguments::{descriptor, environment, os_string, os_strings, wrong_type, wrong_value};
@@ -80,6 +80,8 @@ impl Request {
                 (command, argv, name)
             }
         };
+        // Before the actions, which may say otherwise.
+        command.signal_mask(SignalSet::EMPTY).default_signals(ignored_by_python());
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
             command.sandbox(sandbox.core());
@@ -126,6 +128,11 @@ impl Request {
         request.command.check_descriptors().map_err(|error| request.subjects.exception(py, &error))?;
         Ok(request)
     }
+}
+
+/// What Python ignores or may ignore: SIGPIPE and SIGXFSZ.
+pub fn ignored_by_python() -> SignalSet {
+    [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
 }
 
 impl Subjects {

@@ -101,10 +101,21 @@ def test_process_attributes() -> None:
 
 def test_signals() -> None:
     assert int(status("SigBlk", act.SignalMask([signal.SIGUSR1])), 16) == 1 << 9
-    pipe = 1 << (signal.SIGPIPE - 1)
-    assert int(status("SigIgn"), 16) & pipe == 0
-    assert int(status("SigIgn", act.InheritSignals()), 16) & pipe
-    assert int(status("SigIgn", act.DefaultSignals([signal.SIGUSR1])), 16) & pipe
+    # Python ignores both.
+    both = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+    assert int(status("SigIgn"), 16) & both == 0
+    assert int(status("SigIgn", act.InheritSignals()), 16) & both == both
+    assert int(status("SigIgn", act.DefaultSignals([signal.SIGUSR1])), 16) & both == both
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        term = 1 << (signal.SIGTERM - 1)
+        assert int(status("SigBlk"), 16) == 0
+        assert int(status("SigBlk", act.InheritSignals()), 16) & term
+        assert int(status("SigBlk", act.SignalMask([]), act.InheritSignals()), 16) & term
+        ended = sf.run(["sleep", "60"], timeout=0.05, grace=30)
+        assert (ended.stop, ended.signal) == ("timeout", signal.SIGTERM)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert sf.run(["true"], actions=[act.ParentDeathSignal(signal.SIGKILL)]).ok
 
 

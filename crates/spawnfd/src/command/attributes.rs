@@ -351,8 +351,9 @@ impl Command<'_> {
         self
     }
 
-    /// Leaves every ignored signal ignored, as posix_spawn does.
+    /// Leaves the mask as the calling thread's, and every ignored signal ignored, as posix_spawn does.
     pub fn inherit_signals(&mut self) -> &mut Self {
+        self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)
     }
 
