@@ -6,38 +6,55 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyInt;
+use pyo3::types::{PyBytes, PyInt, PyString, PyTuple};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use spawnfd::{Child, Command, Env, Errno, ErrorKind, Stage, Started};
 
-use crate::arguments::{borrow, os_string, os_strings, wrong_type};
+use crate::arguments::{borrow, os_string};
 use crate::plugs::{Plugs, is_open};
 use crate::request::ignored_by_python;
 use crate::warm::Warm;
 
 /// The arguments of `Popen._execute_child` by name, and what Python's half has made of some: `argv`, `candidates` (the
-/// paths to try in turn) and `environ` (`name=value` strings; None: this process's).
+/// paths to try in turn) and `variables` (pairs; None: this process's).
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Call<'py> {
-    argv: Bound<'py, PyAny>,
-    candidates: Bound<'py, PyAny>,
-    environ: Option<Bound<'py, PyAny>>,
+struct Call<'py> {
+    argv: Vec<Bound<'py, PyAny>>,
+    candidates: Vec<Bound<'py, PyAny>>,
+    variables: Option<Vec<Bound<'py, PyAny>>>,
     cwd: Option<Bound<'py, PyAny>>,
-    p2cread: i32,
-    c2pwrite: i32,
-    errwrite: i32,
+    p2cread: Bound<'py, PyAny>,
+    c2pwrite: Bound<'py, PyAny>,
+    errwrite: Bound<'py, PyAny>,
     close_fds: Bound<'py, PyAny>,
-    pass_fds: Vec<i32>,
+    pass_fds: Vec<Bound<'py, PyAny>>,
     restore_signals: Bound<'py, PyAny>,
     start_new_session: Bound<'py, PyAny>,
-    process_group: i32,
-    gids: Option<Vec<u32>>,
-    gid: Option<u32>,
-    uid: Option<u32>,
-    umask: i32,
+    process_group: Bound<'py, PyAny>,
+    gids: Option<Vec<Bound<'py, PyAny>>>,
+    gid: Option<Bound<'py, PyAny>>,
+    uid: Option<Bound<'py, PyAny>>,
+    umask: Bound<'py, PyAny>,
 }
+
+/// Why arguments are not taken.
+enum Refused {
+    /// CPython's own code has the words for what is wrong with them.
+    Wrong,
+    /// The caller's own code has raised this: an object's method, or a signal handler in it.
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Refused {
+        Refused::Raised(error)
+    }
+}
+
+type Taken<T> = Result<T, Refused>;
 
 /// What came of it.
 enum Outcome {
@@ -53,17 +70,21 @@ enum Outcome {
 /// it is about)`, or `(0, 0, why this is none for us)`.
 ///
 /// # Errors
-/// TypeError, ValueError, OverflowError: an argument is not what it has to be; CPython's own code has the words for it. And
-/// what `audit` raises.
+/// What `audit` raises, or an argument's own method. Never for what is wrong with an argument: a handler's exception would look like
+/// that, and one after the start have the program started again.
 #[pyfunction]
 #[pyo3(signature = (call, audit, warm = None))]
 pub fn popen(
     py: Python<'_>,
-    call: Call<'_>,
+    call: &Bound<'_, PyAny>,
     audit: &Bound<'_, PyAny>,
     warm: Option<&Bound<'_, Warm>>,
 ) -> PyResult<(u32, i32, Cow<'static, str>)> {
-    let mut spawn = Spawn::new(&call)?;
+    let mut spawn = match Spawn::new(&call.extract()?) {
+        Ok(spawn) => spawn,
+        Err(Refused::Wrong) => return Ok((0, 0, "arguments".into())),
+        Err(Refused::Raised(error)) => return Err(error),
+    };
     if let Some(warm) = warm {
         spawn.command.warm(warm.get().core());
     }
@@ -76,8 +97,48 @@ pub fn popen(
 }
 
 /// CPython takes every int for a flag.
-fn flag(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
-    if value.is_instance_of::<PyInt>() { value.is_truthy() } else { Err(wrong_type(&name, "bool", value)) }
+fn flag(value: &Bound<'_, PyAny>) -> Taken<bool> {
+    if value.is_instance_of::<PyInt>() { Ok(value.is_truthy()?) } else { Err(Refused::Wrong) }
+}
+
+/// Of an int, which has no code of the caller's to ask.
+fn number<'py, T>(value: &Bound<'py, PyAny>) -> Taken<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    if !value.is_instance_of::<PyInt>() {
+        return Err(Refused::Wrong);
+    }
+    value.extract().map_err(|_| Refused::Wrong)
+}
+
+fn numbers<'py, T>(values: &[Bound<'py, PyAny>]) -> Taken<Vec<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    values.iter().map(number).collect()
+}
+
+/// A str, bytes or os.PathLike, whose method is the caller's code.
+fn string(value: &Bound<'_, PyAny>) -> Taken<OsString> {
+    let plain = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
+    let path;
+    let value = if plain(value) {
+        value
+    } else if let Ok(method) = value.get_type().getattr(intern!(value.py(), "__fspath__")) {
+        path = method.call1((value,))?;
+        &path
+    } else {
+        return Err(Refused::Wrong);
+    };
+    if !plain(value) {
+        return Err(Refused::Wrong);
+    }
+    os_string(value, &"").map_err(|_| Refused::Wrong)
+}
+
+fn strings(values: &[Bound<'_, PyAny>]) -> Taken<Vec<OsString>> {
+    values.iter().map(string).collect()
 }
 
 struct Spawn {
@@ -96,51 +157,58 @@ struct Spawn {
 }
 
 impl Spawn {
-    fn new(call: &Call<'_>) -> PyResult<Spawn> {
-        let (argv, candidates) = (os_strings(&call.argv, "argv")?, os_strings(&call.candidates, "candidates")?);
+    fn new(call: &Call<'_>) -> Taken<Spawn> {
+        let (argv, candidates) = (strings(&call.argv)?, strings(&call.candidates)?);
         // Candidates take the place of this.
         let mut command = Command::new("");
         if let Some((first, rest)) = argv.split_first() {
             command.arg0(first).args(rest);
         }
-        command.environment(&environment(call.environ.as_ref())?);
+        command.environment(&environment(call.variables.as_deref())?);
 
         let mut sources = Vec::new();
-        for &fd in &call.pass_fds {
+        for fd in numbers(&call.pass_fds)? {
             sources.push((fd, fd));
         }
-        sources.extend([(call.p2cread, 0), (call.c2pwrite, 1), (call.errwrite, 2)].iter().filter(|(fd, _)| *fd != -1));
+        for (stream, to) in [&call.p2cread, &call.c2pwrite, &call.errwrite].into_iter().zip(0..) {
+            let fd = number(stream)?;
+            if fd != -1 {
+                sources.push((fd, to));
+            }
+        }
         for &(fd, to) in &sources {
             if fd < 0 {
-                return Err(pyo3::exceptions::PyValueError::new_err(format!("{fd} is no descriptor")));
+                return Err(Refused::Wrong);
             }
             command.descriptor(borrow(fd), to);
         }
         command.inherit_descriptors(!call.close_fds.is_truthy()?);
 
-        let cwd = call.cwd.as_ref().map(|cwd| os_string(cwd, &"cwd")).transpose()?;
+        let cwd = call.cwd.as_ref().map(string).transpose()?;
         let chdir = cwd.as_ref().map(|cwd| {
             command.chdir(cwd);
             command.action_count() - 1
         });
-        if call.umask >= 0 {
+        let umask: i32 = number(&call.umask)?;
+        if umask >= 0 {
             // The kernel takes no notice of other bits.
-            command.umask(call.umask as u32 & 0o777);
+            command.umask(umask as u32 & 0o777);
         }
-        if flag(&call.restore_signals, "restore_signals")? {
+        if flag(&call.restore_signals)? {
             command.default_signals(ignored_by_python());
         } else {
             command.inherit_signals();
         }
 
         let harmless = command.action_count();
-        if flag(&call.start_new_session, "start_new_session")? {
+        if flag(&call.start_new_session)? {
             command.setsid();
         }
-        if call.process_group >= 0 {
-            command.process_group(call.process_group);
+        let process_group: i32 = number(&call.process_group)?;
+        if process_group >= 0 {
+            command.process_group(process_group);
         }
-        let keep_groups = identity(&mut command, call);
+        let keep_groups = identity(&mut command, call)?;
         let more = command.action_count() > harmless;
         let sources = sources.iter().map(|(fd, _)| *fd).collect();
         let programs = candidates.into_iter().map(PathBuf::from).collect();
@@ -217,33 +285,42 @@ impl Spawn {
 
 /// Adds the changes of ids. CPython leaves root's supplementary groups to a child of other ids, which the core does not: then
 /// the index of the action that keeps them.
-fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Option<usize> {
+fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> {
     let mut kept = None;
     if let Some(groups) = &call.gids {
-        command.groups(groups.as_slice());
+        command.groups(numbers::<u32>(groups)?);
     } else if call.uid.is_some() && rustix::process::geteuid().is_root() {
         let groups = rustix::process::getgroups().unwrap_or_default();
         kept = Some(command.action_count());
         command.groups(groups.iter().map(|group| group.as_raw()).collect::<Vec<u32>>());
     }
-    if let Some(gid) = call.gid {
+    if let Some(gid) = call.gid.as_ref().map(number).transpose()? {
         command.group_ids(gid, gid, gid);
     }
-    if let Some(uid) = call.uid {
+    if let Some(uid) = call.uid.as_ref().map(number).transpose()? {
         // (uid_t)-1 is no change, as for CPython.
         command.user_ids(uid, uid, uid);
     }
-    kept
+    Ok(kept)
 }
 
 /// Read under the GIL: see [`environment`](crate::arguments::environment).
-fn environment(strings: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
-    let strings = match strings {
-        Some(strings) => os_strings(strings, "env")?,
+fn environment(variables: Option<&[Bound<'_, PyAny>]>) -> Taken<Env> {
+    let strings = match variables {
+        Some(variables) => variables.iter().map(variable).collect::<Taken<Vec<_>>>()?,
         None => std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))).collect(),
     };
-    let encoded = Env::verbatim(strings.iter().map(|string| string.as_bytes()));
-    encoded.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
+    Env::verbatim(strings.iter().map(|string| string.as_bytes())).map_err(|_| Refused::Wrong)
+}
+
+fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
+    let pair = pair.cast::<PyTuple>().map_err(|_| Refused::Wrong)?;
+    let (name, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| Refused::Wrong)?;
+    let (name, value) = (string(&name)?, string(&value)?);
+    if name.as_bytes().contains(&b'=') {
+        return Err(Refused::Wrong);
+    }
+    Ok([name, value].join(OsStr::new("=")))
 }
 
 /// Whether execve says so of a path, and finding a template says it with the same meaning.

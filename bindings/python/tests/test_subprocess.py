@@ -595,3 +595,94 @@ def test_a_status_that_is_lost() -> None:
         assert codes == [0, 0], codes
         """
     )
+
+
+class Once:
+    """Raises the first time that it is asked, and only then."""
+
+    def __init__(self, error: Exception | None, answer: Any) -> None:
+        self.error = error
+        self.answer = answer
+
+    def _ask(self) -> Any:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self.answer
+
+    __iter__ = __fspath__ = _ask
+
+
+class Stops(Once):
+    """Raises amid its items, and goes on with others."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        if self.answer[0] is None:
+            self.answer.pop(0)
+            self._ask()
+        return self.answer.pop(0)
+
+
+class Variables(dict[str, str]):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(A="b")
+        self.once = Once(error, super().items())
+
+    def items(self) -> Any:
+        return self.once._ask()
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, OverflowError, TimeoutError, KeyError])
+def test_what_the_callers_own_objects_raise(kind: Any) -> None:
+    def ways(error: Exception) -> list[tuple[Any, dict[str, Any]]]:
+        return [
+            (Stops(error, ["false", None, "echo", "wrong"]), {}),
+            (["true"], {"pass_fds": Stops(error, [1, None, 2])}),
+            (["true"], {"env": Variables(error)}),
+            (["true", Once(error, "a")], {}),
+            (["true"], {"cwd": Once(error, "/")}),
+            (["true"], {"env": {"A": Once(error, "b")}}),
+        ]
+
+    counted = Counted()
+    for args, options in ways(error := kind("once")):
+        with pytest.raises(kind) as caught:
+            ours.Popen(args, **options)
+        assert caught.value is error
+    assert counted.get() == (0, {}, 6)
+
+
+def test_a_path_that_has_items() -> None:
+    class Listed(Once, os.PathLike):  # type: ignore[type-arg]
+        pass
+
+    args = Listed(None, iter(["true"]))
+    assert failure(ours, args, shell=True) == failure(original, args, shell=True)
+
+
+def test_what_a_hook_or_a_handler_raises() -> None:
+    """By its type it might be about the arguments; it is not, and nothing is started after it."""
+    alone(
+        """
+        import signal
+        raised, way = [ValueError("mine")], ""
+        def handler(*args):
+            if raised: raise raised[0]
+        def hook(event, args):
+            if event == "subprocess.Popen" and way == "hook": handler()
+        class Name(str):
+            def encode(self, *args):
+                if way == "handler": signal.raise_signal(signal.SIGALRM)
+                return super().encode(*args)
+        sys.addaudithook(hook)
+        signal.signal(signal.SIGALRM, handler)
+        for way in ("hook", "handler"):
+            try: sf.subprocess.Popen(["echo", "ran"], executable=Name("echo"))
+            except ValueError as error: assert error is raised[0]
+            else: raise SystemExit(f"{way}: not raised")
+        assert sf.stats() == sf.subprocess.Stats(0, {}, 2), sf.stats()
+        """
+    )

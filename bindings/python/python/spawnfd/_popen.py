@@ -138,13 +138,9 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
     call.update(zip(_NAMES, values, strict=False))
     reason = _why_not(call, values)
     how = ""
-    if reason is None:
-        try:
-            _read(call)
-        except Exception:
-            # The original has the words for what is wrong.
-            reason = "arguments"
     try:
+        if reason is None:
+            reason = _read(call)
         if reason is None:
             how, reason = _start(popen, call)
         if reason is not None:
@@ -170,38 +166,42 @@ def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _read(call: dict[str, Any]) -> None:
-    """Makes of Popen's arguments what a program gets: argv, candidates, environ."""
-    args = call["args"]
-    single = (str, bytes) if call["shell"] else (str, bytes, os.PathLike)
+def _read(call: dict[str, Any]) -> str | None:
+    """Makes of Popen's arguments what a program gets: argv, candidates, variables.
+
+    What the caller's own objects raise is the caller's, here as there: nothing is caught, and what
+    can be read only once is read here.
+    """
+    args, shell, env = call["args"], call["shell"], call["env"]
     argv: list[Any]
-    if isinstance(args, single):
+    if isinstance(args, (str, bytes)):
+        argv = [args]
+    elif isinstance(args, os.PathLike):
+        if shell:
+            return "arguments"
         argv = [args]
     else:
         # Of an iterator nothing would be left for the original.
         argv = call["args"] = list(args)
-    if call["shell"]:
+    # The same holds for these.
+    call["pass_fds"] = set(call["pass_fds"])
+    if shell:
         argv = ["/bin/sh", "-c", *argv]
         if call["executable"]:
             argv[0] = call["executable"]
     call["argv"] = argv
     call["program"] = argv[0] if call["executable"] is None else call["executable"]
+    if env is not None and not hasattr(env, "items"):
+        return "arguments"
+    call["variables"] = None if env is None else list(env.items())
     program = os.fsencode(call["program"])
-    env = call["env"]
     if os.path.dirname(program):
         call["candidates"] = [program]
     else:
         directories = os.get_exec_path(env)
         call["candidates"] = [os.path.join(os.fsencode(each), program) for each in directories]
-    call["environ"] = None if env is None else [_variable(*item) for item in env.items()]
-    call["pass_fds"] = sorted(map(int, set(call["pass_fds"])))
-
-
-def _variable(name: Any, value: Any) -> bytes:
-    encoded = os.fsencode(name)
-    if b"=" in encoded:
-        raise ValueError("illegal environment variable name")
-    return encoded + b"=" + os.fsencode(value)
+    call["pass_fds"] = sorted(map(int, call["pass_fds"]))
+    return None
 
 
 def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
@@ -210,10 +210,7 @@ def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
     audit = functools.partial(
         sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
     )
-    try:
-        pid, errno, word = _spawnfd.popen(call, audit, _warm)
-    except (TypeError, ValueError, OverflowError):
-        return "", "arguments"
+    pid, errno, word = _spawnfd.popen(call, audit, _warm)
     if errno:
         about = () if not word and _CWD_IS_TOLD_APART else (program if word == "program" else cwd,)
         raise OSError(errno, os.strerror(errno), *about)
