@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use pyo3::intern;
@@ -58,15 +59,15 @@ type Taken<T> = Result<T, Refused>;
 
 /// What came of it.
 enum Outcome {
-    /// The pid. The caller waits for it.
-    Started(u32, Started),
+    /// The pid. The caller waits for it, unless it is known already which signal has ended it: that number, or 0.
+    Started(u32, i32, Started),
     /// Errno, and whether it is about the "program", the "cwd" or "" something else.
     Failed(Errno, &'static str),
     /// Nothing was done that could be seen: this is to be left to CPython's own code, for this reason.
     Left(&'static str),
 }
 
-/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0, how it was started)`, or `(0, errno, what
+/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0 or -signal that has ended it, how it was started)`, or `(0, errno, what
 /// it is about)`, or `(0, 0, why this is none for us)`.
 ///
 /// # Errors
@@ -90,7 +91,7 @@ pub fn popen(
     }
     audit.call0()?;
     Ok(match py.detach(|| spawn.run()) {
-        Outcome::Started(pid, how) => (pid, 0, how.name()),
+        Outcome::Started(pid, signal, how) => (pid, -signal, how.name()),
         Outcome::Failed(errno, about) => (0, errno.raw(), about.into()),
         Outcome::Left(reason) => (0, 0, reason.into()),
     })
@@ -161,6 +162,7 @@ impl Spawn {
         let (argv, candidates) = (strings(&call.argv)?, strings(&call.candidates)?);
         // Candidates take the place of this.
         let mut command = Command::new("");
+        command.take_killed();
         if let Some((first, rest)) = argv.split_first() {
             command.arg0(first).args(rest);
         }
@@ -239,10 +241,12 @@ impl Spawn {
         let mut tried = false;
         for program in std::mem::take(&mut self.programs) {
             let error = match self.start(&program) {
-                Ok(child) => {
+                Ok(mut child) => {
                     let (pid, how) = (child.id(), child.started());
+                    // CPython's waits would not find it.
+                    let signal = child.ended_in_exec().and_then(|status| status.signal()).unwrap_or(0);
                     drop(child.into_pidfd());
-                    return Outcome::Started(pid, how);
+                    return Outcome::Started(pid, signal, how);
                 }
                 Err(error) => error,
             };

@@ -686,3 +686,46 @@ def test_what_a_hook_or_a_handler_raises() -> None:
         assert sf.stats() == sf.subprocess.Stats(0, {}, 2), sf.stats()
         """
     )
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+@pytest.mark.parametrize("calls", ["59, 322", "112"])
+def test_killed_before_it_is_the_program(calls: str) -> None:
+    """A filter ends who calls execve, or setsid on the way there: the end is the program's."""
+    alone(
+        """
+        import asyncio, ctypes, resource, struct
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        calls = eval(f"[{sys.argv[1]}]")
+        kill, allow = (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7FFF0000)
+        filter = [(0x20, 0, 0, 0)]
+        for call in calls:
+            filter += [(0x15, 0, 1, call), kill]
+        filter += [allow]
+        code = b"".join(struct.pack("HBBI", *each) for each in filter)
+        class Program(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+        libc = ctypes.CDLL(None)
+        assert libc.prctl(38, 1, 0, 0, 0) == 0
+        assert libc.prctl(22, 2, ctypes.byref(Program(len(filter), code)), 0, 0) == 0
+
+        async def main():
+            process = await asyncio.create_subprocess_exec("true", start_new_session=True)
+            return await process.wait()
+
+        for module in (subprocess, sf.subprocess):
+            ended = module.run(["echo", "x"], stdout=-1, start_new_session=True)
+            assert (ended.returncode, ended.stdout) == (-31, b""), ended
+            process = module.Popen(["true"], start_new_session=True)
+            assert (process.wait(30), process.poll()) == (-31, -31)
+            process.kill()
+        sf.install()
+        assert asyncio.run(main()) == -31
+        assert sf.stats() == sf.subprocess.Stats(3, {}, 0), sf.stats()
+        WALL = 0x40000000
+        try: left = os.waitpid(-1, WALL)
+        except ChildProcessError: left = None
+        assert left is None, left
+        """,
+        calls,
+    )

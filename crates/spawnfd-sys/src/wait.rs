@@ -38,20 +38,42 @@ pub struct Used {
 /// waitid(2) with P_PIDFD, Linux 5.4; the fifth argument is the kernel's, not libc's. PIDFD_GET_INFO, Linux 6.13; PIDFD_INFO_EXIT, 6.15.
 #[doc(alias = "waitid")]
 pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
+    let options = abi::__WALL | if block { 0 } else { abi::WNOHANG };
+    match wait(pidfd, options) {
+        Err(Errno::ECHILD) => {
+            let status = status_of_reaped(pidfd).ok_or(Errno::ECHILD)?;
+            Ok(Some(Ended { status, used: None }))
+        }
+        outcome => outcome,
+    }
+}
+
+/// Reaps the child behind a pidfd if it has no exit signal, as one that never became a program; `None` if that is not so.
+///
+/// To be asked only when the child has left its parent's memory: by then it has one, or is about to end.
+///
+/// # References
+/// `__WCLONE` in wait(2); fs/exec.c, de_thread().
+#[doc(alias = "waitid")]
+pub fn reap_unsignalled(pidfd: RawFd) -> Option<Ended> {
+    match wait(pidfd, abi::__WCLONE | abi::WNOHANG) {
+        Ok(None) => wait(pidfd, abi::__WCLONE).ok()?,
+        outcome => outcome.ok()?,
+    }
+}
+
+/// waitid(2), through signals.
+fn wait(pidfd: RawFd, options: u32) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;
     // siginfo_t of a SIGCHLD: si_signo, si_errno, si_code, padding, si_pid, si_uid, si_status.
     let mut info = [0i32; 32];
     let mut usage = MaybeUninit::<abi::rusage>::zeroed();
-    let options = abi::WEXITED | abi::__WALL | if block { 0 } else { abi::WNOHANG };
+    let options = abi::WEXITED | options;
     let args = [P_PIDFD, pidfd as usize, info.as_mut_ptr() as usize, options as usize, usage.as_mut_ptr() as usize, 0];
     loop {
         // SAFETY: `info` has the 128 bytes of a siginfo_t, `usage` is a struct rusage.
         match Errno::check(unsafe { arch::syscall(abi::__NR_waitid, args) }) {
             Err(Errno::EINTR) => continue,
-            Err(Errno::ECHILD) => {
-                let status = status_of_reaped(pidfd).ok_or(Errno::ECHILD)?;
-                return Ok(Some(Ended { status, used: None }));
-            }
             Err(errno) => return Err(errno),
             Ok(_) => break,
         }

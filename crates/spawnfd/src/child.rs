@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use spawnfd_sys::{Ended, Errno, Used, call, is_of_another, wait_pidfd};
+use spawnfd_sys::{Ended, Errno, Used, call, is_of_another, reap_unsignalled, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
@@ -313,8 +313,21 @@ impl Child {
         }
     }
 
+    /// Reaps the child if a signal has ended it inside execve, and says how it ended. Such a one passes for the program, but has no
+    /// exit signal: a wait without `__WALL` does not find it.
+    ///
+    /// To be asked before the waiting is [given away](Child::into_pidfd) to somebody who waits so. Without
+    /// [waiting for exec](crate::Command::wait_for_exec), and of a parked process, it is not known.
+    pub fn ended_in_exec(&mut self) -> Option<ExitStatus> {
+        if self.flight.is_none() && self.ended.is_none() {
+            self.ended = reap_unsignalled(self.pidfd_number());
+            return self.ended.map(|ended| ExitStatus::from_raw(ended.status));
+        }
+        None
+    }
+
     /// Gives the pidfd away, and the waiting with it: the library does not reap this child any more. Pipes that are still here
-    /// are closed.
+    /// are closed. One that was [ended inside execve](Child::ended_in_exec) is found only by a wait with `__WALL`.
     ///
     /// # Examples
     /// ```

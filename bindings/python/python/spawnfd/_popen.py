@@ -210,13 +210,16 @@ def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
     audit = functools.partial(
         sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
     )
-    pid, errno, word = _spawnfd.popen(call, audit, _warm)
-    if errno:
+    pid, code, word = _spawnfd.popen(call, audit, _warm)
+    if not pid and code:
         about = () if not word and _CWD_IS_TOLD_APART else (program if word == "program" else cwd,)
-        raise OSError(errno, os.strerror(errno), *about)
+        raise OSError(code, os.strerror(code), *about)
     if not pid:
         return "", word
     popen.pid = pid
+    if code:
+        # A signal has ended it before it was the program; nothing is left to wait for.
+        popen.returncode = code
     popen._child_created = True
     popen._close_pipe_fds(*(call[name] for name in _PIPES))
     return word, None

@@ -34,6 +34,10 @@ class Transport(_Base):  # type: ignore[misc]
 
     def watch(self) -> None:
         """Has the event loop wait for the program; to be called once, right after the start."""
+        if self._proc.returncode is not None:
+            # It ended on its way: the number may be another's by now.
+            self._loop.call_soon(self._look)
+            return
         try:
             self._pidfd = pidfd = os.pidfd_open(self._proc.pid)
         except ProcessLookupError:

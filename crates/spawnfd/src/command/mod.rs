@@ -83,6 +83,8 @@ pub struct Command<'fd> {
     pub(crate) waits: bool,
     pub(crate) launcher: Option<LauncherThread>,
     pub(crate) warm: Option<Warm>,
+    /// A child that a signal ends on its way is handed out, not an error.
+    pub(crate) takes_killed: bool,
     /// A parked process was killed as it was about to begin: the next start is cold.
     pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
@@ -154,6 +156,7 @@ impl<'fd> Command<'fd> {
             waits: true,
             launcher: None,
             warm: None,
+            takes_killed: false,
             died: false,
             signal_mask: None,
             default_signals: SIGPIPE,
@@ -196,6 +199,14 @@ impl<'fd> Command<'fd> {
             Ok(path) => self.program = Program::Template(Template::unpinned(path)),
             Err(_) => self.refuse(format!("execve({:?}): NUL byte", path.as_ref())),
         }
+        self
+    }
+
+    /// Hands out a child that a signal ends before it is the program, as [`Child::ended_in_exec`] finds it. For drop-ins, whose callers
+    /// see such an end as the program's.
+    #[doc(hidden)]
+    pub fn take_killed(&mut self) -> &mut Self {
+        self.takes_killed = true;
         self
     }
 

@@ -178,6 +178,7 @@ fn spawn_template(
             return Ok(Child::new(pid, pidfd, pipes, started, None));
         }
         Outcome::Failed(failure) => Some(failure),
+        Outcome::Killed if command.takes_killed => return Ok(Child::new(pid, pidfd, pipes, started, None)),
         Outcome::Killed => None,
     };
     reap(&pidfd);
