@@ -729,3 +729,48 @@ def test_killed_before_it_is_the_program(calls: str) -> None:
         """,
         calls,
     )
+
+
+def test_a_handler_amid_the_counting() -> None:
+    """It starts programs of its own, wherever the thread is, and may change what is installed."""
+    alone(
+        """
+        import signal, threading
+        def handler(*args):
+            sys.settrace(None)
+            subprocess.call(["true"])
+            subprocess.call(["true"], preexec_fn=int)
+            sf.uninstall()
+            sf.stats()
+            sf.install()
+        def trace(frame, event, arg):
+            if frame.f_code.co_filename.endswith(("_popen.py", "_install.py")):
+                lines.add((frame.f_code.co_filename, frame.f_lineno))
+                if event == "line" and len(lines) > reached:
+                    handler()
+            return trace
+        # Traced by line: a handler runs between any two of them.
+        def work():
+            subprocess.call(["true"])
+            subprocess.call(["true"], preexec_fn=int)
+            sf.stats()
+            sf.uninstall()
+            sf.install()
+        sf.install()
+        done = threading.Event()
+        def watch():
+            if not done.wait(30): os._exit(1)
+        threading.Thread(target=watch, daemon=True).start()
+        reached = 0
+        while True:
+            lines = set()
+            sys.settrace(trace)
+            work()
+            if sys.gettrace() is not None:
+                break
+            reached += 1
+        sys.settrace(None)
+        done.set()
+        assert reached > 20, reached
+        """
+    )

@@ -20,7 +20,8 @@ from spawnfd._warm import Warm, as_warm
 if TYPE_CHECKING:
     from spawnfd._warm import _Mode
 
-_lock = threading.Lock()
+# A signal handler may come to it while its own thread holds it.
+_lock = threading.RLock()
 _installed = False
 # The Warm that was made here, to be closed here.
 _own_warm: Warm | None = None
@@ -29,7 +30,7 @@ _own_warm: Warm | None = None
 def _renew_lock() -> None:
     # A forked child may find it held by a thread that it does not have.
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -81,8 +81,9 @@ class _Counters:
         self._cold: Counter[str] = Counter()
 
     def renew_lock(self) -> None:
-        # A forked child may find it held by a thread that it does not have.
-        self._lock = threading.Lock()
+        # A forked child may find it held by a thread that it does not have. A signal handler, or
+        # what the garbage collector runs, may come to it while its own thread holds it.
+        self._lock = threading.RLock()
 
     def made(self, how: str) -> None:
         with self._lock:
