@@ -440,6 +440,19 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
             let (job, pid, ours) = adopt();
             drop(ours);
             eventually("it ends by itself", || !is_alive(&pid));
+#[test]
+fn ids_are_changed_while_what_is_left_behind_is_killed() {
+    isolated("ids_are_changed_while_what_is_left_behind_is_killed", || {
+        for _ in 0..common::rounds(100) {
+            let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
+            assert_eq!(output.expect("watched").leftovers.len(), 3);
+            // Libc has every thread do the same, by a signal, and waits for all of them.
+            // SAFETY: changes nothing.
+            assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
+        }
+    });
+}
+
             eventually("the engine, too, with the job held", || {
                 !Snapshot::take().threads.iter().any(|thread| !before.threads.contains(thread))
             });

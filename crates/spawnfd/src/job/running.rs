@@ -650,7 +650,7 @@ fn bury(tree: Option<Tree>) {
     if tree.kill(Duration::ZERO) {
         return;
     }
-    let Ok(mask) = call::set_signal_mask(u64::MAX) else { return };
+    let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
     // Without a thread it is dropped, and so ended, here.
     let _ =
         std::thread::Builder::new().name("spawnfd-undertaker".into()).stack_size(128 << 10).spawn(move || drop(tree));
