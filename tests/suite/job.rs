@@ -89,6 +89,43 @@ fn one_that_is_told_twice_gets_no_more_time() {
     });
 }
 
+/// Keeps the engine's thread at another run's callback until what this gives is dropped.
+fn hold_the_engine() -> std::sync::mpsc::Sender<()> {
+    let (here, arrived) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let hold = move |_| {
+        here.send(()).expect("waited for");
+        let _ = released.recv();
+    };
+    sh("exit").run_then(&Run::new(), hold).expect("starts");
+    arrived.recv().expect("comes");
+    release
+}
+
+#[test]
+fn what_was_written_before_two_stops_is_not_lost() {
+    isolated("what_was_written_before_two_stops_is_not_lost", || {
+        let gate = scratch();
+        let gate = gate.path().join("gate");
+        let line = format!("while ! test -e {}; do sleep 0.01; done; echo written", gate.display());
+        for stops in [1, 2, 3] {
+            let job = start(&line, &Run::new().grace(Duration::from_secs(100)));
+            let engine = hold_the_engine();
+            (0..stops).for_each(|_| job.stop(Duration::from_secs(100)));
+            fs::write(&gate, "").expect("own directory");
+            let stat = format!("/proc/{}/stat", job.id());
+            eventually("it ends by itself", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+            fs::remove_file(&gate).expect("own file");
+            drop(engine);
+            let output = job.wait().expect("watched");
+            assert_eq!(
+                (output.stop, text(&output), &output.drain),
+                (Stop::Exited, "written\n".to_owned(), &Drain::Eof)
+            );
+        }
+    });
+}
+
 #[test]
 fn one_that_has_ended_keeps_its_own_reason() {
     isolated("one_that_has_ended_keeps_its_own_reason", || {

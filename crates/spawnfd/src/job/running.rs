@@ -454,8 +454,10 @@ impl Running {
             return;
         }
         if self.status.is_some() {
-            // What is left of it is not waited for any longer.
-            self.phase = Phase::Cut;
+            if self.phase != Phase::Cut {
+                // What is left of it is not waited for any longer; what it has written is read first.
+                self.phase = Phase::Draining(Some(Instant::now()));
+            }
             if self.adopted {
                 self.outlets = [None, None];
                 self.looks = None;
