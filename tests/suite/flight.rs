@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use common::{Launcher, Refused, executable, fifo};
 use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateCache};
 use spawnfd_tests::leaks::Snapshot;
-use spawnfd_tests::{isolated, scratch};
+use spawnfd_tests::{confine, isolated, scratch};
 
 /// Both ways, each in a process of its own; the first child has shown that descriptors can be passed.
 macro_rules! flights {
@@ -228,5 +229,20 @@ fn more_than_there_are_places_for() {
         // Open until here: the last one may come to the gate after the others have gone through.
         drop(opener.join().expect("opens"));
         children.into_iter().for_each(wait);
+    });
+}
+
+#[test]
+fn what_a_child_has_not_taken_is_closed() {
+    isolated("what_a_child_has_not_taken_is_closed", || {
+        Launcher::Flight.enter();
+        // It ends before its descriptors have come to it.
+        confine::deny(&[("recvmsg", libc::EPERM)]).expect("confined");
+        let (mut reader, writer) = common::pipe();
+        let mut child = Launcher::Flight.command("/bin/true").stdout(&writer).spawn().expect("there is a child");
+        let error = child.wait().expect_err("it never became the program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "nobody has the other end");
     });
 }

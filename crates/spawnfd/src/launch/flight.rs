@@ -66,6 +66,8 @@ impl InFlight {
             Some(Outcome::Failed(failure)) => Some(failure),
             Some(Outcome::Killed) | None => None,
         };
+        // What it was to get may lie in its slot's socket: nobody else would look there until the next start.
+        land();
         Err(self.explain(failure))
     }
 
