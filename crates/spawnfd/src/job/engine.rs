@@ -372,12 +372,11 @@ impl Desk {
         self.settle(id, outcome.map(drop));
     }
 
-    /// The clock has moved.
+    /// The clock has moved. Each job has one turn, whatever is due then: there are others.
     fn tick(&mut self, now: Instant) {
-        while let Some(&(due, id)) = self.due.first()
-            && due <= now
-        {
-            let Some(job) = self.jobs.get_mut(&id) else { break };
+        let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|&(_, id)| id).collect();
+        for id in due {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
             job.running.tick(now, &mut self.buffer);
             self.settle(id, Ok(()));
         }

@@ -416,7 +416,12 @@ impl Watch {
         if self.cpu_due.is_some_and(|due| due <= now)
             && let (Some(Budget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
         {
-            let left = budget.saturating_sub(ledger.cpu_time()?);
+            let Some(used) = ledger.cpu_time() else {
+                // No descriptor is free for it, say.
+                self.cpu_due = now.checked_add(PAUSES.1);
+                return None;
+            };
+            let left = budget.saturating_sub(used);
             if left.is_zero() {
                 return self.limit(Resource::CpuTime);
             }
@@ -462,6 +467,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn watch(resource: Resource, by: Enforcer, most: Option<u64>, budget: Option<Budget>) -> Watch {
@@ -500,6 +507,24 @@ mod tests {
         assert_eq!(pauses, [40, 80, 160, 320, 500, 500, 500]);
         let due = watch.due().expect("counted");
         assert_eq!(watch.look(due, || 11).map(|limit| limit.resource), Some(Resource::Pids));
+    }
+
+    #[test]
+    fn cpu_time_that_cannot_be_read_is_looked_at_later() {
+        let dir = spawnfd_tests::scratch();
+        let open = std::fs::File::open(dir.path()).expect("own directory");
+        let ledger = Ledger::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
+        let enforced = vec![Limit { resource: Resource::CpuTime, by: Enforcer::Cgroup }];
+        let budget = Budget::OfAll(Duration::from_secs(1));
+        let mut watch = Watch::new(enforced, Some(ledger), None, Some(budget), None);
+        let due = watch.due().expect("counted");
+        assert_eq!(watch.look(due, || 0), None);
+        assert!(watch.due().expect("counted") > due);
+        std::fs::write(dir.path().join("cpu.stat"), "usage_usec 2000000\n").expect("own directory");
+        assert_eq!(
+            watch.look(watch.due().expect("counted"), || 0).map(|limit| limit.resource),
+            Some(Resource::CpuTime)
+        );
     }
 
     #[test]

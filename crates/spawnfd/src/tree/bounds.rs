@@ -99,7 +99,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Sets the limits of a cgroup that nobody is in yet, as far as its controllers go.
-    pub(super) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
+    pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
         let set = |name: &str, value: String| set(dir.as_fd(), name, &value);
         let memory = limits.memory.is_some_and(|bytes| {
