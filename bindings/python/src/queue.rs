@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the engine's thread, which never takes the GIL, to a thread of Python, which is woken once for a batch.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -52,8 +53,18 @@ impl Shared {
         queue.push(news);
         drop(queue);
         if first {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            self.ring();
         }
+    }
+
+    /// Puts news in front again that were taken out.
+    fn put_back(&self, news: VecDeque<News>) {
+        self.news.lock().splice(..0, news);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -88,25 +99,13 @@ impl Queue {
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
         // Read before the queue is emptied: what is pushed in between wakes once more than needed.
         let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
-        let all = std::mem::take(&mut *self.0.news.lock());
-        for news in all {
-            let (News::Finished(key, _) | News::Rung(key)) = &news;
-            let Some(future) = pending.get_item(key)? else { continue };
-            pending.del_item(key)?;
-            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                continue;
+        let mut all = VecDeque::from(std::mem::take(&mut *self.0.news.lock()));
+        while !all.is_empty() {
+            if let Err(raised) = hand_on(py, pending, &mut all) {
+                // A signal handler's. The others are for the next time.
+                self.0.put_back(all);
+                return Err(raised);
             }
-            let outcome = match news {
-                News::Rung(_) => Ok(None),
-                News::Finished(_, finished) => match finished.outcome {
-                    Ok(output) => Ok(Some(RunResult::new(output.into(), finished.args))),
-                    Err(error) => Err(finished.subjects.exception(py, &error)),
-                },
-            };
-            match outcome {
-                Ok(result) => future.call_method1(intern!(py, "set_result"), (result,))?,
-                Err(exception) => future.call_method1(intern!(py, "set_exception"), (exception,))?,
-            };
         }
         Ok(())
     }
@@ -123,6 +122,45 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout =
+/// Takes out the first of the news, for the future that waits for it.
+fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>) -> PyResult<()> {
+    // Here, where nothing is half done, rather than within the future's own code.
+    py.check_signals()?;
+    let Some(News::Finished(key, _) | News::Rung(key)) = all.front() else { return Ok(()) };
+    let key = *key;
+    let future = pending.get_item(key)?;
+    let waits = match &future {
+        Some(future) => !future.call_method0(intern!(py, "done"))?.is_truthy()?,
+        None => false,
+    };
+    let (Some(news), Some(future)) = (all.pop_front(), future) else { return Ok(()) };
+    pending.del_item(key)?;
+    if !waits {
+        return Ok(());
+    }
+    let (method, outcome) = match news {
+        News::Rung(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
+        News::Finished(_, finished) => match finished.outcome {
+            Ok(output) => {
+                let result = RunResult::new(output.into(), finished.args);
+                (intern!(py, "set_result"), Bound::new(py, result)?.into_any())
+            }
+            Err(error) => {
+                let exception = finished.subjects.exception(py, &error);
+                (intern!(py, "set_exception"), exception.into_value(py).into_bound(py).into_any())
+            }
+        },
+    };
+    let tell = || future.call_method1(method, (&outcome,));
+    tell().map(drop).or_else(|raised| {
+        // It may have been raised before the future had it.
+        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            tell()?;
+        }
+        Err(raised)
+    })
+}
+
             left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
         let fd = fd.as_fd();
         match py.detach(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout.as_ref())) {

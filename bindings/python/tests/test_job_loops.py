@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 import trio
-from conftest import LOOPS, Go
+from conftest import LOOPS, Go, children
 from spawnfd import _loop, _spawnfd, _trio
 from test_job import DEAF, until
 
@@ -216,6 +216,46 @@ def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert count[0] <= 2
 
     asyncio.run(main())
+
+
+def test_a_handler_that_raises_while_results_are_handed_on() -> None:
+    class Future:
+        """What a signal handler raises in, once, before or after it knows."""
+
+        def __init__(self, early: bool) -> None:
+            self.early, self.raised, self.results = early, False, list[object]()
+
+        def done(self) -> bool:
+            return bool(self.results)
+
+        def interrupt(self) -> None:
+            if not self.raised:
+                self.raised = True
+                raise KeyboardInterrupt
+
+        def set_result(self, result: object) -> None:
+            if self.early:
+                self.interrupt()
+            self.results.append(result)
+            self.interrupt()
+
+    queue = _spawnfd.Queue()
+    futures = [Future(number % 2 == 0) for number in range(10)]
+    pending = dict(enumerate(futures))
+    for key in pending:
+        _spawnfd.begin(queue, key, None, ["true"], {}, None, False)
+    # Most of them come in one batch, if not all.
+    while children():
+        time.sleep(0.01)
+    interrupted, deadline = 0, time.monotonic() + 20
+    while pending and time.monotonic() < deadline:
+        queue.block(1)
+        try:
+            queue.drain(pending)
+        except KeyboardInterrupt:
+            interrupted += 1
+    assert [len(future.results) for future in futures] == [1] * 10
+    assert interrupted == 10
 
 
 def test_a_port_given_up_while_starts_wait() -> None:
