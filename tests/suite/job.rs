@@ -369,6 +369,28 @@ fn who_waits_is_told_once() {
 }
 
 #[test]
+fn a_waker_that_panics_holds_up_nobody() {
+    isolated("a_waker_that_panics_holds_up_nobody", || {
+        let panics = || Waker::new(|| panic!("this test's own"));
+        let run = Run::new().writable(10);
+        let (job, mut events) =
+            sh("read x; sleep 0.1; cat").start_events(&run, EventOptions::default()).expect("starts");
+        events.set_waker(panics());
+        job.when_writable(panics());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        assert_eq!(job.write(&[b'\n'; 20]).expect("reads"), 10);
+        eventually("there is room", || job.write(b"x").is_ok_and(|taken| taken == 1));
+        job.close_stdin();
+        assert!(job.wait_timeout(Duration::from_secs(20)).expect("watched").is_some_and(|output| output.ok()));
+        let other = start("sleep 0.1", &Run::new());
+        other.when_done(panics());
+        assert!(other.wait_timeout(Duration::from_secs(20)).expect("watched").is_some());
+        start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(()));
+    });
+}
+
+#[test]
 fn jobs_leave_nothing() {
     isolated("jobs_leave_nothing", || {
         let once = || {

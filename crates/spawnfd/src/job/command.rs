@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::engine::{self, Order, RunHandle};
 use super::limits::{self, Watch};
 use super::running::{Connections, Log, Running};
+use super::waker::contained;
 use super::{Chunk, EventOptions, Events, InputWriter, Output, Permit, Pty, Run, Source, TerminalSize, Waker, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
@@ -308,7 +309,7 @@ impl State {
         if let Some(waker) = waker {
             waker.wake();
         }
-        tasks.into_iter().for_each(|(_, task)| task.wake());
+        tasks.into_iter().for_each(|(_, task)| contained(|| task.wake()));
     }
 
     /// The result, or a place among the tasks that are woken when it is there.

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use spawnfd_sys::{Errno, call};
 
 use super::running::{Part, Running, timespec};
+use super::waker::contained;
 use super::{Output, Stop, TerminalSize, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
@@ -280,8 +281,7 @@ impl Engine {
             desk.tick(Instant::now());
             // Nothing is locked: a callback may submit the next run.
             for (done, output) in desk.done.drain(..) {
-                // A panic is its callback's own; the hook has told of it. The other runs go on.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(output)));
+                contained(|| done(output));
             }
         }
         CURRENT.lock().take_if(|engine| Arc::ptr_eq(engine, &self));
