@@ -56,6 +56,8 @@ struct Output {
     ended: bool,
     /// Who makes the program wait when they are behind.
     watchers: usize,
+    /// One of them is whoever started it.
+    held: bool,
 }
 
 impl Output {
@@ -93,6 +95,12 @@ impl Output {
             if !text.is_empty() {
                 self.ready.push_back(Event { stream: Some(stream), bytes: Vec::new(), text, lost: 0 });
             }
+        }
+    }
+
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.watch(-1);
         }
     }
 
@@ -155,6 +163,7 @@ impl Job {
             ready: VecDeque::new(),
             ended: false,
             watchers: watched.into(),
+            held: watched,
         };
         Ok(Job {
             job: Some(job),
@@ -265,24 +274,24 @@ impl Job {
         }
     }
 
-    /// From here on events are lines of at most so many bytes, or chunks.
-    fn set_lines(&self, py: Python<'_>, max: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    /// While there are watchers the program waits when nobody takes its events; else the oldest are dropped. From here on events are
+    /// lines of at most so many bytes, or chunks.
+    fn watch(slf: &Bound<'_, Self>, max: Option<&Bound<'_, PyAny>>) -> PyResult<Watcher> {
         let max = max.map(|max| integer(max, &"max_line")).transpose()?;
-        let mut output = self.output(py);
+        let mut output = slf.get().output(slf.py());
         if max.is_some() {
             output.finish_text();
         }
         output.events.set_lines(max);
-        Ok(())
+        output.watch(1);
+        output.let_go();
+        drop(output);
+        Ok(Watcher(slf.clone().unbind()))
     }
 
-    /// While there are watchers the program waits when nobody takes its events; else the oldest are dropped.
-    fn watch(&self, py: Python<'_>) {
-        self.output(py).watch(1);
-    }
-
-    fn unwatch(&self, py: Python<'_>) {
-        self.output(py).watch(-1);
+    /// Whoever started it watches no more.
+    fn let_go(&self, py: Python<'_>) {
+        self.output(py).let_go();
     }
 
     /// Has `queue` know under `key` when a bell ("done", "room" or "news") rings next.
@@ -294,6 +303,17 @@ impl Job {
     fn unlisten(&self, bell: &str, queue: &Bound<'_, Queue>, key: u64) -> PyResult<()> {
         self.bell(bell)?.unlisten(queue.get(), key);
         Ok(())
+    }
+}
+
+/// Makes the program wait for who takes its events, for as long as it is there. No signal handler comes in between.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Watcher(Py<Job>);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        Python::attach(|py| self.0.get().output(py).watch(-1));
     }
 }
 

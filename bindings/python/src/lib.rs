@@ -31,7 +31,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::env::{Env, restore_env};
     #[pymodule_export]
-    use super::job::{Chunk, Event, Job, restore_chunk, restore_event};
+    use super::job::{Chunk, Event, Job, Watcher, restore_chunk, restore_event};
     #[pymodule_export]
     use super::launcher::LauncherThread;
     #[pymodule_export]

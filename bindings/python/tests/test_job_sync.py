@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 import spawnfd as sf
+from spawnfd import _job
 from test_interrupt import signal_after
 
 DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
@@ -155,6 +160,38 @@ def test_a_handler_that_returns_changes_nothing() -> None:
     finally:
         signal.signal(signal.SIGUSR1, old)
     assert seen == [signal.SIGUSR1]
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
+def test_an_iterator_interrupted_anywhere_lets_go_of_the_program() -> None:
+    """Ctrl-C as it is made, or as it goes."""
+    source = _job.__file__
+
+    for place in itertools.count(1):
+        left = place
+
+        def trace(frame: FrameType, event: str, _arg: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != source:
+                return None
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        with sf.start_sync(["head", "-c", "3000000", "/dev/zero"], window=1) as job:
+            sys.settrace(trace)
+            try:
+                for _ in range(2):
+                    events = job.events()
+                    del events
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            assert job.wait(20) is not None, f"interrupted at {place}"
+        if left > 0:
+            break
 
 
 def test_several_threads_wait_for_one() -> None:

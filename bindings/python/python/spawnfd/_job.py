@@ -47,9 +47,8 @@ class _Held(NotPickled):
         args: The program's argv.
     """
 
-    __slots__ = ("__weakref__", "_core", "_hold", "_writes", "args", "pid")
+    __slots__ = ("__weakref__", "_core", "_writes", "args", "pid")
     _core: _spawnfd.Job
-    _hold: bool
     # The process in which somebody writes: in a fork's copy nobody does.
     _writes: int
     pid: int
@@ -69,10 +68,10 @@ class _Held(NotPickled):
         watched: bool,
     ) -> Self:
         given = dict(options)
-        hold = bool(given.pop("hold", False))
+        watched |= bool(given.pop("hold", False))
         job = object.__new__(cls)
-        job._core = core = _spawnfd.Job(program, args, given, hold or watched, turn)
-        job._hold, job._writes = hold, 0
+        job._core = core = _spawnfd.Job(program, args, given, watched, turn)
+        job._writes = 0
         job.pid, job.args = core.pid, core.args
         return job
 
@@ -123,13 +122,6 @@ class _Held(NotPickled):
         finally:
             self._writes = 0
 
-    def _watch(self, lines: bool, max_line: int) -> None:
-        self._core.set_lines(max_line if lines else None)
-        self._core.watch()
-        if self._hold:
-            self._hold = False
-            self._core.unwatch()
-
     def __repr__(self) -> str:
         try:
             state = "running" if self._core.result() is None else "ended"
@@ -152,8 +144,8 @@ class Job(_Held):
     async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
         port, turn = await admitted(options)
         job = cls._make(program, args, options, turn, watched=True)
-        if not job._hold:
-            port.soon(job._core.unwatch)
+        if not options.get("hold"):
+            port.soon(job._core.let_go)
         return job
 
     async def _until(
@@ -234,8 +226,7 @@ class Job(_Held):
                 chunk as it comes. All events' texts together are the output either way.
             max_line: Bytes after which a line is split in two.
         """
-        self._watch(lines, max_line)
-        return Events(self)
+        return Events(self, self._core.watch(max_line if lines else None))
 
     async def __aenter__(self) -> Self:
         return self
@@ -343,8 +334,7 @@ class SyncJob(_Held):
 
     def events(self, *, lines: bool = False, max_line: int = _LINE) -> SyncEvents:
         """The blocking Job.events()."""
-        self._watch(lines, max_line)
-        return SyncEvents(self)
+        return SyncEvents(self, self._core.watch(max_line if lines else None))
 
     def __enter__(self) -> Self:
         return self
@@ -370,25 +360,13 @@ class SyncJob(_Held):
     events.__doc__ = Job.events.__doc__
 
 
-class _Watcher:
-    """Makes the program wait for who iterates, for as long as it is there."""
-
-    __slots__ = ("_core",)
-
-    def __init__(self, core: _spawnfd.Job) -> None:
-        self._core = core
-
-    def __del__(self) -> None:
-        self._core.unwatch()
-
-
 class Events(AsyncIterator["Event"]):
     """What Job.events() gives."""
 
     __slots__ = ("_job", "_row", "_watcher")
 
-    def __init__(self, job: Job) -> None:
-        self._job, self._watcher, self._row = job, _Watcher(job._core), 0
+    def __init__(self, job: Job, watcher: _spawnfd.Watcher) -> None:
+        self._job, self._watcher, self._row = job, watcher, 0
 
     async def __anext__(self) -> Event:
         """The next event."""
@@ -406,8 +384,8 @@ class SyncEvents(Iterator["Event"]):
 
     __slots__ = ("_job", "_watcher")
 
-    def __init__(self, job: SyncJob) -> None:
-        self._job, self._watcher = job, _Watcher(job._core)
+    def __init__(self, job: SyncJob, watcher: _spawnfd.Watcher) -> None:
+        self._job, self._watcher = job, watcher
 
     def __next__(self) -> Event:
         """The next event."""
