@@ -441,6 +441,19 @@ fn what_is_left_behind_is_killed_and_named() {
 }
 
 #[test]
+fn ids_are_changed_while_what_is_left_behind_is_killed() {
+    isolated("ids_are_changed_while_what_is_left_behind_is_killed", || {
+        for _ in 0..common::rounds(100) {
+            let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
+            assert_eq!(output.expect("watched").leftovers.len(), 3);
+            // Libc has every thread do the same, by a signal, and waits for all of them.
+            // SAFETY: changes nothing.
+            assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
+        }
+    });
+}
+
+#[test]
 fn what_is_left_behind_lives_on_if_it_may() {
     isolated("what_is_left_behind_lives_on_if_it_may", || {
         for want in [Want::Group, Want::Guard] {
@@ -499,19 +512,6 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
             let (job, pid, ours) = adopt();
             drop(ours);
             eventually("it ends by itself", || !is_alive(&pid));
-#[test]
-fn ids_are_changed_while_what_is_left_behind_is_killed() {
-    isolated("ids_are_changed_while_what_is_left_behind_is_killed", || {
-        for _ in 0..common::rounds(100) {
-            let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
-            assert_eq!(output.expect("watched").leftovers.len(), 3);
-            // Libc has every thread do the same, by a signal, and waits for all of them.
-            // SAFETY: changes nothing.
-            assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
-        }
-    });
-}
-
             eventually("the engine, too, with the job held", || {
                 !Snapshot::take().threads.iter().any(|thread| !before.threads.contains(thread))
             });
@@ -567,5 +567,78 @@ fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
             after.push(held());
         }
         assert_eq!(after, [after[0]; 4]);
+    });
+}
+
+/// A program that ends by itself when it is told to, and not before.
+const POLITE: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+
+/// Stops polite jobs, when `meanwhile` has changed something; undone by what that gives.
+fn stop_politely<T>(meanwhile: impl Fn() -> T) {
+    for want in [None, Some(Want::Group), Some(Want::Auto)] {
+        let mut run = Run::new().window(100);
+        run.tree = want;
+        let job = start(POLITE, &run);
+        read_until(&job, 0, "ready");
+        let changed = meanwhile();
+        job.stop(Duration::from_secs(30));
+        let output = job.wait_timeout(Duration::from_secs(20)).expect("watched");
+        drop(changed);
+        assert_eq!(output.map(|output| output.code()), Some(Some(3)), "{want:?}");
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_program_without_pidfd_open() {
+    isolated("a_stop_reaches_the_program_without_pidfd_open", || {
+        spawnfd_tests::confine::deny(&[("pidfd_open", libc::EPERM)]).expect("confined");
+        stop_politely(|| ());
+    });
+}
+
+/// Lowers how many files this process can have open; dropping it undoes that.
+struct NoMoreFiles(libc::rlimit);
+
+impl NoMoreFiles {
+    fn now() -> NoMoreFiles {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: fills in one rlimit, and reads one.
+        unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
+            let none = libc::rlimit { rlim_cur: 3, ..before };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+        }
+        NoMoreFiles(before)
+    }
+}
+
+impl Drop for NoMoreFiles {
+    fn drop(&mut self) {
+        // SAFETY: reads one rlimit.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_program_without_a_free_descriptor() {
+    isolated("a_stop_reaches_the_program_without_a_free_descriptor", || stop_politely(NoMoreFiles::now));
+}
+
+#[test]
+fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
+    isolated("what_is_left_is_found_after_a_time_without_a_free_descriptor", || {
+        // In another group than the shell, and nobody's child.
+        let line = "(set -m; sleep 1000 >/dev/null 2>&1 & echo $!); read x";
+        let job = start(line, &Run::new().tree(Want::Group).writable(10).window(100));
+        let (left, _) = read_until(&job, 0, "\n");
+        let no_more = NoMoreFiles::now();
+        job.signal(libc::SIGWINCH, true).expect("a signal");
+        // Done by now, or it makes no difference.
+        std::thread::sleep(Duration::from_millis(50));
+        job.write(b"\n").expect("reads");
+        drop(no_more);
+        let output = job.wait().expect("watched");
+        assert_eq!(output.leftovers.iter().map(|left| left.pid.to_string()).collect::<Vec<_>>(), [left.trim()]);
+        eventually("killed", || !is_alive(left.trim()));
     });
 }

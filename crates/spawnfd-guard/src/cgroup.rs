@@ -27,18 +27,23 @@ fn kill_frozen(dir: i32) {
     let _ = write(dir, c"cgroup.freeze", b"0");
 }
 
-/// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.
-pub fn signal(dir: i32, signal: i32) {
+/// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it. Who got it.
+pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
+    let mut reached = Vec::new();
     // Who is a member still, after his pidfd was opened by number, was one when it was.
     let opened: Vec<(i32, Fd)> =
         members(dir).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
     let still = members(dir);
     for (pid, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
-        let sent = sys::signal(pidfd, signal);
-        if sent.is_ok() && wakes(signal) && Stat::read(*pid).is_some_and(|stat| stat.is_stopped()) {
+        if sys::signal(pidfd, signal).is_err() {
+            continue;
+        }
+        reached.push(*pid);
+        if wakes(signal) && Stat::read(*pid).is_some_and(|stat| stat.is_stopped()) {
             let _ = sys::signal(pidfd, SIGCONT);
         }
     }
+    reached
 }
 
 /// The processes in a group and in the groups below it. Those in other pid namespaces than the caller's have no number here.

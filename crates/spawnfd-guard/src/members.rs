@@ -163,14 +163,34 @@ impl Members {
         here.filter_map(|known| known.open())
     }
 
-    /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it.
-    pub fn signal(&mut self, signal: i32) {
+    /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it. Whether the root got it.
+    pub fn signal(&mut self, signal: i32) -> bool {
+        let mut root = false;
         for member in self.find().0 {
-            if member.process.signal(signal) && wakes(signal) && member.is_stopped() {
-                member.process.signal(SIGCONT);
+            let sent = self.send(member.process, signal);
+            if sent && wakes(signal) && member.is_stopped() {
+                self.send(member.process, SIGCONT);
             }
+            root |= sent && member.process == self.root;
         }
-        self.signal_unseen(signal);
+        self.signal_unseen(signal) || root
+    }
+
+    /// Sends a signal to one process: to the root by the pidfd that is there, as another may be refused.
+    fn send(&self, process: Process, signal: i32) -> bool {
+        match &self.pidfd {
+            Some(pidfd) if process == self.root => sys::signal(pidfd, signal).is_ok(),
+            _ => process.signal(signal),
+        }
+    }
+
+    /// Takes a pidfd of the root, which had its number for sure at the moment `seen`, if it has none: no number was free for it.
+    pub fn take_pidfd(&mut self, pidfd: impl FnOnce() -> Option<sys::Fd>, seen: u64) {
+        if self.pidfd.is_none() {
+            self.pidfd = pidfd();
+            self.root_was_seen(seen);
+            self.note_root();
+        }
     }
 
     /// Sends a signal to the root's process group where there is no /proc to show who belongs to the tree. Whether anybody was there.

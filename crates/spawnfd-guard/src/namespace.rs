@@ -79,13 +79,19 @@ impl Namespace {
         found
     }
 
-    /// Sends a signal to the program and to all others, once. One that is stopped is made to go on, or it would never see it.
-    pub fn signal(&self, signal: i32) {
+    /// Sends a signal to the program and to all others, once. One that is stopped is made to go on, or it would never see it. Whether
+    /// the program got it.
+    pub fn signal(&self, signal: i32) -> bool {
+        let program = self.running();
+        let mut reached = false;
         for stat in self.all() {
-            if stat.process.signal(signal) && wakes(signal) && stat.is_stopped() {
+            let sent = stat.process.signal(signal);
+            if sent && wakes(signal) && stat.is_stopped() {
                 stat.process.signal(SIGCONT);
             }
+            reached |= sent && Some(stat.process.pid) == program;
         }
+        reached
     }
 
     /// Kills all, and waits at most so long until they are gone. `true` if they are; the program counts as gone when it has ended.

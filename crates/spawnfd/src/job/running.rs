@@ -298,9 +298,9 @@ impl Running {
             return Ok(());
         }
         // Its number is its own until it is reaped: whoever is in a session of that number now, is of its tree.
-        match &mut self.tree {
-            Some(tree) => tree.ended(),
-            None => self.seen = Tree::now(),
+        self.seen = Tree::now();
+        if let Some(tree) = &mut self.tree {
+            tree.ended();
         }
         if let Some(status) = self.child.reap(false)? {
             self.status = Some(status);
@@ -489,7 +489,9 @@ impl Running {
     /// Its tree, which knows the program from here on if it has not before.
     fn tree(&mut self) -> &mut Tree {
         let (child, home, seen) = (&self.child, self.home, self.seen);
-        self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen))
+        let tree = self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen));
+        tree.know(child.as_fd(), seen);
+        tree
     }
 
     /// Sends a signal to the program and its process tree.
@@ -499,8 +501,8 @@ impl Running {
             // Whoever is found; who is born meanwhile is found by the next look, or by the last.
             let _ = self.tree().kill(Duration::ZERO);
             let _ = self.child.kill();
-        } else {
-            self.tree().signal(signal);
+        } else if !self.tree().signal_all(signal) {
+            let _ = self.child.signal(signal);
         }
     }
 

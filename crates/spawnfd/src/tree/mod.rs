@@ -290,14 +290,29 @@ impl Tree {
 
     /// Sends a signal to every process of the tree, once; stopped ones are made to go on so that they see it.
     pub fn signal(&mut self, signal: i32) {
+        self.signal_all(signal);
+    }
+
+    /// The same. Whether the program got it: its pidfds may not be had, nor may /proc tell of it.
+    pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
         if !self.is_ours() {
-            return;
+            return true;
         }
         match &mut self.control {
-            Control::Group(dir, _) => group::signal(dir.number(), signal),
+            Control::Group(dir, program) => {
+                let program = program.as_ref().map(|program| program.root().pid);
+                group::signal(dir.number(), signal).into_iter().any(|pid| Some(pid) == program)
+            }
             Control::Namespace(namespace) => namespace.inside.signal(signal),
             Control::Members(members) => members.signal(signal),
-            Control::Nobody => {}
+            Control::Nobody => false,
+        }
+    }
+
+    /// Tells of its program's pidfd, of which it has no copy if no number was free for that; and `seen` as [`of_born`](Tree::of_born) has it.
+    pub(crate) fn know(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
+        if let Control::Members(members) = &mut self.control {
+            members.take_pidfd(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
 
