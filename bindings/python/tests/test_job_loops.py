@@ -8,7 +8,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 import pytest
@@ -289,3 +289,42 @@ def test_trio_shields_the_end() -> None:
         assert trio.current_time() - begun >= 0.5
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("where", ["a generator", "a system task", "two tasks and a generator"])
+def test_trio_cleans_up_after_the_main_task(where: str) -> None:
+    ended: list[str] = []
+    kept: list[AsyncGenerator[None]] = []
+
+    async def stop(job: sf.Job) -> None:
+        with trio.move_on_after(20, shield=True):
+            ended.append((await job.stop()).stop)
+
+    async def generator() -> AsyncGenerator[None]:
+        job = await sf.start(["sleep", "1000"])
+        try:
+            yield
+        finally:
+            await stop(job)
+            with trio.move_on_after(20, shield=True):
+                ended.append((await sf.run_async(["true"])).stop)
+
+    async def task(job: sf.Job) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            await stop(job)
+
+    async def main() -> None:
+        if "generator" in where:
+            kept.append(generator())
+            await kept[0].__anext__()
+        for _ in range(where.count("task")):
+            trio.lowlevel.spawn_system_task(task, await sf.start(["sleep", "1000"]))
+        if "two" in where:
+            trio.lowlevel.spawn_system_task(task, await sf.start(["sleep", "1000"]))
+        await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+    stopped = {"a generator": 1, "a system task": 1}.get(where, 3)
+    assert sorted(ended) == ["cancelled"] * stopped + ["exited"] * ("generator" in where)

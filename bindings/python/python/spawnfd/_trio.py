@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -16,9 +18,10 @@ from spawnfd._loop import Gate
 class _Future:
     """As much of asyncio's as the native queue needs."""
 
-    __slots__ = ("_error", "_event", "_result")
+    __slots__ = ("_error", "_event", "_port", "_result")
 
-    def __init__(self) -> None:
+    def __init__(self, port: _TrioPort) -> None:
+        self._port = port
         self._event = trio.Event()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -35,31 +38,73 @@ class _Future:
         self._event.set()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        yield from self._event.wait().__await__()
+        if self._port.watched:
+            yield from self._event.wait().__await__()
+        else:
+            yield from self._port.watch_for(self._event).__await__()
         if self._error is not None:
             raise self._error
         return self._result
 
 
 class _TrioPort:
-    """See spawnfd._loop.Port. A system task watches the descriptor for as long as trio runs."""
+    """See spawnfd._loop.Port. A system task watches the descriptor while the main task runs.
+
+    Then trio ends it, with the other system tasks, and ends generators that nobody has ended. Who
+    cleans up there, shielded, watches for himself.
+    """
 
     def __init__(self) -> None:
         self.queue = _spawnfd.Queue()
         self.gate = Gate()
-        self.future = _Future
         self.pending: dict[int, _Future] = {}
         self.last_key = 0
         self.token = trio.lowlevel.current_trio_token()
-        trio.lowlevel.spawn_system_task(self._watch)
+        # Whether the system task watches, and what keeps it there for those who wait for it still.
+        self.watched = True
+        self._last: trio.CancelScope | None = None
+        try:
+            trio.lowlevel.spawn_system_task(self._watch)
+        except RuntimeError:
+            # There are none any more.
+            self.watched = False
 
     async def _watch(self) -> None:
-        while True:
-            await trio.lowlevel.wait_readable(self.queue.fileno())
-            self.gate.started = 0
-            self.queue.drain(self.pending)
-            if self.gate.waiting:
-                self.gate.open(self)
+        try:
+            while True:
+                await self._look(self.queue.fileno())
+        finally:
+            with trio.CancelScope(shield=True) as self._last:
+                while self.pending:
+                    await self._look(self.queue.fileno())
+            self.watched = False
+
+    async def watch_for(self, event: trio.Event) -> None:
+        """Waits for what the queue is to bring, where nobody else watches it."""
+        # At one number no two tasks can wait.
+        fd = fcntl.fcntl(self.queue.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def watch() -> None:
+                    while True:
+                        await self._look(fd)
+
+                nursery.start_soon(watch)
+                await event.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            os.close(fd)
+
+    async def _look(self, fd: int) -> None:
+        await trio.lowlevel.wait_readable(fd)
+        self.gate.started = 0
+        self.queue.drain(self.pending)
+        if self.gate.waiting:
+            self.gate.open(self)
+
+    def future(self) -> _Future:
+        return _Future(self)
 
     def expect(self) -> tuple[int, _Future]:
         self.last_key += 1
@@ -83,16 +128,24 @@ class _TrioPort:
 
     def forget(self, key: int) -> None:
         self.pending.pop(key, None)
+        if not self.pending and self._last is not None:
+            self._last.cancel()
 
     def soon(self, call: Callable[[], object]) -> None:
         self.token.run_sync_soon(call)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         async def sleep() -> None:
-            await trio.sleep(seconds)
-            call()
+            try:
+                await trio.sleep(seconds)
+            finally:
+                call()
 
-        trio.lowlevel.spawn_system_task(sleep)
+        try:
+            trio.lowlevel.spawn_system_task(sleep)
+        except RuntimeError:
+            # There are none any more.
+            self.soon(call)
 
     async def give_way(self) -> None:
         await trio.lowlevel.checkpoint()
