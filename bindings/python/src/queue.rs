@@ -87,6 +87,11 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
+        // Where the application has closed one of its streams it may be about to put another there.
+        let wake = match wake.as_raw_fd() {
+            0..=2 => rustix::io::fcntl_dupfd_cloexec(&wake, 3).unwrap_or(wake),
+            _ => wake,
+        };
         Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake })))
     }
 
@@ -117,11 +122,6 @@ impl Queue {
     }
 }
 
-/// Blocks until a descriptor is readable; `false` when the time is over. Python's signal handlers run meanwhile, and may raise.
-pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout =
 /// Takes out the first of the news, for the future that waits for it.
 fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>) -> PyResult<()> {
     // Here, where nothing is half done, rather than within the future's own code.
@@ -161,6 +161,11 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
     })
 }
 
+/// Blocks until a descriptor is readable; `false` when the time is over. Python's signal handlers run meanwhile, and may raise.
+pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout =
             left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
         let fd = fd.as_fd();
         match py.detach(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout.as_ref())) {

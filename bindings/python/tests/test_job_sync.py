@@ -263,3 +263,18 @@ def test_ended_before_it_was_the_program(tmp_path: Path) -> None:
         with pytest.raises(sf.SpawnError) as caught:
             job.result()
         assert caught.value.stage == "killed"
+
+
+def test_no_descriptor_where_a_stream_was_closed() -> None:
+    """Who puts a stream there must not find it full of our news."""
+    script = """
+import os, spawnfd
+os.close(0)
+with spawnfd.start_sync(["sleep", "1000"], timeout=600) as job:
+    assert job.wait(0.1) is None
+    queue = spawnfd._spawnfd.Queue()
+    assert queue.fileno() > 2, queue.fileno()
+    job.stop()
+"""
+    result = sf.run([sys.executable, "-c", script], timeout=60)
+    assert result.ok, result.text
