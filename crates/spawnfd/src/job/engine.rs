@@ -387,7 +387,7 @@ impl Desk {
         for (_, job) in self.jobs.drain() {
             job.running.abandon();
             if let Some(done) = job.done {
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(Err(lost()))));
+                contained(|| done(Err(lost())));
             }
         }
     }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +12,7 @@ use std::task::{Context, Poll};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::fork_generation;
 
+use super::waker::contained;
 use super::{Output, Run, Waker};
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage, errno};
@@ -186,7 +186,7 @@ impl Limiter {
             drop(state);
             let permit = self.permit();
             // Nothing is locked. A panic is its waker's own; the others' turns come all the same.
-            let _ = catch_unwind(AssertUnwindSafe(move || grant(permit)));
+            contained(move || grant(permit));
             state = self.0.state.lock();
         }
         state.granting = false;
