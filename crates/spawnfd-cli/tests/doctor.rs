@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use common::{command, finish};
+use common::{command, finish, skip_unless_root};
 use serde_json::Value;
 
 fn doctor(path: &str, flags: &[&str]) -> Value {
@@ -69,6 +69,26 @@ fn shape() {
     let has = |name| value["features"].as_array().unwrap().iter().any(|f| f["name"] == name && f["available"] == true);
     let birth = ["pidfd_spawn_run", "clone3"].into_iter().find(|name| has(*name)).unwrap_or("clone");
     assert_eq!(value["library"]["birth"], birth, "the library does as the probe says");
+}
+
+#[test]
+fn without_proc_programs_are_started_all_the_same() {
+    if skip_unless_root("without_proc_programs_are_started_all_the_same") {
+        return;
+    }
+    let script = "umount -l /proc || exit 77; exec \"$0\" doctor --json --no-timing";
+    let unshare = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_spawnfd")];
+    let called = finish(std::process::Command::new("unshare").args(unshare).env("PATH", "/usr/bin:/bin"));
+    if called.code == Some(77) || called.stderr.contains("unshare") {
+        println!("skipped: a mount namespace is refused");
+        return;
+    }
+    assert_eq!(called.code, Some(0), "{}", called.stderr);
+    let value: Value = serde_json::from_str(&called.stdout).unwrap();
+    for feature in value["features"].as_array().unwrap() {
+        let required = ["clone CLONE_PIDFD", "waitid P_PIDFD"].contains(&feature["name"].as_str().unwrap());
+        assert!(!required || feature["available"] == true, "{feature}");
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tries each feature the library names: by a question to the kernel, or by spawning this very program.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
@@ -143,8 +146,17 @@ fn pidfd_info() -> Answer {
 
 /// Spawns this very program, which says its version to nobody; sends it signal 0 and waits for it.
 fn child(with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
-    let own = std::env::current_exe().map_err(|e| why(&e))?;
-    run(Command::new(own), with)
+    run(Command::new(own()?), with)
+}
+
+/// This very program: by the name it was called by where there is no /proc to ask.
+fn own() -> Result<OsString, String> {
+    std::env::current_exe().map(PathBuf::into_os_string).or_else(|e| {
+        let name = std::env::args_os().next().ok_or_else(|| why(&e))?;
+        // One without a directory was found in PATH, and is searched there again.
+        let path = name.as_bytes().contains(&b'/').then(|| std::path::absolute(&name));
+        path.map_or(Ok(name), |path| path.map(PathBuf::into_os_string).map_err(|e| why(&e)))
+    })
 }
 
 fn run(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
@@ -177,8 +189,8 @@ fn succeeded(status: ExitStatus) -> Answer {
 }
 
 fn strict() -> Answer {
-    let own = std::env::current_exe().map_err(|e| why(&e))?;
-    let template = Template::open(own).and_then(|template| template.by_descriptor());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let template = Template::search(own()?, path).and_then(|template| template.by_descriptor());
     succeeded(run(template.map_err(|error| named(error.errno()))?.command(), |_| {})?)
 }
 
