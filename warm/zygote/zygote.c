@@ -5,6 +5,8 @@
  * has children of its parent's that do so.
  *
  *     spawnfd-zygote MODE      r: reserve, f: fork
+ *     spawnfd-zygote pAT:PATH      only says, to descriptor AT, whether a program in its place
+ *                                  would have the object at PATH preloaded
  *
  * Its end of the pair, a pidfd of the owner, and the shared page are descriptors 3, 4 and 5. It has
  * no libc: one that is made ahead costs what exec costs, and no more.
@@ -127,12 +129,47 @@ static bool fork_one(const int *sources)
 	return true;
 }
 
+/* Whether one string begins with the other. */
+static bool begins(const char *string, const char *with)
+{
+	while (*with)
+		if (*string++ != *with++)
+			return false;
+	return true;
+}
+
+/* What ld.so needs: the environment's word, and a /proc in which it can be followed. */
+static _Noreturn void probe(const char *where, char **envp)
+{
+	struct spawnfd_line to = {.socket = 0};
+	bool preloads = false, parks = false;
+	char **at;
+
+	for (where++; *where >= '0' && *where <= '9'; where++)
+		to.socket = to.socket * 10 + *where - '0';
+	where += *where == ':';
+	for (at = envp; *at; at++) {
+		const char *path = *at + sizeof("LD_PRELOAD=") - 1;
+
+		parks |= begins(*at, "SPAWNFD_PARK=");
+		if (begins(*at, "LD_PRELOAD="))
+			preloads = begins(path, where) && begins(where, path) &&
+				   !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
+	}
+	if (!preloads || !parks)
+		_exit(126);
+	spawnfd_say(&to, (struct spawnfd_reply){.word = SPAWNFD_PARKED}, NULL, 0, -1);
+	_exit(0);
+}
+
 void spawnfd_zygote(int argc, char **argv)
 {
 	static _Alignas(16) char message[SPAWNFD_MAX_MESSAGE * 2];
 	bool forks = argc > 1 && argv[1][0] == 'f';
 	const uint64_t all = ~UINT64_C(0);
 
+	if (argc > 1 && argv[1][0] == 'p')
+		probe(argv[1], argv + argc + 1);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
 	line.page = spawnfd_map(PAGE);
 	if (!line.page || (forks && !spawnfd_keep_line(&line)))

@@ -363,3 +363,25 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
                 assert (result.started, result.code) == ("reserve", 9), warm.stats()
     finally:
         os.close(given)
+
+
+BARE = ["--bind", "/", "/", "--tmpfs", "/proc", "--"]
+
+
+@pytest.mark.parametrize("front", [["env", "-i"], ["bwrap", *BARE]], ids=["environment", "proc"])
+def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> None:
+    """Behind one that does not hand on what would have it wait."""
+    need(front[0])
+    ran = tmp_path / "ran"
+    box = sf.Sandbox(front)
+    script = ["-c", f"echo ran >> {ran}"]
+    if sf.run(["/bin/sh", "-c", "exit 3"], sandbox=box).code != 3:
+        pytest.skip("no such sandbox here")
+    with sf.Warm() as warm:
+        warm.add("/bin/sh", args=script, sandbox=box)
+        assert warm.fill(FILL_S)
+        assert list(warm.stats().cannot.values()) == ["not handed on"]
+        assert not ran.exists()
+        result = warm.run(["/bin/sh", *script], sandbox=box)
+        assert (result.code, result.started) == (0, "cold: not handed on")
+    assert ran.read_text() == "ran\n"

@@ -34,9 +34,13 @@ pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// As memfd_create(2).
 pub(super) fn zygote() -> Result<Template> {
-    let file =
-        sealed("spawnfd-zygote", ZYGOTE).map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
+    let file = zygote_file().map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
     Template::from_descriptor(file)
+}
+
+/// The same, as a file.
+pub(super) fn zygote_file() -> rustix::io::Result<OwnedFd> {
+    sealed("spawnfd-zygote", ZYGOTE)
 }
 
 fn sealed(name: &str, image: &[u8]) -> rustix::io::Result<OwnedFd> {

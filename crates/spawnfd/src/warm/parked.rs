@@ -2,7 +2,7 @@
 //! One parked process: its start, what it is asked, its end.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
 
 use super::confinement::Confinement;
-use super::image::object_with_threads;
+use super::image::{self, object_with_threads};
 use super::line::{Failed, Line};
 use super::prefix::Prefix;
 use super::referent::Referent;
@@ -162,6 +162,28 @@ impl Parked {
         marker: Arc<Marker>,
         ended: &AtomicBool,
     ) -> Result<Parked, NotParked> {
+        // Before the program could run instead.
+        if let Some(prefix) = &recipe.prefix
+            && !prefix.hands_on.load(Ordering::Relaxed)
+        {
+            let probe = image::zygote_file().map_err(|error| ("memfd_create()", errno(error)))?;
+            let mut probe = Parked::begin(recipe, object, maker, marker.clone(), Some(&above_standard(probe)))?;
+            probe.wait_until_parked(ended).map_err(|_| NotParked::Ever("not handed on".to_owned()))?;
+            prefix.hands_on.store(true, Ordering::Relaxed);
+        }
+        let mut parked = Parked::begin(recipe, object, maker, marker, None)?;
+        parked.wait_until_parked(ended)?;
+        Ok(parked)
+    }
+
+    /// The same without waiting. `probe`: a program that only says whether it could be loaded into, in the place of the recipe's.
+    fn begin(
+        recipe: &Recipe,
+        object: &Known,
+        maker: ThreadId,
+        marker: Arc<Marker>,
+        probe: Option<&OwnedFd>,
+    ) -> Result<Parked, NotParked> {
         let standing = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
         let (line, [theirs, memory]) = Line::new()?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
@@ -181,10 +203,10 @@ impl Parked {
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
-        let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 4).contains(&given.number));
+        let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 5).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);
-        let [at, owner_at, page_at, object_at] = [first, first + 1, first + 2, first + 3];
+        let [at, owner_at, page_at, object_at, probe_at] = [first, first + 1, first + 2, first + 3, first + 4];
         let with_object = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
             "SPAWNFD_PARK",
             format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
@@ -205,7 +227,15 @@ impl Parked {
             }
             // Whoever ends the program's group or session means the one in front as well.
             Some(prefix) => {
-                command.setsid().arg0(&prefix.name).args(&prefix.args);
+                command.setsid().arg0(&prefix.name);
+                match probe {
+                    None => command.args(&prefix.args),
+                    Some(probe) => command
+                        .args(prefix.own_args())
+                        .arg(format!("/proc/self/fd/{probe_at}"))
+                        .arg(format!("p{at}:/proc/self/fd/{object_at}"))
+                        .descriptor(probe, probe_at),
+                };
                 if let Some(directory) = &prefix.directory {
                     command.current_dir(OsStr::from_bytes(directory.to_bytes()));
                 }
@@ -265,7 +295,6 @@ impl Parked {
             forked: 0,
         };
         parked.line.renumber()?;
-        parked.wait_until_parked(ended)?;
         Ok(parked)
     }
 

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
@@ -34,6 +35,8 @@ pub(super) struct Prefix {
     /// Where it is started; otherwise in the host's working directory, which was this one.
     pub(super) directory: Option<Arc<CStr>>,
     here: Option<(u64, u64)>,
+    /// A program behind it has been seen to have what parks it.
+    pub(super) hands_on: Arc<AtomicBool>,
 }
 
 /// A plan as the program inside has to carry it out.
@@ -51,7 +54,7 @@ impl Prefix {
     pub(super) fn new(template: Template, sandbox: &Sandbox, program: &OsStr, directory: Option<Arc<CStr>>) -> Prefix {
         let Sandbox { name, args, given, .. } = sandbox.clone();
         let args = args.into_iter().chain([program.to_owned()]).collect();
-        Prefix { template, name, given, args, directory, here: working_directory() }
+        Prefix { template, name, given, args, directory, here: working_directory(), hands_on: Arc::default() }
     }
 
     /// # Errors
@@ -115,6 +118,11 @@ impl Prefix {
             return Err("environment");
         }
         Ok(())
+    }
+
+    /// Its own arguments.
+    pub(super) fn own_args(&self) -> &[OsString] {
+        self.args.split_last().map_or(&[], |(_, own)| own)
     }
 
     /// Whether that number is one it is given.

@@ -231,7 +231,10 @@ impl State {
                 let recipe = Arc::make_mut(&mut entry.recipe);
                 match &mut recipe.prefix {
                     None => recipe.template = template.clone(),
-                    Some(prefix) => prefix.template = template.clone(),
+                    Some(prefix) => {
+                        prefix.template = template.clone();
+                        prefix.hands_on = Arc::default();
+                    }
                 }
                 entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
