@@ -213,8 +213,10 @@ impl Job {
         Ok(self.result.get().map(|result| result.clone_ref(py)))
     }
 
-    fn read(&self, since: &Bound<'_, PyAny>) -> PyResult<Chunk> {
-        Ok(Chunk(self.job().read(integer(since, &"since")?)))
+    fn read(&self, py: Python<'_>, since: &Bound<'_, PyAny>) -> PyResult<Chunk> {
+        let since = integer(since, &"since")?;
+        // What has come may be on its way to a slow disk: others need not wait for that.
+        Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 
     /// How many bytes were taken; None if there is no room for any.

@@ -278,3 +278,29 @@ with spawnfd.start_sync(["sleep", "1000"], timeout=600) as job:
 """
     result = sf.run([sys.executable, "-c", script], timeout=60)
     assert result.ok, result.text
+
+
+def test_reading_leaves_the_gil_to_others() -> None:
+    """So what it waits for, a slow disk's spill, does not hold up all threads."""
+    interval = sys.getswitchinterval()
+    go, ran = threading.Event(), threading.Event()
+
+    def other() -> None:
+        go.wait()
+        ran.set()
+
+    with sf.start_sync(["sleep", "1000"], window=100) as job:
+        thread = threading.Thread(target=other)
+        thread.start()
+        # Nobody gets the GIL who is not given it.
+        sys.setswitchinterval(1000)
+        try:
+            go.set()
+            deadline = time.monotonic() + 20
+            while not ran.is_set() and time.monotonic() < deadline:
+                job.read()
+            assert ran.is_set()
+        finally:
+            sys.setswitchinterval(interval)
+            thread.join()
+        job.stop(0)

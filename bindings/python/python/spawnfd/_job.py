@@ -79,7 +79,8 @@ class _Held(NotPickled):
         """What both streams have written from a position on, in order of arrival.
 
         As far as it is still held: `window` bytes, also after the end. Start with 0, then ask for
-        each answer's `next`: every byte comes once, but for those counted in `lost`. Never waits.
+        each answer's `next`: every byte comes once, but for those counted in `lost`. Waits for
+        nothing but the disk of a `spill`.
         """
         return self._core.read(since)
 
