@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import is_alive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -320,3 +321,9 @@ def test_arguments_arrive(args: list[str | bytes]) -> None:
     result = sf.run(["/usr/bin/printf", "%s\\0", *args, "end"])
     assert result.stdout.split(b"\0")[:-1] == [os.fsencode(arg) for arg in [*args, "end"]]
     assert result.args[2:-1] == [os.fsdecode(arg) for arg in args]
+
+
+def test_run_adopts_nobody() -> None:
+    result = sf.run(sf.sh("sleep 1000 & echo hi"), leftovers="adopt")
+    assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
+    assert not is_alive(result.leftovers[0].pid)

@@ -536,6 +536,10 @@ impl Running {
 
     /// Runs to the end in the calling thread; asks at the start, after each signal, and soon after it was at work, whether to give up.
     pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+        if self.leftovers == Leftovers::Adopt {
+            // Nobody reads on, and there is no job that they could end with.
+            self.leftovers = Leftovers::Kill;
+        }
         let mut buffer = [0; 32 << 10];
         // Where it is held no handler has run since that was asked.
         if self.child.held().is_none() && interrupted() {
