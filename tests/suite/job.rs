@@ -307,6 +307,16 @@ fn a_terminal() {
     });
 }
 
+#[test]
+fn who_keeps_a_terminal_is_named() {
+    isolated("who_keeps_a_terminal_is_named", || {
+        let run = Run::new().terminal(TerminalSize { rows: 24, columns: 80 });
+        let output = start("trap '' HUP; sleep 1000 & echo $!", &run).wait().expect("watched");
+        let left = output.text().trim().parse().expect("a number");
+        assert_eq!(output.drain, Drain::Cut(vec![left]));
+    });
+}
+
 fn cpu_of_this_thread() -> Duration {
     // SAFETY: all-zero is a valid value, which the kernel fills in.
     let usage = unsafe {

@@ -156,7 +156,7 @@ impl RunResult {
         self.output.input_refused
     }
 
-    /// How reading ended: "eof", or "cut: " and the pids that still held the pipe after the program had ended.
+    /// How reading ended: "eof", or "cut: " and the pids that still held the pipe, or the terminal, after the program had ended.
     #[getter]
     fn drain(&self) -> String {
         match &self.output.drain {

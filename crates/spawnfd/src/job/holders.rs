@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who holds a pipe: for the rare run whose pipes outlive its program.
+//! Who holds a pipe, or a terminal: for the rare run that outlives its program.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use rustix::pty::ptsname;
 use spawnfd_sys::call;
 
-/// The processes, other than this one, that have one of `pipes` open, as far as /proc shows.
-pub(super) fn holders(pipes: &[BorrowedFd<'_>]) -> Vec<u32> {
-    let inodes: BTreeSet<String> = pipes
-        .iter()
-        .filter_map(|pipe| call::identify(pipe.as_fd().as_raw_fd()).ok())
-        .map(|(_, inode)| format!("pipe:[{inode}]"))
-        .collect();
+/// The processes, other than this one, that have the other side of one of `ours` open, as far as /proc shows.
+pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
+    let others: BTreeSet<OsString> = ours.iter().filter_map(|ours| other_side(*ours)).collect();
     let own = std::process::id();
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let mut found: Vec<u32> = processes
@@ -20,10 +21,27 @@ pub(super) fn holders(pipes: &[BorrowedFd<'_>]) -> Vec<u32> {
         .filter(|&pid| pid != own)
         .filter(|pid| {
             let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-            fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
-                .any(|target| target.to_str().is_some_and(|target| inodes.contains(target)))
+            fds.filter_map(|fd| Some(fd.ok()?.path())).any(|fd| {
+                let target = std::fs::read_link(&fd).unwrap_or_default();
+                // Another /dev/pts has terminals of the same names.
+                others.contains(target.as_os_str()) && (!target.is_absolute() || file(&fd) == file(&target))
+            })
         })
         .collect();
     found.sort_unstable();
     found
+}
+
+/// What /proc calls it.
+fn other_side(ours: BorrowedFd<'_>) -> Option<OsString> {
+    if let Ok(terminal) = ptsname(ours, Vec::new()) {
+        return Some(OsString::from_vec(terminal.into_bytes()));
+    }
+    let (_, inode) = call::identify(ours.as_fd().as_raw_fd()).ok()?;
+    Some(format!("pipe:[{inode}]").into())
+}
+
+fn file(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }

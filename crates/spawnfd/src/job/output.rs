@@ -33,7 +33,7 @@ pub enum Stop {
 pub enum Drain {
     /// All of it has been read.
     Eof,
-    /// After the program's end these processes still held its pipes; what they write later is lost. Empty if nobody could
+    /// After the program's end these processes still held its pipes, or its terminal; what they write later is lost. Empty if nobody could
     /// be named: they belong to another user, or let go in this instant.
     Cut(Vec<u32>),
 }
