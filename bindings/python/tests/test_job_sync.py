@@ -304,3 +304,16 @@ def test_reading_leaves_the_gil_to_others() -> None:
             sys.setswitchinterval(interval)
             thread.join()
         job.stop(0)
+
+
+def test_a_small_stack() -> None:
+    """The thread is the caller's: a run needs little of it."""
+    script = """
+import threading, spawnfd
+threading.stack_size(64 << 10)
+thread = threading.Thread(target=spawnfd.run, args=(["true"],))
+thread.start()
+thread.join()
+"""
+    result = sf.run([sys.executable, "-c", script], timeout=60)
+    assert result.ok, (result.signal, result.text)

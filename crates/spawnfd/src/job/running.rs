@@ -540,7 +540,8 @@ impl Running {
             // Nobody reads on, and there is no job that they could end with.
             self.leftovers = Leftovers::Kill;
         }
-        let mut buffer = [0; 32 << 10];
+        // Not on the stack, which is the caller's and may be small.
+        let mut buffer = vec![0; 32 << 10];
         // Where it is held no handler has run since that was asked.
         if self.child.held().is_none() && interrupted() {
             self.end(Stop::Cancelled, None);
