@@ -196,13 +196,14 @@ impl RunResult {
         self.output.wall.as_secs_f64()
     }
 
-    /// Seconds of user and system time that the program, and descendants it waited for, used.
+    /// Seconds of user and system time that the program, and descendants it waited for, used. 0 where somebody else has waited for
+    /// it, as the kernel does where SIGCHLD is ignored.
     #[getter]
     fn cpu(&self) -> f64 {
         self.output.usage.cpu.as_secs_f64()
     }
 
-    /// The largest resident set of any of them, in bytes.
+    /// The largest resident set of any of them, in bytes; 0 as `cpu`. Never less than this process's own as it started the program.
     #[getter]
     fn max_rss(&self) -> u64 {
         self.output.usage.max_rss

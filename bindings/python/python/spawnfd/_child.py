@@ -81,7 +81,10 @@ class Child(NotPickled):
 
     @property
     def max_rss(self) -> int | None:
-        """The largest resident set in bytes, None before it has been waited for."""
+        """The largest resident set in bytes, None before it has been waited for.
+
+        Never less than this process's own as it started the program.
+        """
         usage = self._core.usage()
         return None if usage is None else usage[1]
 

@@ -224,7 +224,8 @@ class Job(_Held):
 
         Args:
             lines: Whether each event is a line, with what ends it ("\\n" or "\\r\\n"), instead of a
-                chunk as it comes. All events' texts together are the output either way.
+                chunk as it comes. All events' texts together are the output either way, but for a
+                character cut where chunks end and lines begin.
             max_line: Bytes after which a line is split in two.
         """
         return Events(self, self._core.watch(max_line if lines else None))
