@@ -117,8 +117,8 @@ pub(super) fn submit(begin: impl FnOnce(&RunHandle) -> Result<Running>, done: Do
     let (engine, id) = enroll()?;
     let handle = RunHandle { engine: Arc::downgrade(&engine), id };
     let outcome = begin(&handle).and_then(|running| engine.add(id, running, done));
-    engine.lock().expected -= 1;
     if outcome.is_err() {
+        engine.lock().expected -= 1;
         // It sleeps without limit for one that is to come.
         engine.wake();
     }
@@ -210,6 +210,8 @@ impl Engine {
         }
         let due = running.deadline();
         inbox.arrived.push((id, Job { running, done: Some(done), listed: None }));
+        // Not later: it may have ended by then, and nothing would wake the thread any more.
+        inbox.expected -= 1;
         if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
             self.wake();
         }
