@@ -30,6 +30,9 @@ struct Call<'py> {
     p2cread: Bound<'py, PyAny>,
     c2pwrite: Bound<'py, PyAny>,
     errwrite: Bound<'py, PyAny>,
+    p2cwrite: Bound<'py, PyAny>,
+    c2pread: Bound<'py, PyAny>,
+    errread: Bound<'py, PyAny>,
     close_fds: Bound<'py, PyAny>,
     pass_fds: Vec<Bound<'py, PyAny>>,
     restore_signals: Bound<'py, PyAny>,
@@ -149,6 +152,8 @@ struct Spawn {
     cwd: Option<OsString>,
     /// The caller's descriptors it uses.
     sources: Vec<i32>,
+    /// One of them was not open when Popen was called.
+    closed: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
     /// The index of the action that keeps the groups.
@@ -169,11 +174,21 @@ impl Spawn {
         command.environment(&environment(call.variables.as_deref())?);
 
         let mut sources = Vec::new();
-        for fd in numbers(&call.pass_fds)? {
-            sources.push((fd, fd));
+        // The caller's ends of Popen's pipes, which CPython's child closes: one that was named was not open before.
+        let mut kept = Vec::new();
+        for end in [&call.p2cwrite, &call.c2pread, &call.errread] {
+            kept.push(number(end)?);
         }
+        kept.retain(|&end: &i32| end != -1);
+        for fd in numbers(&call.pass_fds)? {
+            if !kept.contains(&fd) {
+                sources.push((fd, fd));
+            }
+        }
+        let mut closed = false;
         for (stream, to) in [&call.p2cread, &call.c2pwrite, &call.errwrite].into_iter().zip(0..) {
             let fd = number(stream)?;
+            closed |= kept.contains(&fd);
             if fd != -1 {
                 sources.push((fd, to));
             }
@@ -214,7 +229,7 @@ impl Spawn {
         let more = command.action_count() > harmless;
         let sources = sources.iter().map(|(fd, _)| *fd).collect();
         let programs = candidates.into_iter().map(PathBuf::from).collect();
-        Ok(Spawn { command, programs, cwd, sources, chdir, keep_groups, more })
+        Ok(Spawn { command, programs, cwd, sources, closed, chdir, keep_groups, more })
     }
 
     /// What a relative path names, a script's interpreter too, only the child can tell, from the directory it is in at exec.
@@ -232,7 +247,7 @@ impl Spawn {
 
     fn run(&mut self) -> Outcome {
         // Before anything is opened that could come to stand there.
-        if !self.sources.iter().all(|&fd| is_open(fd)) {
+        if self.closed || !self.sources.iter().all(|&fd| is_open(fd)) {
             return Outcome::Failed(Errno::EBADF, "");
         }
         let Some(_plugs) = Plugs::fill() else { return Outcome::Left("closed_stdio") };

@@ -774,3 +774,33 @@ def test_a_handler_amid_the_counting() -> None:
         assert reached > 20, reached
         """
     )
+
+
+@pytest.mark.parametrize("closed", [0, 2])
+def test_a_closed_stream_beside_a_pipe(closed: int) -> None:
+    """The pipe has the closed stream's number: it is not what was named."""
+    alone(
+        """
+        import signal
+        signal.alarm(40)
+        errors = os.dup(2)
+        os.close(closed := int(sys.argv[1]))
+        ways = [{"stdin": closed, "stdout": -1}, {"stdin": closed, "stderr": -1}]
+        ways += [{"stdin": -1, "stdout": -1, "stderr": closed}]
+        ways += [{"stdin": closed, "stdout": -1, "stderr": -1}]
+        ways += [{"stdout": -1, "pass_fds": [closed]}]
+        def outcome(module, options):
+            code = "import os; print(sorted(os.listdir('/proc/self/fd')))"
+            try:
+                process = module.Popen([sys.executable, "-S", "-c", code], **options)
+            except OSError as error:
+                return error.errno, error.args
+            return process.communicate(), process.wait()
+        for options in ways:
+            one, two = outcome(subprocess, options), outcome(sf.subprocess, options)
+            if one != two:
+                os.write(errors, repr((options, one, two)).encode())
+                os._exit(1)
+        """,
+        str(closed),
+    )
