@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Launcher, output, rounds};
-use spawnfd::{Command, Run, Stdio, Template, TemplateCache};
+use spawnfd::{Command, Park, Run, Stdio, Template, TemplateCache, Warm, WarmOptions};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated_within, program, scratch};
@@ -174,5 +174,23 @@ fn a_copy_leaves_its_parent_s_children_alone() {
         assert_eq!(child.try_wait().expect("own child"), None, "it runs on");
         drop(dropped);
         assert!(child.wait().expect("own child").success());
+    });
+}
+
+#[test]
+fn a_copy_leaves_its_own_threads_alone() {
+    isolated_within(Duration::from_secs(120), "a_copy_leaves_its_own_threads_alone", || {
+        let mut warm = Warm::new(WarmOptions::default()).ok();
+        let parent_s = warm.as_ref().expect("a Warm");
+        parent_s.add("true", Park::default()).expect("a keeper");
+        assert!(parent_s.fill(Duration::from_secs(60)), "{:?}", parent_s.stats());
+        wait_for(fork(|| {
+            let (sender, receiver) = std::sync::mpsc::channel::<()>();
+            // The C library gives it the stack, and so the name, of the parent's thread.
+            let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || receiver.recv());
+            drop(warm.take());
+            drop(sender);
+            thread.expect("starts").join().expect("can be waited for").expect_err("nothing is sent");
+        }));
     });
 }

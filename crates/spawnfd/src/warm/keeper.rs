@@ -148,6 +148,9 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         if fork_generation().ok() == self.generation {
             self.end();
+        } else {
+            // A copy's: there is no such thread, and what stands where it stood is another's, not to be detached.
+            std::mem::forget(std::mem::take(&mut self.running));
         }
     }
 }
