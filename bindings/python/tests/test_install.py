@@ -6,9 +6,12 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+import textwrap
 import threading
 from asyncio import unix_events
 from collections.abc import Iterator
+from pathlib import Path
 from subprocess import Popen, check_output
 from typing import Any
 
@@ -200,3 +203,26 @@ def test_a_watcher_of_the_programs_own() -> None:
     finally:
         set_child_watcher(None)
         watcher.close()
+
+
+def test_classes_that_were_replaced_before() -> None:
+    """As eventlet does it: by ones that are derived from them."""
+    code = """
+        import sys, subprocess
+        from asyncio import unix_events
+        class Other(subprocess.Popen): pass
+        class Loop(unix_events._UnixSelectorEventLoop): pass
+        subprocess.Popen, unix_events._UnixSelectorEventLoop = Other, Loop
+        sys.path.append(sys.argv[1])
+        import spawnfd as sf
+        sf.install()
+        assert isinstance(subprocess.run(["true"]), subprocess.CompletedProcess)
+        assert type(Other(["true"])).wait is Other.wait
+        assert sf.stats().made == 2
+        sf.uninstall()
+        subprocess.run(["true"])
+        assert sf.stats().made == 2
+    """
+    package = str(Path(sf.__file__).parent.parent)
+    command = [sys.executable, "-c", textwrap.dedent(code), package]
+    subprocess.run(command, check=True, timeout=50)

@@ -7,13 +7,12 @@ import asyncio
 import asyncio.subprocess
 import functools
 import os
-import subprocess
 import threading
 from asyncio import unix_events
 from typing import TYPE_CHECKING, Any
 
 from spawnfd import asyncio as ours
-from spawnfd._popen import ORIGINAL, execute, start_from
+from spawnfd._popen import ORIGINAL, POPEN, execute, owner, start_from
 from spawnfd._transport import Transport, has_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
 
@@ -35,7 +34,7 @@ def _renew_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_lock)
 
-_Loop: Any = unix_events._UnixSelectorEventLoop
+_Loop: Any = owner(unix_events._UnixSelectorEventLoop, "_make_subprocess_transport")
 _ORIGINAL_TRANSPORT: Any = _Loop.__dict__["_make_subprocess_transport"]
 _ORIGINAL_EXEC: Any = asyncio.create_subprocess_exec
 _ORIGINAL_SHELL: Any = asyncio.create_subprocess_shell
@@ -73,7 +72,7 @@ async def _create_subprocess_shell(*args: Any, **kwargs: Any) -> Any:
 
 
 _PLACES: list[tuple[Any, str, Any, Any]] = [
-    (subprocess.Popen, "_execute_child", ORIGINAL, _execute_child),
+    (POPEN, "_execute_child", ORIGINAL, _execute_child),
     (_Loop, "_make_subprocess_transport", _ORIGINAL_TRANSPORT, _make_subprocess_transport),
     (asyncio, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
     (asyncio.subprocess, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),

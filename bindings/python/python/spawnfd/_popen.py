@@ -16,8 +16,15 @@ from typing import Any
 
 from spawnfd import _spawnfd
 
+
+def owner(cls: Any, name: str) -> Any:
+    """The class that has a method: others may have put one that is derived from it in its place."""
+    return next(base for base in cls.__mro__ if name in base.__dict__)
+
+
 # CPython's own, as it was when this was imported.
-ORIGINAL: Callable[..., None] = subprocess.Popen.__dict__["_execute_child"]
+POPEN: Any = owner(subprocess.Popen, "_execute_child")
+ORIGINAL: Callable[..., None] = POPEN.__dict__["_execute_child"]
 
 # Its arguments, which come by position. 3.11 has added process_group.
 _NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
