@@ -28,18 +28,15 @@ def test_by_path_and_name() -> None:
     named.revalidate()
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        lambda fifo, _: sf.Template(fifo),
-        lambda _, reader: sf.Template.from_fd(reader),
-        lambda fifo, _: sf.run([fifo], timeout=20),
-    ],
-    ids=["path", "descriptor", "run"],
-)
-def test_what_is_no_regular_file_is_not_read(
-    tmp_path: Path, way: Callable[[Path, int], object]
-) -> None:
+NO_REGULAR_FILE: dict[str, Callable[[Path, int], object]] = {
+    "path": lambda fifo, _: sf.Template(fifo),
+    "descriptor": lambda _, reader: sf.Template.from_fd(reader),
+    "run": lambda fifo, _: sf.run([fifo], timeout=20),
+}
+
+
+@pytest.mark.parametrize("way", NO_REGULAR_FILE)
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, way: str) -> None:
     """However young it is: nobody may ever write to it, and what is in it is not ours."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o755)
@@ -47,7 +44,7 @@ def test_what_is_no_regular_file_is_not_read(
     try:
         os.write(writer, b"of the application")
         with pytest.raises(PermissionError):
-            way(fifo, reader)
+            NO_REGULAR_FILE[way](fifo, reader)
         os.set_blocking(reader, False)
         assert os.read(reader, 100) == b"of the application"
     finally:

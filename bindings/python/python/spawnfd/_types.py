@@ -98,6 +98,9 @@ class Spill:
     goes with the last reference to the run's Result (and Job), or when this process ends, however
     that does: then the next run that spills there removes it.
 
+    The thread that serves all jobs and asynchronous runs writes it: on a disk that does not answer
+    they all wait, and so do their timeouts.
+
     Attributes:
         max_bytes: The file's greatest length in bytes; what comes then is not in it.
         dir: Where to make it; None: in $TMPDIR, else /tmp.

@@ -23,6 +23,9 @@ use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 
 /// That all output goes into a file, too, once it is more than is kept.
+///
+/// Of a run that does not block it is written by the thread that serves all of those: on a disk that does not answer they all wait, and so
+/// do their timeouts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spill {
     /// The file's greatest length in bytes; it then holds the beginning of the output.
