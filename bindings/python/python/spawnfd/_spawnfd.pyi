@@ -33,6 +33,7 @@ __all__ = [
     "TemplateCache",
     "Turn",
     "Warm",
+    "Watcher",
     "begin",
     "popen",
     "restore",
