@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""spawnfd.subprocess beside the original where something raises, is killed, or is closed."""
+
+from __future__ import annotations
+
+import os
+import subprocess as original
+from typing import Any
+
+import pytest
+from spawnfd import subprocess as ours
+from subprocess_support import Counted, alone, failure
+
+
+class Once:
+    """Raises the first time that it is asked, and only then."""
+
+    def __init__(self, error: Exception | None, answer: Any) -> None:
+        self.error = error
+        self.answer = answer
+
+    def _ask(self) -> Any:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self.answer
+
+    __iter__ = __fspath__ = _ask
+
+
+class Stops(Once):
+    """Raises amid its items, and goes on with others."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        if self.answer[0] is None:
+            self.answer.pop(0)
+            self._ask()
+        return self.answer.pop(0)
+
+
+class Variables(dict[str, str]):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(A="b")
+        self.once = Once(error, super().items())
+
+    def items(self) -> Any:
+        return self.once._ask()
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, OverflowError, TimeoutError, KeyError])
+def test_what_the_callers_own_objects_raise(kind: Any) -> None:
+    def ways(error: Exception) -> list[tuple[Any, dict[str, Any]]]:
+        return [
+            (Stops(error, ["false", None, "echo", "wrong"]), {}),
+            (["true"], {"pass_fds": Stops(error, [1, None, 2])}),
+            (["true"], {"env": Variables(error)}),
+            (["true", Once(error, "a")], {}),
+            (["true"], {"cwd": Once(error, "/")}),
+            (["true"], {"env": {"A": Once(error, "b")}}),
+        ]
+
+    counted = Counted()
+    for args, options in ways(error := kind("once")):
+        with pytest.raises(kind) as caught:
+            ours.Popen(args, **options)
+        assert caught.value is error
+    assert counted.get() == (0, {}, 6)
+
+
+def test_a_path_that_has_items() -> None:
+    class Listed(Once, os.PathLike):  # type: ignore[type-arg]
+        pass
+
+    args = Listed(None, iter(["true"]))
+    assert failure(ours, args, shell=True) == failure(original, args, shell=True)
+
+
+def test_what_a_hook_or_a_handler_raises() -> None:
+    """By its type it might be about the arguments; it is not, and nothing is started after it."""
+    alone(
+        """
+        import signal
+        raised, way = [ValueError("mine")], ""
+        def handler(*args):
+            if raised: raise raised[0]
+        def hook(event, args):
+            if event == "subprocess.Popen" and way == "hook": handler()
+        class Name(str):
+            def encode(self, *args):
+                if way == "handler": signal.raise_signal(signal.SIGALRM)
+                return super().encode(*args)
+        sys.addaudithook(hook)
+        signal.signal(signal.SIGALRM, handler)
+        for way in ("hook", "handler"):
+            try: sf.subprocess.Popen(["echo", "ran"], executable=Name("echo"))
+            except ValueError as error: assert error is raised[0]
+            else: raise SystemExit(f"{way}: not raised")
+        assert sf.stats() == sf.subprocess.Stats(0, {}, 2), sf.stats()
+        """
+    )
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+@pytest.mark.parametrize("calls", ["59, 322", "112"])
+def test_killed_before_it_is_the_program(calls: str) -> None:
+    """A filter ends who calls execve, or setsid on the way there: the end is the program's."""
+    alone(
+        """
+        import asyncio, ctypes, resource, struct
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        calls = eval(f"[{sys.argv[1]}]")
+        kill, allow = (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7FFF0000)
+        filter = [(0x20, 0, 0, 0)]
+        for call in calls:
+            filter += [(0x15, 0, 1, call), kill]
+        filter += [allow]
+        code = b"".join(struct.pack("HBBI", *each) for each in filter)
+        class Program(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+        libc = ctypes.CDLL(None)
+        assert libc.prctl(38, 1, 0, 0, 0) == 0
+        assert libc.prctl(22, 2, ctypes.byref(Program(len(filter), code)), 0, 0) == 0
+
+        async def main():
+            process = await asyncio.create_subprocess_exec("true", start_new_session=True)
+            return await process.wait()
+
+        for module in (subprocess, sf.subprocess):
+            ended = module.run(["echo", "x"], stdout=-1, start_new_session=True)
+            assert (ended.returncode, ended.stdout) == (-31, b""), ended
+            process = module.Popen(["true"], start_new_session=True)
+            assert (process.wait(30), process.poll()) == (-31, -31)
+            process.kill()
+        sf.install()
+        assert asyncio.run(main()) == -31
+        assert sf.stats() == sf.subprocess.Stats(3, {}, 0), sf.stats()
+        WALL = 0x40000000
+        try: left = os.waitpid(-1, WALL)
+        except ChildProcessError: left = None
+        assert left is None, left
+        """,
+        calls,
+    )
+
+
+def test_a_handler_amid_the_counting() -> None:
+    """It starts programs of its own, wherever the thread is, and may change what is installed."""
+    alone(
+        """
+        import signal, threading
+        def handler(*args):
+            sys.settrace(None)
+            subprocess.call(["true"])
+            subprocess.call(["true"], preexec_fn=int)
+            sf.uninstall()
+            sf.stats()
+            sf.install()
+        def trace(frame, event, arg):
+            if frame.f_code.co_filename.endswith(("_popen.py", "_install.py")):
+                lines.add((frame.f_code.co_filename, frame.f_lineno))
+                if event == "line" and len(lines) > reached:
+                    handler()
+            return trace
+        # Traced by line: a handler runs between any two of them.
+        def work():
+            subprocess.call(["true"])
+            subprocess.call(["true"], preexec_fn=int)
+            sf.stats()
+            sf.uninstall()
+            sf.install()
+        sf.install()
+        done = threading.Event()
+        def watch():
+            if not done.wait(30): os._exit(1)
+        threading.Thread(target=watch, daemon=True).start()
+        reached = 0
+        while True:
+            lines = set()
+            sys.settrace(trace)
+            work()
+            if sys.gettrace() is not None:
+                break
+            reached += 1
+        sys.settrace(None)
+        done.set()
+        assert reached > 20, reached
+        """
+    )
+
+
+@pytest.mark.parametrize("closed", [0, 2])
+def test_a_closed_stream_beside_a_pipe(closed: int) -> None:
+    """The pipe has the closed stream's number: it is not what was named."""
+    alone(
+        """
+        import signal
+        signal.alarm(40)
+        errors = os.dup(2)
+        os.close(closed := int(sys.argv[1]))
+        ways = [{"stdin": closed, "stdout": -1}, {"stdin": closed, "stderr": -1}]
+        ways += [{"stdin": -1, "stdout": -1, "stderr": closed}]
+        ways += [{"stdin": closed, "stdout": -1, "stderr": -1}]
+        ways += [{"stdout": -1, "pass_fds": [closed]}]
+        def outcome(module, options):
+            code = "import os; print(sorted(os.listdir('/proc/self/fd')))"
+            try:
+                process = module.Popen([sys.executable, "-S", "-c", code], **options)
+            except OSError as error:
+                return error.errno, error.args
+            return process.communicate(), process.wait()
+        for options in ways:
+            one, two = outcome(subprocess, options), outcome(sf.subprocess, options)
+            if one != two:
+                os.write(errors, repr((options, one, two)).encode())
+                os._exit(1)
+        """,
+        str(closed),
+    )
