@@ -326,4 +326,8 @@ def test_arguments_arrive(args: list[str | bytes]) -> None:
 def test_run_adopts_nobody() -> None:
     result = sf.run(sf.sh("sleep 1000 & echo hi"), leftovers="adopt")
     assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
+    # Killed, and about to end.
+    deadline = time.monotonic() + 20
+    while is_alive(result.leftovers[0].pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not is_alive(result.leftovers[0].pid)

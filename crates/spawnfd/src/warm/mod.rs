@@ -450,10 +450,11 @@ impl Offer<'_> {
         }
         let inside = held.inside(&parked, plan)?;
         // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
-        let waits = waits || held.kind() == Kind::Node || held.executes() || held.is_confined();
+        let waits = waits || held.kind() == Kind::Node || held.executes();
         if waits && may_stand_still {
             return Err("files to open");
         }
+        let waits = waits || held.is_confined();
         let steps = inside.as_ref().map_or(&plan.steps, |inside| &inside.steps);
         // A sandbox has a working directory of its own.
         let here = if !held.is_sandboxed() && is_from_here(steps) {

@@ -25,7 +25,7 @@ use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
 use crate::authority::Marker;
 use crate::child::{Child, Landing, Started};
-use crate::command::{Command, Stdio, step_failed};
+use crate::command::{Command, SignalSet, Stdio, step_failed};
 use crate::env::Env;
 use crate::error::{Error, Result as Outcome, Stage as At, errno};
 use crate::numbers::{Known, above_standard};
@@ -40,8 +40,8 @@ const CHECK: Duration = Duration::from_millis(50);
 const START: Duration = Duration::from_secs(20);
 /// How far the time stamps of files may be behind the clock.
 const GRANULARITY: Duration = Duration::from_millis(20);
-/// SIGPIPE: made default in what is started, ignored or not.
-const SIGPIPE: u64 = 1 << (13 - 1);
+/// SIGPIPE and SIGXFSZ: made default in what is started, ignored or not.
+const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
 /// What is to be parked.
 #[derive(Clone, Debug)]
@@ -254,6 +254,7 @@ impl Parked {
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Null)
+            .default_signals(SignalSet::from_bits(MADE_DEFAULT))
             .descriptor(&theirs, at)
             .descriptor(&owner, owner_at)
             .descriptor(&memory, page_at);
@@ -439,7 +440,7 @@ impl Parked {
 
     /// The signals that are ignored in it.
     pub(super) fn ignored(&self) -> u64 {
-        self.birth.standing.ignored() & !SIGPIPE
+        self.birth.standing.ignored() & !MADE_DEFAULT
     }
 
     /// Offers it what is to become of it: it gets ready, and waits for [`go`](Parked::go).
