@@ -26,7 +26,7 @@ pub(crate) fn standard_is_open() -> bool {
 /// a thread can have a table of its own, in which a number means something else.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// Taken when it is dropped, or given away.
+    /// Taken as it is dropped, where it is not to be closed.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
 }

@@ -247,9 +247,10 @@ impl Engine {
             };
             let left = timespec(left.map_or(UNSEEN, |left| left.min(UNSEEN)));
             events.clear();
-            // EINTR cannot be, as all signals are blocked; anything else the next turn meets again, or sees why.
-            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&left));
-            if !self.is_whole() {
+            let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&left));
+            // EINTR is libc's own signals'. What has brought an event is an epoll, ours as far as the kernel tells those apart.
+            let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
+            if is_lost || events.is_empty() && !self.is_whole() {
                 let mut inbox = self.lock();
                 inbox.over = true;
                 desk.take(&mut inbox);
