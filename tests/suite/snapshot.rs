@@ -33,6 +33,26 @@ fn open(path: &Path) -> File {
 }
 
 #[test]
+fn a_copy_is_no_longer_than_files_may_be() {
+    isolated("a_copy_is_no_longer_than_files_may_be", || {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, [0; 8192]).expect("own directory");
+        if take(open(&path)).expect("a snapshot").kind() != Kind::Memfd {
+            return skip("this file system shares extents");
+        }
+        let limit = |bytes| libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this process, which is the test's own; the signal that comes with it ends the process by default.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8191)) }, 0);
+        let error = take(open(&path)).expect_err("longer than allowed");
+        assert_eq!((error.errno(), error.stage()), (Errno::EFBIG, Stage::Snapshot));
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8192)) }, 0);
+        assert_eq!(contents(&take(open(&path)).expect("just as long as allowed")).len(), 8192);
+    });
+}
+
+#[test]
 fn a_copy_is_sealed() {
     isolated("a_copy_is_sealed", || {
         let directory = scratch();

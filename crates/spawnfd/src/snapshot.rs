@@ -14,6 +14,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::length;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::{from_io, identify, is_recent};
@@ -79,7 +80,7 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// fine ones) two changes within one tick look like one, and a copy from between them can go unnoticed.
 ///
 /// # Errors
-/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
+/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. EFBIG: longer than RLIMIT_FSIZE, where it is copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
     // Twice in a row is bad luck, more often is a file being written.
@@ -141,6 +142,7 @@ fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 
 /// Copies into a sealed memfd, inside the kernel.
 fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
+    length::is_allowed(size).map_err(|e| failed(errno(e), "sendfile()"))?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = memfd_create("spawnfd-snapshot", wanted | MemfdFlags::EXEC)
         // Before Linux 6.3 there is no such flag, and every memfd can be executed.
