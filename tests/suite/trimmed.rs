@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use common::{at_number, code, executable, exits_with, rounds};
 use spawnfd::{Errno, Stage, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{isolated, program, scratch};
+use spawnfd_tests::{confine, isolated, program, scratch};
 
 fn null() -> File {
     File::options().read(true).write(true).open("/dev/null").expect("there")
@@ -118,6 +118,29 @@ fn with_another_thread_nothing_is_copied() {
                 drop(done);
             });
         });
+    });
+}
+
+/// So that a host which comes to have ten thousand descriptors, or threads, has its door at a low number.
+#[test]
+fn the_first_start_leaves_a_door_however_it_waits() {
+    isolated("the_first_start_leaves_a_door_however_it_waits", || {
+        for docker in [false, true] {
+            for run in [false, true] {
+                common::alone(|| {
+                    if docker {
+                        confine::docker().expect("confined");
+                    }
+                    let template = Template::open("/bin/true").expect("a template");
+                    if run {
+                        assert_eq!(template.command().run().expect("a run").code(), Some(0));
+                    } else {
+                        assert_eq!(code(template.command().stdin(null()).spawn()), Ok(0));
+                    }
+                    assert!(doors().into_iter().any(|number| number < 20), "docker: {docker}, run: {run}");
+                });
+            }
+        }
     });
 }
 

@@ -10,6 +10,7 @@ mod kernel;
 mod slots;
 mod thread;
 
+use std::cell::LazyCell;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -118,6 +119,8 @@ fn spawn_template(
         Some(Launched::Failed(failure)) => return Err(explain(&plan, template, &name(), Some(failure))),
         None => {}
     }
+    // Asked once a spawn: the first one's answer is no, whoever asks.
+    let can_trim = LazyCell::new(|| plan.keep.is_some() && can_trim(&plan));
     let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
     if can_fly && may_stand_still {
         find_out_whether_passing_works(&plan);
@@ -126,7 +129,7 @@ fn spawn_template(
         Wait::No | Wait::Start => (can_fly, None),
         // Asked again once signals are blocked: none falls between the question and the wait.
         Wait::End(interrupted) => {
-            let can_hold = can_fly && can_trim(&plan) && !interrupted();
+            let can_hold = can_fly && *can_trim && !interrupted();
             (can_fly && may_stand_still, can_hold.then(Held::new).flatten().filter(|_| !interrupted()))
         }
         Wait::Exec => (false, None),
@@ -149,7 +152,7 @@ fn spawn_template(
         Some(outcome) => outcome,
         None => {
             let mut slot = slots::take().map_err(failed)?;
-            let born = give_birth(&mut slot, birth, &plan, may_pass);
+            let born = give_birth(&mut slot, birth, &plan, may_pass, || *can_trim);
             slots::put(slot);
             born.map(Arrived::from)
         }
@@ -225,7 +228,13 @@ enum Way {
 
 /// Launches, and again in a plainer way where the kernel refuses the better one. `try_passing`: by way of the socket first, to learn
 /// whether that works.
-fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool) -> std::result::Result<Born, Refusal> {
+fn give_birth(
+    slot: &mut Slot,
+    mut birth: Birth,
+    plan: &Plan,
+    try_passing: bool,
+    can_trim: impl FnOnce() -> bool,
+) -> std::result::Result<Born, Refusal> {
     let try_passing = try_passing && features::passing().is_none();
     let leave_table = plan.keep.is_some() && features::close_range();
     // Nobody may look into the caller from another user namespace.
@@ -238,7 +247,7 @@ fn give_birth(slot: &mut Slot, mut birth: Birth, plan: &Plan, try_passing: bool)
     let mut way = if plan.namespace.is_some() {
         // The program has a copy, and the one between has the caller's own.
         Way::Copy
-    } else if leave_table && !try_passing && can_trim(plan) {
+    } else if leave_table && !try_passing && can_trim() {
         Way::Trim
     } else {
         plainer
@@ -343,7 +352,7 @@ fn find_out_whether_passing_works(plan: &Plan) {
         clone3: features::clone3(),
     };
     let Ok(mut slot) = slots::take() else { return };
-    if let Ok(born) = give_birth(&mut slot, birth, &without_program(plan), true) {
+    if let Ok(born) = give_birth(&mut slot, birth, &without_program(plan), true, || false) {
         reap(&OwnedFd::from(born.child.pidfd));
     }
     slots::put(slot);
