@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 import spawnfd as sf
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
-from warm_support import Mode, each_mode, parked
+from warm_support import Mode, each_mode, in_mount_namespace, parked
 
 ROUNDS = 8
 THREADS = 4
@@ -156,3 +158,127 @@ def test_a_better_library_comes(mode: Mode, tmp_path: Path) -> None:
             cold = sf.run([program], env=ENVIRONMENT).text
             assert warm.run([program], env=ENVIRONMENT).text == cold
             assert warm.fill(timeout=30)
+
+
+# In a mount namespace of its own: what each mount makes of a call, how it is started, and how often
+# something has been parked.
+MOUNTS = """
+import json, subprocess, sys
+import spawnfd as sf
+mode, program, modules, elsewhere, *mounts = sys.argv[1:]
+options, argv = {}, [program]
+if modules:
+    code = "import own_module; print(own_module.VERSION)"
+    options, argv = {"preimport": ["own_module"]}, [program, "-c", code]
+env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
+found = []
+with sf.Warm(mode=mode) as warm:
+    warm.add(program, env=env, depth=1, **options)
+    assert warm.fill(timeout=30)
+    def call(*change):
+        if change:
+            subprocess.run(change, check=True)
+        cold = sf.run(argv, env=env, timeout=20)
+        result = warm.run(argv, env=env, timeout=20)
+        assert (result.code, result.text) == (0, cold.text), (change, result, cold)
+        assert warm.fill(timeout=30)
+        found.append([result.text.strip(), result.started, warm.stats().made])
+    call()
+    call("mount", "--bind", elsewhere, elsewhere)
+    call("mount", "--bind", *mounts)
+    call()
+    call("umount", "--lazy", mounts[-1])
+    call()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("what", ["library", "modules"])
+@each_mode
+def test_a_directory_above_is_mounted_over(what: str, mode: Mode, tmp_path: Path) -> None:
+    """What is parked has what stood there before; a mount elsewhere ends nothing."""
+    release, new, elsewhere = (tmp_path / name for name in ("release", "new", "elsewhere"))
+    for version, directory in enumerate((release / "lib", new / "lib")):
+        directory.mkdir(parents=True)
+        build_library(directory / "libown.so", version)
+        (directory / "own_module.py").write_text(f"VERSION = {version}\n", encoding="utf-8")
+    elsewhere.mkdir()
+    program, modules = sys.executable, str(release / "lib")
+    if what == "library":
+        program, modules = str(tmp_path / "program"), ""
+        flags = ('-DVERSION="0"', f"-L{release}/lib", "-lown", f"-Wl,-rpath,{release}/lib")
+        compiled(Path(program), PROGRAM, *flags)
+    found = in_mount_namespace(
+        MOUNTS, mode, program, modules, str(elsewhere), str(new), str(release)
+    )
+    said, started, made = zip(*found, strict=True)
+    before, after = ("0 0", "0 1") if what == "library" else ("0", "1")
+    assert said == (before, before, after, after, before, before)
+    # After a change the keeper may have been faster.
+    assert [started[call] for call in (0, 1, 3, 5)] == [mode] * 4
+    # Forked ones go on being born of the same one.
+    assert made[1] - made[0] == (1 if mode == "reserve" else 0)
+    assert made[2] > made[1]
+
+
+# In a mount namespace of its own: what is parked has a copy of the mounts, or a thread that calls.
+COPIES = """
+import ctypes, json, os, subprocess, sys, threading
+import spawnfd as sf
+kind, new, release = sys.argv[1:]
+env, program = {"PATH": "/usr/bin:/bin"}, os.path.dirname(release) + "/program"
+sandbox = sf.Sandbox(["unshare", "--mount"]) if kind == "sandbox" else None
+argv = [program] if kind == "thread" else ["cat", release + "/said"]
+options = {"env": env} if kind == "thread" else {"env": env, "sandbox": sandbox, "cwd": "/"}
+apart, mounted = threading.Event(), threading.Event()
+elsewhere = [None]
+def call_from_elsewhere(warm):
+    CLONE_FS, CLONE_NEWNS = 0x200, 0x20000
+    assert ctypes.CDLL(None, use_errno=True).unshare(CLONE_FS | CLONE_NEWNS) == 0
+    apart.set()
+    mounted.wait(30)
+    result = warm.run([argv[0]], env=env, timeout=20)
+    assert result.started.startswith("cold: "), result
+    elsewhere[0] = result.text.strip()
+with sf.Warm() as warm:
+    warm.add(argv[0], depth=1, **options)
+    assert warm.fill(timeout=30), warm.stats()
+    given = {"env": env, "timeout": 20}
+    if sandbox:
+        given |= {"sandbox": sandbox, "cwd": "/"}
+    before = warm.run(argv, **given)
+    assert warm.fill(timeout=30)
+    if kind == "thread":
+        thread = threading.Thread(target=call_from_elsewhere, args=[warm])
+        thread.start()
+        apart.wait(30)
+    subprocess.run(["mount", "--bind", new, release], check=True)
+    if kind == "thread":
+        mounted.set()
+        thread.join()
+    after = warm.run(argv, **given)
+    found = [[before.text.strip(), before.started], after.text.strip(), elsewhere[0]]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("kind", ["sandbox", "thread"])
+def test_mounts_of_their_own(kind: str, tmp_path: Path) -> None:
+    """A sandbox would have been made of others now; a thread that sees others does not judge."""
+    release, new = tmp_path / "release", tmp_path / "new"
+    for version, directory in enumerate((release, new)):
+        (directory / "lib").mkdir(parents=True)
+        (directory / "said").write_text(f"{version}\n", encoding="utf-8")
+        build_library(directory / "lib" / "libown.so", version)
+    # The program stands aside, so that it stays the same.
+    program = tmp_path / "program"
+    flags = ('-DVERSION="0"', f"-L{release}/lib", "-lown", f"-Wl,-rpath,{release}/lib")
+    compiled(program, PROGRAM, *flags)
+    before, after, elsewhere = in_mount_namespace(COPIES, kind, str(new), str(release))
+    if kind == "sandbox":
+        assert (before, after) == (["0", "reserve"], "1")
+    else:
+        assert (before, after) == (["0 0", "reserve"], "0 1")
+        assert elsewhere == "0 0"

@@ -10,6 +10,7 @@ use spawnfd_child::Op;
 use spawnfd_guard::sys;
 use spawnfd_sys::abi;
 
+use super::mounts;
 use crate::authority::Authority;
 use crate::inherited::Inherited;
 use crate::own_proc::{self, Own};
@@ -41,8 +42,7 @@ pub(super) struct Standing {
     /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
     group: [Option<i32>; 2],
     limits: [Rlimit; RESOURCES.len()],
-    /// Device, inode and mount of the root directory.
-    root: Option<(u32, u32, u64, u64)>,
+    root: Option<mounts::Place>,
     oom_score_adj: Option<i32>,
     core_filter: Option<Vec<u8>>,
 }
@@ -56,9 +56,7 @@ impl Standing {
             inherited: Inherited::of_calling_thread(),
             group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: RESOURCES.map(|(resource, _)| getrlimit(resource)),
-            root: spawnfd_sys::call::statx(abi::AT_FDCWD, c"/")
-                .ok()
-                .map(|root| (root.stx_dev_major, root.stx_dev_minor, root.stx_ino, root.stx_mnt_id)),
+            root: mounts::root(),
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
         })

@@ -148,7 +148,7 @@ impl State {
             parked: VecDeque::new(),
             parent: None,
             taken: 0,
-            making: false,
+            making: None,
             proven: false,
             disturbed: 0,
             due: now,

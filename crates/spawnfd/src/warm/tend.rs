@@ -87,8 +87,9 @@ impl State {
     /// What is due; ends what is idle or too old.
     pub(super) fn next_work(&mut self) -> (Work, Waste) {
         let Some(common) = &mut self.shared else { return (Work::Wait(None), self.waste()) };
+        common.watch.look_from_here();
         let changed = common.watch.changed().unwrap_or_default();
-        let object = common.object.clone();
+        let (object, remounts) = (common.object.clone(), common.watch.remounts());
         self.retire(&changed);
         let (mut gone, spent) = self.waste();
         let now = Instant::now();
@@ -113,7 +114,7 @@ impl State {
                     sooner(now + age);
                 }
             }
-            let missing = entry.is_missing() && !entry.making && room;
+            let missing = entry.is_missing() && entry.making.is_none() && room;
             if missing && !standard_is_open() {
                 sooner(now + LATER);
             } else if missing
@@ -127,7 +128,7 @@ impl State {
                 let recipe = entry.recipe.clone();
                 work = Some(Work::Fork(Held { entry: entry.id, recipe, shared, is_parent: true }, count));
             } else if missing && now >= entry.due && work.is_none() {
-                entry.making = true;
+                entry.making = Some(remounts);
                 work = Some(Work::Park {
                     entry: entry.id,
                     version: entry.version,
@@ -145,14 +146,17 @@ impl State {
     pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
         let Some(common) = &mut self.shared else { return outcome.ok() };
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
-        entry.making = false;
+        let since = entry.making.take();
         match outcome {
             Ok(parked) if entry.version == version => {
-                if !entry.recipe.executes && common.watch.add(id, &parked.birth.files).is_err() {
+                let sandboxed = entry.recipe.prefix.is_some();
+                if !entry.recipe.executes && common.watch.add(id, &parked.birth.files, sandboxed).is_err() {
                     entry.cannot = Some("inotify");
                     return Some(parked);
                 }
-                if parked.is_outdated() {
+                // It may have found what another mount hides, or shows, by now.
+                let remounted = !entry.recipe.executes && since != Some(common.watch.remounts());
+                if remounted || parked.is_outdated() {
                     entry.disturbed += 1;
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
                     entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What parked processes were made of: watched, so that a start asks with one system call whether any of it has changed.
+//! What parked processes were made of: watched, so that a start asks with one system call whether any of it has changed, or the mounts by
+//! which it is found.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 
+use super::mounts::Mounts;
 use crate::numbers::Known;
 
 /// A file: written to, replaced, renamed, unlinked, its mode or owner changed.
@@ -31,6 +34,7 @@ fn of_way() -> WatchFlags {
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Known,
+    mounts: Mounts,
     watched: HashMap<i32, Watched>,
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
@@ -69,14 +73,29 @@ impl Watch {
     pub(super) fn new() -> rustix::io::Result<Watch> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let inotify = Known::new(inotify).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
-        Ok(Watch { inotify, watched: HashMap::new(), buffer: vec![std::mem::MaybeUninit::uninit(); 4096] })
+        let buffer = vec![std::mem::MaybeUninit::uninit(); 4096];
+        Ok(Watch { inotify, mounts: Mounts::default(), watched: HashMap::new(), buffer })
+    }
+
+    /// Has the calling thread's mounts be those that count: it is the one that parks. Later it may be any.
+    pub(super) fn look_from_here(&mut self) {
+        self.mounts.look_from_here();
+    }
+
+    /// How often the mount table has changed, as far as is known.
+    pub(super) fn remounts(&self) -> u64 {
+        self.mounts.changes()
     }
 
     /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie. Of what is not there: that it comes.
+    /// `sandboxed`: it sits among mounts of its own.
     ///
     /// # Errors
-    /// As inotify_add_watch(2).
-    pub(super) fn add(&mut self, entry: u64, files: &[Vec<u8>]) -> rustix::io::Result<()> {
+    /// As inotify_add_watch(2). ENOENT: there is no mount table.
+    pub(super) fn add(&mut self, entry: u64, files: &[Vec<u8>], sandboxed: bool) -> rustix::io::Result<()> {
+        if self.mounts.table().is_none() {
+            return Err(rustix::io::Errno::NOENT);
+        }
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
         let cache = b"/etc/ld.so.cache".to_vec();
@@ -107,6 +126,11 @@ impl Watch {
                 self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
             }
         }
+        if sandboxed {
+            self.mounts.note_own(entry);
+        }
+        // What has been mounted until now may have come between.
+        let _ = self.look();
         Ok(())
     }
 
@@ -159,7 +183,20 @@ impl Watch {
         let watch = add_watch(inotify, path, flags)?;
         let watched = self.watched.entry(watch).or_default();
         watched.entries.insert(entry);
+        self.mounts.note(entry, path);
         Ok(&mut watched.names)
+    }
+
+    /// Whether inotify has something to say; takes in whether the mount table has.
+    fn look(&mut self) -> Result<bool, &'static str> {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let inotify = PollFd::new(self.inotify.get().ok_or("descriptor table")?, PollFlags::IN);
+        let Some(table) = self.mounts.table() else { return Ok(true) };
+        let mut both = [inotify, PollFd::from_borrowed_fd(table, Mounts::asked())];
+        poll(&mut both, Some(&AT_ONCE)).map_err(|_| "inotify")?;
+        let [told, answer] = both.map(|one| one.revents());
+        self.mounts.heard(answer)?;
+        Ok(!told.is_empty())
     }
 
     /// Entries of which something has changed since they were added. They are not watched any more.
@@ -167,10 +204,10 @@ impl Watch {
     /// # Errors
     /// It cannot be told here.
     pub(super) fn changed(&mut self) -> Result<HashSet<u64>, &'static str> {
-        let mut changed = HashSet::new();
-        let inotify = self.inotify.get().ok_or("descriptor table")?;
-        let mut reader = Reader::new(inotify, &mut self.buffer);
-        while let Ok(event) = reader.next() {
+        let told = self.look()?;
+        let mut changed = self.mounts.changed()?;
+        let mut reader = told.then(|| Reader::new(self.inotify.as_fd(), &mut self.buffer));
+        while let Some(Ok(event)) = reader.as_mut().map(Reader::next) {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 changed.extend(self.watched.values().flat_map(|watched| &watched.entries));
                 continue;
@@ -189,6 +226,7 @@ impl Watch {
 
     /// Watches for these entries no more.
     pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
+        self.mounts.forget(gone);
         let inotify = self.inotify.get();
         self.watched.retain(|&watch, Watched { entries, .. }| {
             entries.retain(|entry| !gone.contains(entry));
