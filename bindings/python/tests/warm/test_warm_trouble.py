@@ -25,7 +25,19 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from warm_support import ANY, WAYS, Mode, Way, add, each_way, need, parked, warm_of
+from warm_support import (
+    ANY,
+    FILL_S,
+    WAYS,
+    Mode,
+    Way,
+    add,
+    each_mode,
+    each_way,
+    need,
+    parked,
+    warm_of,
+)
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
@@ -227,6 +239,28 @@ def test_the_owner_is_killed_while_it_parks(mode: Mode, tmp_path: Path) -> None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
+
+
+@each_mode
+def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -> None:
+    """Others are parked and used meanwhile, again and again."""
+    done = tmp_path / "done"
+    module = f"import os, time\nwhile not os.path.exists({str(done)!r}):\n    time.sleep(0.01)\n"
+    (tmp_path / "awaited.py").write_text(module, encoding="utf-8")
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    with sf.Warm(mode=mode) as warm:
+        warm.add(sys.executable, depth=1, env=env, preimport=["awaited"])
+        warm.add("sh", depth=1)
+        # It may not park for twice that time.
+        deadline = time.monotonic() + 10
+        for _ in range(3):
+            while run(warm) != mode:
+                assert time.monotonic() < deadline, warm.stats()
+                time.sleep(0.01)
+        done.touch()
+        assert warm.fill(timeout=FILL_S), warm.stats()
+        result = warm.run([sys.executable, "-c", "print(7)"], env=env, timeout=20)
+        assert (result.text, result.started) == ("7\n", mode)
 
 
 @each_way

@@ -25,8 +25,8 @@ pub(super) struct Entry {
     pub(super) parent: Option<Waiting>,
     /// How many a start has for itself.
     pub(super) taken: usize,
-    /// One is being parked, since the mount table had changed so often.
-    pub(super) making: Option<u64>,
+    /// One is being parked: since when, and how often the mount table had changed by then.
+    pub(super) making: Option<(Instant, u64)>,
     /// Why it cannot be parked.
     pub(super) cannot: Option<&'static str>,
     /// It has been parked before, as it is.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that parks: one process at a time, and only when nobody else wants the processor.
+//! The thread that parks: one process at a time, but for slow ones, and only when nobody else wants the processor.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,8 @@ use rustix::time::{
 
 use spawnfd_sys::{Errno, call, fork_generation};
 
-use super::parked::{NotParked, Parked};
+use super::making::Making;
+use super::parked::NotParked;
 use super::state::State;
 use super::tend::Work;
 use crate::authority::Marker;
@@ -75,15 +76,17 @@ impl Bell {
         let _ = fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
-    /// Until it rings, or then. What has rung before is not lost: only this takes it away.
-    fn wait(&self, until: Option<Instant>) {
+    /// Until it rings, or then, or one of these has something to say. What has rung before is not lost: only this takes it away.
+    fn wait(&self, until: Option<Instant>, all: &[Making]) {
         let Some(timer) = self.0.fd.get() else {
             // An application has closed it: then it is looked now and then.
             return std::thread::sleep(Duration::from_millis(20));
         };
         let left = until.map_or(ASLEEP, |until| until.saturating_duration_since(Instant::now()).min(ASLEEP));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(timer, PollFlags::IN)], Some(&left));
+        let each = all.iter().filter_map(Making::socket).chain([timer]);
+        let mut each: Vec<PollFd<'_>> = each.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut each, Some(&left));
         if self.0.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
             self.0.rings.store(NEVER, Ordering::SeqCst);
         }
@@ -158,35 +161,42 @@ impl Drop for Keeper {
 fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
     // Of this thread; what is parked keeps it.
     let mut left = Weak::new();
+    let mut all: Vec<Making> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
         let (work, waste) = shared.lock().next_work();
         drop(waste);
+        drop(shared);
+        let mut done = Vec::new();
         match work {
-            Work::Park { entry, version, recipe, object } => {
-                drop(shared);
+            Work::Park { whose, recipe, object } => {
                 let marker = left.upgrade().map_or_else(|| Marker::leave().map(Arc::new), Ok);
-                let outcome = match marker {
-                    Ok(marker) => {
-                        left = Arc::downgrade(&marker);
-                        Parked::start(&recipe, &object, maker, marker, ended)
-                    }
-                    Err(errno) => Err(NotParked::Now(format!("clone(): {errno:?}"))),
-                };
-                let Some(shared) = state.upgrade() else { return };
-                let unwanted = shared.lock().parked(entry, version, outcome);
-                drop(unwanted);
+                let begun = marker.map_err(|errno| NotParked::Now(format!("clone(): {errno:?}"))).and_then(|marker| {
+                    left = Arc::downgrade(&marker);
+                    Making::begin(whose, recipe, object, maker, marker)
+                });
+                match begun {
+                    Ok(making) => all.push(making),
+                    Err(why) => done.push((whose, Err(why))),
+                }
             }
             Work::Fork(parent, count) => {
-                drop(shared);
                 let born = parent.lock().fork(count);
                 let Some(shared) = state.upgrade() else { return };
                 shared.lock().forked(parent, count, born);
             }
-            Work::Wait(until) => {
-                drop(shared);
-                bell.wait(until);
-            }
+            Work::Wait(until) => bell.wait(until, &all),
+        }
+        all.retain_mut(|making| {
+            let outcome = making.look();
+            let waits = outcome.is_none();
+            done.extend(outcome.map(|outcome| (making.whose, outcome)));
+            waits
+        });
+        for (whose, outcome) in done {
+            let Some(shared) = state.upgrade() else { return };
+            let unwanted = shared.lock().parked(whose, outcome);
+            drop(unwanted);
         }
     }
 }

@@ -14,6 +14,7 @@ mod image;
 mod keeper;
 mod kind;
 mod line;
+mod making;
 mod mounts;
 mod parked;
 mod prefix;

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +14,7 @@ use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
 
 use super::confinement::Confinement;
-use super::image::{self, object_with_threads};
+use super::image::object_with_threads;
 use super::line::{Failed, Line};
 use super::prefix::Prefix;
 use super::referent::Referent;
@@ -36,8 +35,6 @@ use crate::template::Template;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
-/// How long a program may take until it is parked.
-const START: Duration = Duration::from_secs(20);
 /// How far the time stamps of files may be behind the clock.
 const GRANULARITY: Duration = Duration::from_millis(20);
 /// SIGPIPE and SIGXFSZ: made default in what is started, ignored or not.
@@ -151,33 +148,12 @@ pub(super) enum Answer {
 }
 
 impl Parked {
-    /// Starts a program, from a thread that `maker` has started, and waits until it is parked, or `ended` says that nobody wants it any more.
+    /// Starts a program, from a thread that `maker` has started. `probe`: another, which only says whether it could be loaded into, in the
+    /// place of the recipe's.
     ///
     /// # Errors
     /// Why it is not.
-    pub(super) fn start(
-        recipe: &Recipe,
-        object: &Known,
-        maker: ThreadId,
-        marker: Arc<Marker>,
-        ended: &AtomicBool,
-    ) -> Result<Parked, NotParked> {
-        // Before the program could run instead.
-        if let Some(prefix) = &recipe.prefix
-            && !prefix.hands_on.load(Ordering::Relaxed)
-        {
-            let probe = image::zygote_file().map_err(|error| ("memfd_create()", errno(error)))?;
-            let mut probe = Parked::begin(recipe, object, maker, marker.clone(), Some(&above_standard(probe)))?;
-            probe.wait_until_parked(ended).map_err(|_| NotParked::Ever("not handed on".to_owned()))?;
-            prefix.hands_on.store(true, Ordering::Relaxed);
-        }
-        let mut parked = Parked::begin(recipe, object, maker, marker, None)?;
-        parked.wait_until_parked(ended)?;
-        Ok(parked)
-    }
-
-    /// The same without waiting. `probe`: a program that only says whether it could be loaded into, in the place of the recipe's.
-    fn begin(
+    pub(super) fn begin(
         recipe: &Recipe,
         object: &Known,
         maker: ThreadId,
@@ -299,15 +275,13 @@ impl Parked {
         Ok(parked)
     }
 
-    fn wait_until_parked(&mut self, ended: &AtomicBool) -> Result<(), NotParked> {
-        let deadline = Instant::now() + START;
-        let mut message = vec![0; wire::MAX_MESSAGE];
-        while !self.line.poll(CHECK) {
-            if ended.load(Ordering::Relaxed) || Instant::now() > deadline {
-                return Err(NotParked::Ever("slow".to_owned()));
-            }
+    /// Whether it is parked by now; `None`: it has said nothing yet.
+    pub(super) fn is_parked(&mut self) -> Option<Result<(), NotParked>> {
+        if !self.line.poll(Duration::ZERO) {
+            return None;
         }
-        match self.line.hear(Duration::ZERO, &mut message).and_then(|(message, _)| wire::decode(message)) {
+        let mut message = vec![0; wire::MAX_MESSAGE];
+        Some(match self.line.hear(Duration::ZERO, &mut message).and_then(|(message, _)| wire::decode(message)) {
             Some(Reply::Parked { private, variables, files, .. }) => {
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
                 self.private = private;
@@ -318,7 +292,7 @@ impl Parked {
             }
             Some(Reply::Cannot { why }) => Err(NotParked::Ever(String::from_utf8_lossy(why).into_owned())),
             _ => Err(NotParked::Ever("not parked".to_owned())),
-        }
+        })
     }
 
     /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more.
@@ -378,6 +352,11 @@ impl Parked {
             child_private: None,
             forked: 0,
         })
+    }
+
+    /// Where it is heard.
+    pub(super) fn socket(&self) -> Option<&OwnedFd> {
+        self.line.socket()
     }
 
     /// What it and the owner write to.

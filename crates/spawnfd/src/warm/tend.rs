@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
+use super::making::For;
 use super::parked::{NotParked, Parked, Recipe};
 use super::state::State;
 use super::wire::Page;
@@ -19,6 +20,9 @@ const LATER: Duration = Duration::from_millis(50);
 /// How often a program is parked anew because a file of its has changed meanwhile.
 const PATIENCE: u32 = 50;
 
+/// After how long what is being parked does not keep others from it any more.
+const SLOW: Duration = Duration::from_millis(200);
+
 /// How many children are forked at once.
 const AT_ONCE: usize = 16;
 
@@ -29,7 +33,7 @@ const ATTEMPTS: u32 = 5;
 /// What the keeper is to do next.
 pub(super) enum Work {
     /// Park one for this entry.
-    Park { entry: u64, version: u64, recipe: Arc<Recipe>, object: Arc<Known> },
+    Park { whose: For, recipe: Arc<Recipe>, object: Arc<Known> },
     /// Fork so many more.
     Fork(Held, usize),
     /// Nothing before then.
@@ -94,7 +98,11 @@ impl State {
         let (mut gone, spent) = self.waste();
         let now = Instant::now();
         let (parked, memory) = self.held();
+        let making = self.entries.iter().filter_map(|entry| entry.making);
+        let parked = parked + making.clone().count();
         let room = parked < self.options.processes && memory < self.options.memory;
+        // One at a time, but what is slow keeps no others waiting.
+        let turn = making.map(|(begun, _)| begun + SLOW).max().unwrap_or(now);
         let mut next: Option<Instant> = None;
         let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
         let mut work = None;
@@ -127,23 +135,20 @@ impl State {
                 entry.taken += count;
                 let recipe = entry.recipe.clone();
                 work = Some(Work::Fork(Held { entry: entry.id, recipe, shared, is_parent: true }, count));
-            } else if missing && now >= entry.due && work.is_none() {
-                entry.making = Some(remounts);
-                work = Some(Work::Park {
-                    entry: entry.id,
-                    version: entry.version,
-                    recipe: entry.recipe.clone(),
-                    object: object.clone(),
-                });
+            } else if missing && now >= entry.due.max(turn) && work.is_none() {
+                entry.making = Some((now, remounts));
+                let whose = For { entry: entry.id, version: entry.version };
+                work = Some(Work::Park { whose, recipe: entry.recipe.clone(), object: object.clone() });
             } else if missing {
-                sooner(entry.due);
+                sooner(entry.due.max(turn));
             }
         }
         (work.unwrap_or(Work::Wait(next)), (gone, spent))
     }
 
     /// What the keeper has parked, or why it could not.
-    pub(super) fn parked(&mut self, id: u64, version: u64, outcome: Result<Parked, NotParked>) -> Option<Parked> {
+    pub(super) fn parked(&mut self, whose: For, outcome: Result<Parked, NotParked>) -> Option<Parked> {
+        let For { entry: id, version } = whose;
         let Some(common) = &mut self.shared else { return outcome.ok() };
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return outcome.ok() };
         let since = entry.making.take();
@@ -155,7 +160,8 @@ impl State {
                     return Some(parked);
                 }
                 // It may have found what another mount hides, or shows, by now.
-                let remounted = !entry.recipe.executes && since != Some(common.watch.remounts());
+                let remounted =
+                    !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.remounts());
                 if remounted || parked.is_outdated() {
                     entry.disturbed += 1;
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
