@@ -395,7 +395,7 @@ static void tell_that_it_is_parked(void)
  * Here and not in a mapping of its own, which would cost each child of a process that forks one
  * more.
  */
-static _Alignas(16) char message[SPAWNFD_MAX_MESSAGE * 2];
+static _Alignas(16) char message[SPAWNFD_ROOM];
 
 /* Of all signals, those that libc keeps to itself as well. */
 static void set_mask(uint64_t mask)

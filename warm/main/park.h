@@ -76,6 +76,9 @@ struct request {
 	int sources[SPAWNFD_MAX_DESCRIPTORS];
 };
 
+/* Room for any message, and for places of as many strings as it may hold. */
+#define SPAWNFD_ROOM (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
+
 /*
  * Checks a message of `length` bytes in `room` bytes of memory, and points at its parts. The two
  * arrays of `program` are laid behind it. False, if it is not what a request must be.

@@ -164,7 +164,7 @@ static _Noreturn void probe(const char *where, char **envp)
 
 void spawnfd_zygote(int argc, char **argv)
 {
-	static _Alignas(16) char message[SPAWNFD_MAX_MESSAGE * 2];
+	static _Alignas(16) char message[SPAWNFD_ROOM];
 	bool forks = argc > 1 && argv[1][0] == 'f';
 	const uint64_t all = ~UINT64_C(0);
 

@@ -163,6 +163,17 @@ def test_large_requests(way: Way) -> None:
 
 
 @each_way
+@pytest.mark.parametrize(("word", "count"), [("z", 30_000), ("", 120_000)])
+def test_many_arguments(word: str, count: int, way: Way) -> None:
+    """As many as a message holds, where places for them are longer than they are."""
+    with shells(way) as (warm, _):
+        argv = ["sh", "-c", "echo $#", "-", *[word] * count]
+        result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=20)
+    assert (result.code, result.text) == (0, f"{count}\n")
+    assert result.started == way
+
+
+@each_way
 def test_out_of_memory(way: Way) -> None:
     """What is parked counts, and is not more than was allowed."""
     with warm_of(way, memory=1) as warm:
