@@ -124,6 +124,8 @@ pub(super) struct Birth {
     pub(super) since: Instant,
     /// The time of the files' clock before it was started.
     begun: SystemTime,
+    /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
+    are_told_apart: bool,
 }
 
 /// Why a program is not parked.
@@ -249,9 +251,10 @@ impl Parked {
         let begun = SystemTime::now();
         let child = command.spawn().map_err(|error| NotParked::Now(error.to_string()))?;
         drop(theirs);
+        let identity = identity_of(&child).map_err(|errno| ("fstat()", errno))?;
         let mut parked = Parked {
             generation: fork_generation().map_err(|errno| ("mmap()", errno))?,
-            identity: identity_of(&child).map_err(|errno| ("fstat()", errno))?,
+            identity,
             child: Some(child),
             line,
             serial: 0,
@@ -266,6 +269,7 @@ impl Parked {
                 files: Vec::new(),
                 since: Instant::now(),
                 begun,
+                are_told_apart: call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != identity),
             }),
             private: 0,
             child_private: None,
@@ -556,7 +560,7 @@ impl Parked {
             std::mem::forget(child);
             return None;
         }
-        let are_told_apart = are_told_apart(self.identity);
+        let are_told_apart = self.birth.are_told_apart;
         if self.is_own(&child) && (are_told_apart || may_refer_to(&child)) {
             return Some(child);
         }
@@ -623,12 +627,6 @@ impl Departure {
 
 fn identity_of(child: &Child) -> Result<(u64, u64), Errno> {
     call::identify(child.as_fd().as_raw_fd())
-}
-
-/// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
-fn are_told_apart(identity: (u64, u64)) -> bool {
-    let own = pidfd_open(getpid(), PidfdFlags::empty());
-    own.is_ok_and(|own| call::identify(own.as_raw_fd()).is_ok_and(|own| own != identity))
 }
 
 /// Whether a pidfd, by what /proc tells, refers to that process, or to one that has been waited for.
