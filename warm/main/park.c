@@ -8,7 +8,8 @@
  *
  * four descriptors (its end of the pair, a pidfd of the owner, this object, the shared page), the
  * executable to park in (any other, such as a sandbox's own program, goes on untouched), what parks
- * (m: main, p: CPython, n: Node), and how it is used (r: reserve, f: fork).
+ * (m: main, p: CPython, n: Node), and how it is used (r: reserve, s: the same behind a sandbox's
+ * own program, f: fork).
  */
 #define _GNU_SOURCE
 #include "park.h"
@@ -537,8 +538,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	if (!spawnfd_may_become())
 		spawnfd_cannot_park("seccomp filter");
 	close(park.shim);
-	/* The line tells it from here on. */
-	if (!prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) && dies_by == SIGKILL)
+	/* The line tells it from here on. What a sandbox's own program has asked for stays. */
+	if (park.mode != 's' && !prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) && dies_by == SIGKILL)
 		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	if (park.kind == 'm' && !spawnfd_forks())

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -319,6 +321,23 @@ def test_starts_through_a_sandbox() -> None:
             assert child.stdout is not None
             assert child.stdout.read() == cold.stdout
             child.wait()
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_the_death_signal_of_a_sandbox(name: str) -> None:
+    """What the one in front has asked for is the program's."""
+    need("setpriv")
+    code = (
+        "import ctypes; found = ctypes.c_int();"
+        "ctypes.CDLL(None).prctl(2, ctypes.byref(found)); print(found.value)"
+    )
+    argv, sandbox = [sys.executable, "-c", code], sf.Sandbox(["setpriv", "--pdeathsig", name])
+    with sf.Warm() as warm:
+        warm.add(sys.executable, sandbox=sandbox, depth=1)
+        assert warm.fill(FILL_S), warm.stats()
+        result = warm.run(argv, sandbox=sandbox, timeout=20)
+    number = signal.Signals[f"SIG{name}"].value
+    assert (result.started, result.text) == ("reserve", f"{number}\n")
 
 
 def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:

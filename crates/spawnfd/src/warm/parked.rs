@@ -177,7 +177,8 @@ impl Parked {
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
-        let (kind, mode) = (recipe.kind.letter(), recipe.mode.letter());
+        let mode = if recipe.prefix.is_some() { 's' } else { recipe.mode.letter() };
+        let kind = recipe.kind.letter();
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
