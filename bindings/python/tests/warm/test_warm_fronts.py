@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -175,6 +176,25 @@ def test_what_is_kept_by_its_first_start() -> None:
         # Of these nobody knows which are options.
         argv = ["/usr/bin/python3", "-X", "utf8", "-c", "print(1)"]
         assert [warm.run(argv).started for _ in range(2)] == ["cold: arguments"] * 2
+
+
+def watched() -> set[int]:
+    """Inodes that this process watches by inotify."""
+    lines: list[str] = []
+    for info in Path("/proc/self/fdinfo").iterdir():
+        with suppress(FileNotFoundError):
+            lines += info.read_text().splitlines()
+    return {int(line.split("ino:")[1].split()[0], 16) for line in lines if "inotify wd:" in line}
+
+
+def test_what_gives_way_is_not_watched(tmp_path: Path) -> None:
+    programs = [Path(shutil.copy("/bin/true", tmp_path / name)) for name in ("one", "other")]
+    one, other = (program.stat().st_ino for program in programs)
+    with sf.Warm(keep=1) as warm:
+        for program, expected in zip(programs, (one, other), strict=True):
+            assert warm.run([str(program)]).started == "cold: not added"
+            filled(warm)
+            assert watched() & {one, other} == {expected}
 
 
 LOOK_FOR = """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -183,7 +183,10 @@ impl State {
         if kept().count() >= most
             && let Some((oldest, _)) = kept().min_by_key(|(_, entry)| entry.used)
         {
-            self.gone.extend(self.entries.remove(oldest).drain());
+            let mut oldest = self.entries.remove(oldest);
+            let gone = HashSet::from([oldest.id]);
+            self.shared.iter_mut().for_each(|common| common.watch.forget(&gone));
+            self.gone.extend(oldest.drain());
         }
         let env = Some(command.variables().keep_only(LOOKED_AT));
         self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).kept = true;
