@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, rounds};
-use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Stdio, Template};
+use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 
@@ -268,6 +268,31 @@ fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
     }
     assert!(started > 0);
     assert_eq!(code(template.command().spawn()), Ok(0), "and afterwards all is well");
+}
+
+/// Neither in a process that begins with few, nor in one that lowers its limit when its cache is full.
+#[test]
+fn templates_are_not_what_takes_the_last_descriptors() {
+    isolated("templates_are_not_what_takes_the_last_descriptors", || {
+        let directory = scratch();
+        let programs: Vec<_> = (0..64).map(|number| directory.path().join(number.to_string())).collect();
+        programs.iter().for_each(|path| executable(path, exits_with(0)));
+        for (least, begin, then) in [(4, 64, 64), (64, 1024, 48)] {
+            let tools = TemplateCache::new(64);
+            let start = |path: &Path| {
+                let child = tools.command(path).stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).spawn();
+                common::wait_success(child.unwrap_or_else(|error| panic!("{begin}, {then}: {error}")));
+            };
+            let old = limit(libc::RLIMIT_NOFILE, begin);
+            programs.iter().for_each(|path| start(path));
+            let held = tools.stats().entries;
+            limit(libc::RLIMIT_NOFILE, then);
+            programs.iter().rev().for_each(|path| start(path));
+            let left = tools.stats().entries;
+            limit(libc::RLIMIT_NOFILE, old);
+            assert!(least <= held && (4..=8).contains(&left), "{begin}, {then}: {held}, {left}");
+        }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess as original
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,26 @@ def test_what_the_callers_own_objects_raise(kind: Any) -> None:
             ours.Popen(args, **options)
         assert caught.value is error
     assert counted.get() == (0, {}, 6)
+
+
+def test_templates_leave_descriptors_for_pipes(tmp_path: Path) -> None:
+    for number in range(64):
+        tool = tmp_path / str(number)
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    out = alone(
+        """
+        import resource
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        from spawnfd import subprocess
+        for number in range(64):
+            subprocess.run([f"{sys.argv[1]}/{number}"], check=True, capture_output=True)
+        print(sf.stats().made)
+        """,
+        str(tmp_path),
+    )
+    assert out == "64\n"
 
 
 def test_a_path_that_has_items() -> None:

@@ -216,7 +216,7 @@ class TemplateCache(NotPickled):
         """Makes an empty cache.
 
         Args:
-            capacity: For how many templates, at least one.
+            capacity: For how many templates, at least one; at most an eighth of RLIMIT_NOFILE.
             warm: A Warm in which its programs are kept from their first start on, also when they
                 have been made anew: an upgrade costs one cold start. "reserve" or "fork": one of
                 its own, which ends with it. At most `capacity` programs are kept so, beside those

@@ -216,7 +216,7 @@ impl Numbers {
 }
 
 /// The first number that no descriptor can have.
-fn descriptor_limit() -> Option<RawFd> {
+pub(crate) fn descriptor_limit() -> Option<RawFd> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| RawFd::try_from(limit).ok())
 }

@@ -20,7 +20,7 @@ use spawnfd_sys::call::FilterInstruction;
 pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
-pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
+pub(crate) use lower::{GIVEN, Lowered, descriptor_limit, stage_of, step_failed};
 pub use signals::SignalSet;
 
 use crate::child::Child;
@@ -344,12 +344,20 @@ impl<'fd> Command<'fd> {
         match &self.program {
             Program::Template(template) => Ok((template.clone(), None)),
             Program::Named(name, cache) => {
-                let path = self.env.as_ref().and_then(|env| env.get("PATH"));
-                let named = Named::new(name, path);
+                let named = self.named_in_path(name);
                 let template = cache.find(&named)?;
                 Ok((template, Some((named, cache))))
             }
         }
+    }
+
+    fn named_in_path(&self, name: &OsStr) -> Named {
+        Named::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
+    }
+
+    /// Has the cache that it is from give up other templates. Whether there were any.
+    pub(crate) fn has_others_given_up(&self) -> bool {
+        matches!(&self.program, Program::Named(name, cache) if cache.give_up_others(&self.named_in_path(name)))
     }
 
     /// Whether a cache has its template.

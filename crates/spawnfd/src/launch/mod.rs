@@ -50,22 +50,33 @@ pub(crate) enum Wait<'a> {
     No,
 }
 
-/// Starts a command: finds its template, and renews it if a cache gave it and it is stale.
+/// Starts a command; again where the descriptors it lacked may be those of other templates in its cache.
 pub(crate) fn spawn(command: &Command<'_>, mut wait: Wait<'_>) -> Result<Child> {
     authority::remember_if_alone();
+    match spawn_renewing(command, &mut wait) {
+        // An action has a table of the child's own to run out of, and others have been performed before it.
+        Err(error) if error.errno() == Errno::EMFILE && error.action().is_none() && command.has_others_given_up() => {
+            spawn_renewing(command, &mut wait)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Finds a command's template, and renews it if a cache gave it and it is stale.
+fn spawn_renewing(command: &Command<'_>, wait: &mut Wait<'_>) -> Result<Child> {
     let (mut template, cached) = command.template()?;
     let Some((named, cache)) = &cached else {
-        return spawn_template(command, &template, None, &mut wait);
+        return spawn_template(command, &template, None, wait);
     };
     for _ in 0..RENEWALS {
-        match spawn_template(command, &template, Some((named, cache)), &mut wait) {
+        match spawn_template(command, &template, Some((named, cache)), wait) {
             Err(error) if error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials => {
                 template = cache.renew(named)?;
             }
             outcome => return outcome,
         }
     }
-    spawn_template(command, &template, Some((named, cache)), &mut wait)
+    spawn_template(command, &template, Some((named, cache)), wait)
 }
 
 /// Starts a command from one template.

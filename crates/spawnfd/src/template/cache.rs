@@ -6,13 +6,16 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
-use crate::command::Command;
+use crate::command::{Command, descriptor_limit};
 use crate::error::{ErrorKind, Result};
 use crate::per_process::PerProcess;
 use crate::warm::Warm;
 
 /// How often a file may change while it is recorded.
 const TRIES: usize = 16;
+
+/// One in so many of the descriptors that this process can have is enough templates: the others are the application's.
+const SHARE: usize = 8;
 
 /// A bounded set of templates by name; the least recently used one leaves first.
 ///
@@ -113,7 +116,8 @@ impl TemplateCache {
     /// How many templates the process-wide cache holds.
     pub const DEFAULT_CAPACITY: usize = 64;
 
-    /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two.
+    /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two: where RLIMIT_NOFILE is
+    /// less than eight times as many, it is a cache for an eighth of that, and a start that finds no descriptor left drops the others.
     pub fn new(capacity: usize) -> TemplateCache {
         TemplateCache::made(capacity, None)
     }
@@ -197,7 +201,8 @@ impl TemplateCache {
     fn put(&self, named: &Named, template: Template) -> Result<Template> {
         let mut state = self.lock();
         let used = state.clock;
-        if state.entries.len() >= self.shared().capacity && !state.entries.contains_key(named) {
+        let share = descriptor_limit().map_or(usize::MAX, |limit| limit as usize / SHARE).max(1);
+        while state.entries.len() >= self.shared().capacity.min(share) && !state.entries.contains_key(named) {
             let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(named, _)| named.clone());
             if let Some(oldest) = oldest {
                 state.entries.remove(&oldest);
@@ -206,6 +211,16 @@ impl TemplateCache {
         }
         state.entries.insert(named.clone(), Entry { template: template.clone(), used });
         Ok(template)
+    }
+
+    /// Drops all templates but this one, as descriptors are wanting. Whether there were any.
+    pub(crate) fn give_up_others(&self, named: &Named) -> bool {
+        let mut state = self.lock();
+        let before = state.entries.len();
+        state.entries.retain(|other, _| other == named);
+        let given_up = before - state.entries.len();
+        state.stats.evicted += given_up as u64;
+        given_up > 0
     }
 
     /// Drops all templates; commands under way keep theirs.
