@@ -7,7 +7,7 @@ use std::fs::{File, create_dir, write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use common::{Launcher, Refused, at_number, every_launcher, leaves_nothing, output, state};
+use common::{Launcher, Refused, at_number, every_launcher, leaves_nothing, limit, output, state};
 use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
@@ -221,6 +221,20 @@ every_launcher! {
         }
         // Nothing has been learned from it.
         assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
+    };
+
+    a_number_from_before_the_limit_was_lowered: |launcher| {
+        let null = at_number(&File::open("/dev/null").expect("there"), 900);
+        let before = limit(libc::RLIMIT_NOFILE, 800);
+        for inherits in [false, true] {
+            let mut command = launcher.oracle();
+            let child = state(command.inherit_descriptors(inherits).descriptor(&null, 900).descriptor(&null, 7));
+            let found: Vec<_> = numbers(&child).into_iter().filter(|number| [7, 900].contains(number)).collect();
+            assert_eq!((found, child.rlimits["nofile"].known().expect("a limit").soft), (vec![7, 900], 800));
+        }
+        let error = launcher.oracle().descriptor(&null, 901).refused("not there before");
+        assert_eq!(error.errno(), Errno::EBADF, "{error}");
+        limit(libc::RLIMIT_NOFILE, before);
     };
 
     only_the_child_s_own_numbers_can_be_copied: |launcher| {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, rounds};
+use common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, limit, rounds};
 use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
@@ -29,18 +29,6 @@ fn without_a_child_signal(body: impl FnOnce()) {
     assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), before, "a child that was no program sent SIGCHLD");
     // SAFETY: as before.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-}
-
-fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
-    // SAFETY: a limit of this isolated process, read and written in a struct of its own.
-    unsafe {
-        let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
-        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
-        let before = limit.rlim_cur;
-        limit.rlim_cur = soft;
-        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
-        before
-    }
 }
 
 /// A program by path, as the exec of the child finds it: made when it was still good.

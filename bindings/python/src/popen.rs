@@ -273,6 +273,10 @@ impl Spawn {
                 Stage::Revalidate | Stage::Exec => tried = true,
                 Stage::Action(index) if Some(index) == self.chdir => return Outcome::Failed(errno, "cwd"),
                 Stage::Action(index) if Some(index) == self.keep_groups => return Outcome::Left("groups"),
+                // It is open: it lies beyond a hard limit that has been lowered since, where nothing can be put any more.
+                Stage::Action(index) if index < self.sources.len() && errno == Errno::EBADF => {
+                    return Outcome::Left("refused");
+                }
                 Stage::Validate | Stage::Credentials => return Outcome::Left("refused"),
                 _ => return Outcome::Failed(errno, ""),
             }

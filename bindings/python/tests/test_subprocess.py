@@ -284,6 +284,23 @@ def test_the_same_ids(options: dict[str, Any]) -> None:
     assert counted.get() == (1, {}, 0)
 
 
+def test_a_descriptor_from_before_the_limit_was_lowered() -> None:
+    out = alone(
+        """
+        import resource
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 900)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        for limits in (800, hard), (800, 800):
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for module in subprocess, sf.subprocess:
+                link = module.check_output(["readlink", "/proc/self/fd/900"], pass_fds=[900])
+                assert link == b"/dev/null\\n", (limits, link)
+        print(sf.stats().made, dict(sf.stats().passed))
+        """
+    )
+    assert out == "1 {'refused': 1}\n"
+
+
 def test_a_shell_and_what_it_is_called() -> None:
     for module in BOTH:
         assert module.getoutput('echo "$0"') == "/bin/sh"

@@ -144,7 +144,7 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
     let sources = descriptors::own_table(start.table, plan).at(Stage::Descriptors)?;
     for step in &plan.steps {
-        perform(&step.op, &sources, plan.above).at(Stage::Action(step.index))?;
+        perform(&step.op, &sources, plan).at(Stage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
         // A descriptor to execute is needed until exec.
@@ -167,16 +167,19 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     Ok((sources, path))
 }
 
-fn perform(op: &Op<usize>, sources: &Sources, above: RawFd) -> Result<(), Errno> {
+fn perform(op: &Op<usize>, sources: &Sources, plan: &Plan) -> Result<(), Errno> {
     match *op {
-        Op::Place { source, to } => call::dup3(sources.get(source), to).map(drop),
+        Op::Place { source, to } => match call::dup3(sources.get(source), to) {
+            Err(Errno::EBADF) if plan.sources.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
+            placed => placed.map(drop),
+        },
         Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
         Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
         Op::Close { fd } => {
             let _ = call::close(fd);
             Ok(())
         }
-        Op::CloseRange { first, last } => descriptors::close_range(first, last, above),
+        Op::CloseRange { first, last } => descriptors::close_range(first, last, plan.above),
         Op::Open { dir, ref path, ref how, to } => {
             open(dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
         }
@@ -208,6 +211,16 @@ fn perform(op: &Op<usize>, sources: &Sources, above: RawFd) -> Result<(), Errno>
         Op::JoinNamespace { namespace, kinds } => call::setns(sources.get(namespace), kinds).map(drop),
         Op::Landlock { ruleset } => call::landlock_restrict_self(sources.get(ruleset)).map(drop),
     }
+}
+
+/// What stands in the caller at a number from RLIMIT_NOFILE on, as the limit has been lowered since, a fork has there, too.
+#[cold]
+fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
+    let limit = call::limit(abi::RLIMIT_NOFILE)?;
+    call::set_limit(abi::RLIMIT_NOFILE, &abi::rlimit64 { rlim_cur: limit.rlim_max, ..limit })?;
+    let placed = call::dup3(fd, to);
+    call::set_limit(abi::RLIMIT_NOFILE, &limit)?;
+    placed.map(drop)
 }
 
 const PR_SET_KEEPCAPS: u32 = 8;

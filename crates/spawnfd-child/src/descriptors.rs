@@ -79,7 +79,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
     };
     sources.highest = cut.max(plan.highest);
     for fd in fds {
-        if *fd < plan.above {
+        if !(plan.above..plan.below).contains(fd) {
             *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
         }
         if *fd >= plan.below {

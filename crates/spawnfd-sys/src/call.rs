@@ -242,6 +242,13 @@ pub fn set_controlling_terminal(terminal: RawFd) -> Result<usize, Errno> {
     enter!(__NR_ioctl, terminal, linux_raw_sys::ioctl::TIOCSCTTY, 0u32)
 }
 
+/// A resource limit of the caller.
+pub fn limit(resource: u32) -> Result<abi::rlimit64, Errno> {
+    let mut limit = abi::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    enter!(__NR_prlimit64, 0u32, resource, core::ptr::null::<u8>(), &raw mut limit)?;
+    Ok(limit)
+}
+
 /// Sets a resource limit of the caller.
 pub fn set_limit(resource: u32, limit: &abi::rlimit64) -> Result<usize, Errno> {
     enter!(__NR_prlimit64, 0u32, resource, core::ptr::from_ref(limit), core::ptr::null::<u8>())

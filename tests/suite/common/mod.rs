@@ -166,6 +166,19 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     }
 }
 
+/// Sets a soft limit of this process, and gives the one before.
+pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+    // SAFETY: a limit of this isolated process, read and written in a struct of its own.
+    unsafe {
+        let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
+        assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
+        let before = limit.rlim_cur;
+        limit.rlim_cur = soft;
+        assert_eq!(libc::setrlimit(resource, &raw const limit), 0);
+        before
+    }
+}
+
 /// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included; but for what is beside the
 /// launcher thread.
 pub fn children() -> Vec<i32> {

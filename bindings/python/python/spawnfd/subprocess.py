@@ -17,7 +17,7 @@ What the core cannot start the original does. `stats()` counts it, by reason:
     template: No descriptor was left to open the program, or it could not be read.
     closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
     groups: Another user by a root that may not keep its groups.
-    refused: More than about 250 descriptors in pass_fds.
+    refused: More than about 250 descriptors in pass_fds, or one beyond a hard RLIMIT_NOFILE.
     arguments: Flags that are no bool or int, and whatever else CPython takes and spawnfd does not.
     not_found, stale: The program came into being, or never stopped changing, during the call.
     interpreter: This version of Python calls Popen's inner parts in another way.

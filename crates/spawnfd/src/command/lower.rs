@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use spawnfd_child::{Namespace, Op, Plan, Step};
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::{Errno, abi, call};
 
 use super::action::{Action, MAX_ACTIONS, needs_own_memory, print, validate};
 use super::{Command, Stdio};
@@ -217,8 +217,7 @@ impl Numbers {
 
 /// The first number that no descriptor can have.
 pub(crate) fn descriptor_limit() -> Option<RawFd> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.and_then(|limit| RawFd::try_from(limit).ok())
+    call::limit(abi::RLIMIT_NOFILE).ok().and_then(|limit| RawFd::try_from(limit.rlim_cur).ok())
 }
 
 /// The steps, with the descriptors of the caller that they use.

@@ -58,6 +58,13 @@ impl Held {
             // process.argv0 is there.
             Kind::Node => name == parked,
         };
+        let is_beyond = |op: &Op<usize>| {
+            matches!(*op, Op::Place { source, to }
+            if to >= plan.below && plan.sources.get(source) == Some(&to))
+        };
+        if plan.steps.iter().any(|step| is_beyond(&step.op)) {
+            return Err("inherited descriptors");
+        }
         let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
         if self.is_sandboxed() || name.is_some_and(as_parked) { Ok(()) } else { Err(ARGUMENTS) }
     }
