@@ -283,6 +283,8 @@ impl Spawn {
             last = errno;
             if !is_absence(errno) {
                 first.get_or_insert(errno);
+                // Of what file an exception tells then depends on the call that fails, and that on the version and the arguments.
+                Stage::Clone => return Outcome::Left("no_process"),
             }
         }
         let failed = Outcome::Failed(first.unwrap_or(last), "program");

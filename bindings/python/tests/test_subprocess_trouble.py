@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from spawnfd import subprocess as ours
-from subprocess_support import Counted, alone, failure
+from subprocess_support import PYTHON, Counted, alone, failure
 
 
 class Once:
@@ -124,26 +124,51 @@ def test_what_a_hook_or_a_handler_raises() -> None:
     )
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+numbered = pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+INTERPRETERS = [PYTHON, *map(str, sorted(PYENV.glob("versions/3.1[0-9]*/bin/python3")))]
+
+
+@numbered
+@pytest.mark.parametrize("python", INTERPRETERS)
+@pytest.mark.parametrize("calls", ["56, 57, 58, 435", "59, 322", "80", "112"])
+def test_what_the_kernel_refuses(calls: str, python: str) -> None:
+    """To fork, to exec, to change the directory, to begin a session: each names its own file."""
+    alone(
+        """
+        calls = eval(f"[{sys.argv[1]}]")
+        def failure(module, args, options):
+            try: module.Popen(args, **options).wait()
+            except OSError as error: return type(error), error.args, error.strerror, error.filename
+        plain = [{}, {"executable": "/bin/true"}, {"start_new_session": True}]
+        more = [{}, {"cwd": "/"}, {"close_fds": False}]
+        ways = [{**one, **other} for one in plain for other in more]
+        table = [(args, options) for args in (["true"], ["/bin/true"]) for options in ways]
+        for number in (1, 7, 11, 12, 13, 23, 24):
+            child = os.fork()
+            if child:
+                assert os.waitpid(child, 0)[1] == 0, number
+                continue
+            answer(calls, 0x50000 | number)
+            for way in table:
+                theirs, mine = (failure(module, *way) for module in (subprocess, sf.subprocess))
+                assert theirs == mine, (number, way, theirs, mine)
+            os._exit(0)
+        """,
+        calls,
+        python=python,
+    )
+
+
+@numbered
 @pytest.mark.parametrize("calls", ["59, 322", "112"])
 def test_killed_before_it_is_the_program(calls: str) -> None:
     """A filter ends who calls execve, or setsid on the way there: the end is the program's."""
     alone(
         """
-        import asyncio, ctypes, resource, struct
+        import asyncio, resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        calls = eval(f"[{sys.argv[1]}]")
-        kill, allow = (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7FFF0000)
-        filter = [(0x20, 0, 0, 0)]
-        for call in calls:
-            filter += [(0x15, 0, 1, call), kill]
-        filter += [allow]
-        code = b"".join(struct.pack("HBBI", *each) for each in filter)
-        class Program(ctypes.Structure):
-            _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-        libc = ctypes.CDLL(None)
-        assert libc.prctl(38, 1, 0, 0, 0) == 0
-        assert libc.prctl(22, 2, ctypes.byref(Program(len(filter), code)), 0, 0) == 0
+        answer(eval(f"[{sys.argv[1]}]"), 0x80000000)
 
         async def main():
             process = await asyncio.create_subprocess_exec("true", start_new_session=True)

@@ -21,6 +21,7 @@ What the core cannot start the original does. `stats()` counts it, by reason:
     arguments: Flags that are no bool or int, and whatever else CPython takes and spawnfd does not.
     not_found, stale: The program came into being, or never stopped changing, during the call.
     interpreter: This version of Python calls Popen's inner parts in another way.
+    no_process: The kernel would make no process; the original says so in its own way.
 """
 
 from __future__ import annotations
