@@ -202,6 +202,10 @@ impl Spawn {
         command.inherit_descriptors(!call.close_fds.is_truthy()?);
 
         let cwd = call.cwd.as_ref().map(string).transpose()?;
+        // A child of ours does not have all of its caller's descriptors there.
+        if cwd.as_ref().is_some_and(|cwd| is_each_ones_own(Path::new(cwd))) {
+            return Err(Refused::Wrong);
+        }
         let chdir = cwd.as_ref().map(|cwd| {
             command.chdir(cwd);
             command.action_count() - 1
@@ -232,9 +236,10 @@ impl Spawn {
         Ok(Spawn { command, programs, cwd, sources, closed, chdir, keep_groups, more })
     }
 
-    /// What a relative path names, a script's interpreter too, only the child can tell, from the directory it is in at exec.
+    /// What a relative path names, a script's interpreter too, only the child can tell, from the directory it is in at exec. So it is with
+    /// what each process has of its own.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
-        if program.is_relative() {
+        if program.is_relative() || is_each_ones_own(program) {
             return self.command.unpinned(program).spawn();
         }
         match self.command.program(program).spawn() {
@@ -278,13 +283,13 @@ impl Spawn {
                     return Outcome::Left("refused");
                 }
                 Stage::Validate | Stage::Credentials => return Outcome::Left("refused"),
+                // Of what file an exception tells then depends on the call that fails, and that on the version and the arguments.
+                Stage::Clone => return Outcome::Left("no_process"),
                 _ => return Outcome::Failed(errno, ""),
             }
             last = errno;
             if !is_absence(errno) {
                 first.get_or_insert(errno);
-                // Of what file an exception tells then depends on the call that fails, and that on the version and the arguments.
-                Stage::Clone => return Outcome::Left("no_process"),
             }
         }
         let failed = Outcome::Failed(first.unwrap_or(last), "program");
@@ -346,6 +351,12 @@ fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
         return Err(Refused::Wrong);
     }
     Ok([name, value].join(OsStr::new("=")))
+}
+
+/// Whether a path leads through what each process finds of itself.
+fn is_each_ones_own(path: &Path) -> bool {
+    const OWN: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
+    OWN.iter().any(|own| path.starts_with(own))
 }
 
 /// Whether execve says so of a path, and finding a template says it with the same meaning.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess as original
 import sys
@@ -327,6 +328,36 @@ def test_relative_paths(files: Path) -> None:
         env = {"PATH": f":{files.name}"}
         assert module.check_output(["link", "z"], cwd=files.parent, env=env) == b"z\n"
     assert counted.get() == (3, {}, 0)
+
+
+def test_what_each_process_finds_of_itself() -> None:
+    usr, echo = os.open("/usr", os.O_RDONLY), os.open("/bin/echo", os.O_RDONLY)
+    high = fcntl.fcntl(usr, fcntl.F_DUPFD_CLOEXEC, 200)
+    own = f"/proc/{os.getpid()}/fd/{high}"
+    places = [f"/proc/self/fd/{usr}", f"//proc/./self/fd/{high}/bin/..", f"/dev/fd/{high}", own]
+    places += ["/proc/thread-self/cwd", f"/proc/self/fd/{echo}"]
+    table: list[tuple[Any, dict[str, Any]]] = [(["pwd", "-P"], {"cwd": each}) for each in places]
+    table += [
+        (["/proc/self/fd/0", "a"], {"stdin": echo}),
+        (["/dev/stdin", "a"], {"stdin": echo}),
+        ([f"/dev/fd/{echo}", "a"], {"pass_fds": [echo]}),
+        ([f"/proc/self/fd/{echo}", "a"], {}),
+        (["/proc/self/cwd/bin/echo", "a"], {"cwd": "/usr"}),
+        (["echo", "a"], {"cwd": "/usr", "env": {"PATH": "/proc/thread-self/cwd/bin"}}),
+        (["python", "-c", "print(1)"], {"executable": "/proc/self/exe"}),
+    ]
+    found = 0
+    for args, options in table:
+        try:
+            outputs = [module.check_output(args, **options) for module in BOTH]
+        except OSError:
+            assert failure(ours, args, **options) == failure(original, args, **options)
+        else:
+            assert outputs[0] == outputs[1], (args, options)
+            found += 1
+    assert found == len(table) - 2
+    for fd in usr, echo, high:
+        os.close(fd)
 
 
 def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
