@@ -98,6 +98,7 @@ fallbacks! {
     openat2_refused: [("openat2", EPERM)];
     faccessat2_absent: [("faccessat2", ENOSYS)];
     faccessat2_refused: [("faccessat2", EPERM)];
+    statx_absent: [("statx", ENOSYS)];
     socketpair_refused: [("socketpair", EPERM)];
     no_way_to_pass: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
     sendmsg_refused: [("sendmsg", EPERM), ("pidfd_getfd", EPERM)];
@@ -105,6 +106,22 @@ fallbacks! {
     clone3_and_close_range: [("clone3", ENOSYS), ("close_range", ENOSYS)];
     all_that_is_new: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
         ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
+}
+
+/// As a profile has it that does not know the call. std takes it at its word, so nothing of that is used here.
+#[test]
+fn statx_refused() {
+    isolated("statx_refused", || {
+        let found = Template::search("true", "/usr/bin:/bin").expect("found");
+        confine::deny(&[("statx", libc::EPERM)]).expect("confined");
+        for template in [found, Template::search("true", "/usr/bin:/bin").expect("found")] {
+            assert_eq!(code(template.command().spawn()), Ok(0));
+            template.revalidate().expect("the same file");
+        }
+        let error = Template::search("spawnfd-nothing", "/usr/bin:/bin").expect_err("not there");
+        assert_eq!(error.errno(), Errno::ENOENT, "{error}");
+        assert_eq!(Command::new("cat").run_with(&Run::new().input("x")).expect("runs").stdout, b"x");
+    });
 }
 
 #[test]

@@ -141,6 +141,19 @@ fn a_filter() {
     });
 }
 
+/// What nobody says of either thread is not the same for that.
+#[test]
+fn directories_that_cannot_be_told() {
+    isolated("directories_that_cannot_be_told", || {
+        confine::deny(&[("statx", libc::EPERM)]).expect("confined");
+        let launcher = LauncherThread::new().expect("a launcher thread");
+        if !raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) || std::env::set_current_dir("/usr").is_err() {
+            return skip("refused here");
+        }
+        falls_back(&launcher, "directories");
+    });
+}
+
 /// Against writing only: /proc can be read.
 fn landlock() -> bool {
     let ruleset = Ruleset::default().handle_access(AccessFs::from_write(ABI::V1)).expect("known");

@@ -365,7 +365,10 @@ impl Identity {
     /// # Errors
     /// As stat(2).
     pub fn of(dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
-        let stat = call::statx(dir, path)?;
+        let stat = match call::statx(dir, path) {
+            Err(Errno::ENOSYS | Errno::EPERM) => return call::stat(dir, path).map(|stat| Identity::of_stat(&stat)),
+            stat => stat?,
+        };
         Ok(Identity {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
@@ -376,6 +379,22 @@ impl Identity {
             ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         })
+    }
+
+    /// Where a filter, or a sandbox's own kernel, has no statx.
+    #[cold]
+    fn of_stat(stat: &abi::stat) -> Identity {
+        Identity {
+            // As include/linux/kdev_t.h, new_encode_dev has it.
+            device: ((stat.st_dev >> 8 & 0xfff) as u32, (stat.st_dev & 0xff | stat.st_dev >> 12 & 0xfff00) as u32),
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            mode: stat.st_mode as u16,
+            owner: stat.st_uid,
+            group: stat.st_gid,
+            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        }
     }
 
     /// The same with the owner and group of another.

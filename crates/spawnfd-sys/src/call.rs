@@ -179,6 +179,15 @@ pub fn statx(dir: RawFd, path: &CStr) -> Result<abi::statx, Errno> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// The same by the call that statx came after (Linux 4.11).
+pub fn stat(dir: RawFd, path: &CStr) -> Result<abi::stat, Errno> {
+    let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
+    let flags = if path.is_empty() { abi::AT_EMPTY_PATH } else { 0 };
+    enter!(__NR_newfstatat, dir, path, stat.as_mut_ptr(), flags)?;
+    // SAFETY: the call succeeded and has filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
 /// Whether the effective ids may execute (or search) `path`. Linux 5.8; older or blocked: by the real ids.
 pub fn may_execute(path: &CStr) -> Result<usize, Errno> {
     match enter!(__NR_faccessat2, abi::AT_FDCWD, path, abi::X_OK, abi::AT_EACCESS) {

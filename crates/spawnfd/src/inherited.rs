@@ -92,18 +92,18 @@ impl Inherited {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Directories {
     /// Device, inode and mount.
-    places: [Answer<(u32, u32, u64, u64)>; 2],
+    places: [(u32, u32, u64, u64); 2],
     umask: String,
 }
 
 impl Directories {
-    /// The calling thread's. `umask` as /proc prints it.
-    pub(crate) fn of_calling_thread(umask: &str) -> Directories {
+    /// The calling thread's; `None`: the kernel does not say, and nobody is its equal. `umask` as /proc prints it.
+    pub(crate) fn of_calling_thread(umask: &str) -> Option<Directories> {
+        let place = |path| {
+            let found = call::statx(abi::AT_FDCWD, path).ok()?;
+            Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
+        };
         // An empty path is the working directory itself, whatever may be searched.
-        let places = [c"", c"/"].map(|path| {
-            let found = call::statx(abi::AT_FDCWD, path)?;
-            Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
-        });
-        Directories { places, umask: umask.to_owned() }
+        Some(Directories { places: [place(c"")?, place(c"/")?], umask: umask.to_owned() })
     }
 }

@@ -90,7 +90,7 @@ impl Given {
     fn new(number: RawFd, fd: impl AsFd) -> std::result::Result<Given, Errno> {
         let copy = fd.as_fd().try_clone_to_owned().map_err(|error| from_io(&error))?;
         let fd = copy.as_raw_fd();
-        let position = position(fd, call::status_flags(fd)?, call::statx(fd, c"")?.stx_mode);
+        let position = position(fd, call::status_flags(fd)?, call::stat(fd, c"")?.st_mode as u16);
         Ok(Given { number, fd: Arc::new(Known::new(copy)?), position })
     }
 

@@ -42,13 +42,14 @@ pub(super) struct Standing {
     /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
     group: [Option<i32>; 2],
     limits: [Rlimit; RESOURCES.len()],
-    root: Option<mounts::Place>,
+    /// Device, inode and mount of the root directory.
+    root: mounts::Place,
     oom_score_adj: Option<i32>,
     core_filter: Option<Vec<u8>>,
 }
 
 impl Standing {
-    /// The calling thread's. `None`: /proc cannot be read.
+    /// The calling thread's. `None`: /proc cannot be read, or statx is refused.
     pub(super) fn of_calling_thread() -> Option<Standing> {
         let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
         Some(Standing {
@@ -56,7 +57,7 @@ impl Standing {
             inherited: Inherited::of_calling_thread(),
             group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: RESOURCES.map(|(resource, _)| getrlimit(resource)),
-            root: mounts::root(),
+            root: mounts::root()?,
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
         })

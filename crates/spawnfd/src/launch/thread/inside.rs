@@ -164,7 +164,7 @@ fn serve(room: &mut Room, credentials: &Credentials, request: Request) -> Result
     }
     if let Some(theirs) = directories {
         let own = Authority::of_calling_thread().map_err(|_| "/proc")?;
-        if theirs != Directories::of_calling_thread(own.umask()) {
+        if Directories::of_calling_thread(own.umask()) != Some(theirs) {
             return Err("directories");
         }
     }

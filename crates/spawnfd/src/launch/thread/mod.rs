@@ -201,7 +201,10 @@ impl Shared {
         }
         authority::reach(&self.marker)?;
         let one = call::gettid().and_then(|own| call::share_directories(own, self.thread)) == Ok(true);
-        let directories = (!one).then(|| Directories::of_calling_thread(now.umask()));
+        let directories = match one {
+            true => None,
+            false => Some(Directories::of_calling_thread(now.umask()).ok_or("directories")?),
+        };
         let mut streams = [false; 3];
         for (number, open) in (0..).zip(&mut streams) {
             match call::descriptor_flags(number) {
