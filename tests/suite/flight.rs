@@ -110,7 +110,8 @@ flights! {
         // SAFETY: a child that has not been waited for.
         unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
         let error = child.wait().expect_err("it never became the program");
-        assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
+        assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
+        assert!(error.call().ends_with(", signal: 9 (SIGKILL)"), "{error}");
         let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
         child.kill().expect("own child");
         assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));

@@ -138,7 +138,7 @@ fn a_deadly_signal_kills_only_children() {
                             other => panic!("{other:?}"),
                         },
                         Err(error) => {
-                            assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
+                            assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
                             early += 1;
                         }
                     }
@@ -175,7 +175,8 @@ fn killed_while_it_is_made() {
                     unsafe { libc::kill(child, signal) };
                 });
                 let error = command.refused("killed");
-                assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::EINTR), "{error}");
+                assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
+                assert!(error.call().contains(&format!(", signal: {signal} (SIG")), "{error}");
                 killer.join().expect("ends");
             }
             common::assert_unchanged_but_for_sockets(&before);

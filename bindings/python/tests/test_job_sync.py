@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -262,7 +263,8 @@ def test_ended_before_it_was_the_program(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(sf.SpawnError) as caught:
             job.result()
-        assert caught.value.stage == "killed"
+        assert (caught.value.stage, caught.value.errno) == ("killed", errno.ECANCELED)
+        assert caught.value.call.endswith(", signal: 9 (SIGKILL)")
 
 
 def test_no_descriptor_where_a_stream_was_closed() -> None:

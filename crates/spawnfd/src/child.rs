@@ -245,7 +245,8 @@ impl Child {
                 self.failure = flight
                     .landed()
                     .err()
-                    .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status));
+                    .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status))
+                    .map(|error| error.with_end(Some(ended)));
                 if self.called_off.load(Ordering::Relaxed) {
                     self.ended = Some(Ended { status: 15, ..ended });
                 }

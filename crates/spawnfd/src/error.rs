@@ -3,7 +3,10 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
+use spawnfd_sys::Ended;
 pub use spawnfd_sys::Errno;
 
 /// Where an operation failed.
@@ -34,7 +37,8 @@ pub enum Stage {
     Filter,
     /// execve.
     Exec,
-    /// The child was killed before it came to exec.
+    /// A signal has ended the child before it came to exec; actions may have been performed. ECANCELED, as nobody but the sender knows
+    /// whether to try again; the call names the signal, if it is known. ESRCH: a parked process, which had not begun.
     Killed,
     /// Waiting for the child.
     Wait,
@@ -147,6 +151,15 @@ impl Error {
     /// The call that failed, with its arguments.
     pub fn call(&self) -> &str {
         &self.0.call
+    }
+
+    /// The same of a child that has ended so: a signal is named.
+    pub(crate) fn with_end(mut self, ended: Option<Ended>) -> Error {
+        let status = ended.map(|ended| ExitStatus::from_raw(ended.status)).filter(|status| status.signal().is_some());
+        if let (Stage::Killed, Some(status)) = (self.0.stage, status) {
+            self.0.call += &format!(", {status}");
+        }
+        self
     }
 
     /// Whether a parked process was killed before it had begun to be the program: nothing has happened, and the start may be repeated.

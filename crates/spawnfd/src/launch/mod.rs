@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use spawnfd_child::{Born, Failure, Op, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
-use spawnfd_sys::{ArgBlock, Birth, Errno, abi, call, wait_pidfd};
+use spawnfd_sys::{ArgBlock, Birth, Ended, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
 use crate::child::{Child, Landing, Started};
@@ -195,8 +195,8 @@ fn spawn_template(
         Outcome::Killed if command.takes_killed => return Ok(Child::new(pid, pidfd, pipes, started, None)),
         Outcome::Killed => None,
     };
-    reap(&pidfd);
-    Err(explain(&plan, template, &name(), failure))
+    let ended = reap(&pidfd);
+    Err(explain(&plan, template, &name(), failure).with_end(ended))
 }
 
 /// A child that was waited for: the program, or failed and to be reaped.
@@ -410,8 +410,8 @@ fn lay_table(slot: &mut Slot, sources: &[RawFd], way: Way) -> std::result::Resul
 }
 
 /// Takes a child away that failed. It has ended, or is just about to; it never was the program: no status, no signal, no zombie.
-fn reap(pidfd: &OwnedFd) {
-    let _ = wait_pidfd(pidfd.as_raw_fd(), true);
+fn reap(pidfd: &OwnedFd) -> Option<Ended> {
+    wait_pidfd(pidfd.as_raw_fd(), true).ok().flatten()
 }
 
 /// Why a child did not become the program; `None`: it was killed.
@@ -421,7 +421,7 @@ fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failu
         None => "execveat(fd)".to_owned(),
     };
     let Some(Failure { stage, errno }) = failure else {
-        return Error::new(Stage::Killed, Errno::EINTR, program());
+        return Error::new(Stage::Killed, Errno::ECANCELED, program());
     };
     match stage {
         ChildStage::Action(index) => step_failed(plan, index, errno),
