@@ -170,6 +170,27 @@ fn what_the_terminal_sends_to_both_comes_once() {
 }
 
 #[test]
+fn what_is_sent_to_the_group_comes_once_to_a_program_with_its_own() {
+    let script = "n=0; trap 'n=$((n+1)); echo got' TERM; echo ready
+        until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
+    let mut child = command()
+        .args(["run", "--process-group", "0", "sh", "-c", script])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process_group(group, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "got");
+    child.stdin.take().unwrap().write_all(b"end\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "n=1");
+    assert_eq!(wait_status(&mut child).code(), Some(0));
+}
+
+#[test]
 fn a_signal_ends_a_captured_run_with_its_group() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pid");

@@ -122,8 +122,9 @@ command before the program starts; those in other actions by the child, from whe
 relative to this command's directory.
 
 Signals: HUP, TERM, USR1 and USR2 sent to this command are passed on to the program; so are INT and QUIT, unless it is in \
-the same process group and they come from the terminal, which sends them to both. With --capture the first HUP, INT, QUIT, TERM, USR1 or USR2 \
-ends the program and its process tree.
+the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \
+program twice, as nothing tells it from what is sent to this command alone: a program with --process-group 0 gets it once. With --capture \
+the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
 
 Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed; \
 126 if the program cannot be executed; 127 if there is none.
