@@ -54,10 +54,15 @@ fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsStri
     // ASCII is the same in every file system encoding.
     match string.to_str() {
         Ok(text) if text.is_ascii() => Ok(OsString::from(text)),
-        _ => string.extract().map_err(|error: PyErr| match error.value(string.py()).str() {
-            Ok(why) => wrong_value(name, why.to_string_lossy()),
-            Err(error) => error,
-        }),
+        _ => string.extract().map_err(|error| no_bytes(&error, string, name)),
+    }
+}
+
+/// That a str has a character which no byte stands for.
+fn no_bytes(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Display) -> PyErr {
+    match error.value(string.py()).str() {
+        Ok(why) => wrong_value(name, why.to_string_lossy()),
+        Err(error) => error,
     }
 }
 
@@ -157,13 +162,24 @@ pub fn borrow(number: i32) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
+/// A float or an int; one that is too large for a float is infinite.
+pub fn number(value: &Bound<'_, PyAny>, name: &dyn Display, expected: &str) -> PyResult<f64> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(name, expected, value));
+    }
+    value.extract::<f64>().or_else(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            Ok(if value.lt(0)? { f64::NEG_INFINITY } else { f64::INFINITY })
+        } else {
+            Err(wrong_type(name, expected, value))
+        }
+    })
+}
+
 /// Seconds, as a float or int: `None` for None and infinity.
 pub fn seconds(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
-    let seconds = value.extract::<f64>().ok().filter(|_| !value.is_instance_of::<PyBool>());
-    let Some(seconds) = seconds else {
-        return Err(wrong_type(&name, "seconds (float) or None", value));
-    };
+    let seconds = number(value, &name, "seconds (float) or None")?;
     if seconds.is_nan() || seconds < 0.0 {
         return Err(wrong_value(&name, format_args!("{seconds} is no time to wait")));
     }
@@ -177,7 +193,8 @@ pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
         return Ok(bytes.as_bytes().to_vec());
     }
     if let Ok(string) = value.cast::<PyString>() {
-        return Ok(string.to_str()?.as_bytes().to_vec());
+        let text = string.to_str().map_err(|error| no_bytes(&error, string, &name))?;
+        return Ok(text.as_bytes().to_vec());
     }
     let expected = "bytes, bytearray, memoryview or str";
     if value.is_instance_of::<PyInt>() {

@@ -15,7 +15,6 @@ use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFu
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::limiter::Turn;
-use crate::options::pair;
 use crate::pickled::restored_by;
 use crate::queue::{Bell, Queue};
 use crate::request::Subjects;
@@ -252,8 +251,8 @@ impl Job {
         sent.map_err(|_| wrong_value(&"signal", format_args!("{number} is no signal")))
     }
 
-    fn resize(&self, size: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (rows, columns) = pair(size, "size", "a pair of int: rows and columns")?;
+    fn resize(&self, rows: &Bound<'_, PyAny>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (rows, columns) = (integer(rows, &"rows")?, integer(columns, &"columns")?);
         if !self.has_terminal {
             return Err(PyValueError::new_err("resize(): the job was not started with a terminal"));
         }

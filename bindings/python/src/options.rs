@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
 use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 
-use crate::arguments::{bytes, integer, os_string, seconds, wrong_type, wrong_value};
+use crate::arguments::{bytes, integer, number, os_string, seconds, wrong_type, wrong_value};
 use crate::limiter::Limiter;
 use crate::stdio::Use;
 
@@ -75,7 +75,7 @@ impl<'py> Options<'py> {
             run.drain = seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX);
         }
         if let Some(keep) = &self.keep {
-            run.keep = pair(keep, "keep", "a pair of int: bytes of head and of tail")?;
+            run.keep = pair(keep, "keep", "a tuple of two int: bytes of head and of tail")?;
         }
         run.spill = self.spill.as_ref().map(spill).transpose()?;
         run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;
@@ -113,7 +113,7 @@ impl<'py> Options<'py> {
         }
         let streams = self.stdin.as_ref().is_some_and(is_stream);
         if let Some(terminal) = &self.terminal {
-            let (rows, columns) = pair(terminal, "terminal", "a pair of int: rows and columns")?;
+            let (rows, columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             run.terminal = Some(TerminalSize { rows, columns });
             let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
             if let Some((_, name)) =
@@ -129,6 +129,8 @@ impl<'py> Options<'py> {
 
 /// An option that there is not; for those of subprocess, what there is.
 fn unexpected(name: &str, usage: Use) -> PyErr {
+    // What hold= says comes by another way.
+    let has = |usage| name == "hold" && usage == Use::Start || Options::default().place(name, usage).is_some();
     let instead = match (name, usage) {
         ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => ": see spawnfd.actions",
@@ -137,6 +139,9 @@ fn unexpected(name: &str, usage: Use) -> PyErr {
         ("start_new_session", Use::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
         ("start_new_session", _) => ": it has one",
         ("executable", _) => ": argv[0] names the program, and arg0 is what it sees",
+        ("timeout", Use::Spawn) => ": Child.wait() has one, and run()",
+        (_, Use::Spawn) if has(Use::Run) => ": run() and start() have it",
+        (_, Use::Spawn | Use::Run) if has(Use::Start) => ": start() has it",
         (_, Use::Spawn) => "",
         ("capture_output", _) => ": both streams are captured unless told otherwise",
         ("text" | "encoding" | "errors" | "universal_newlines", _) => ": Result.text is decoded",
@@ -151,7 +156,7 @@ fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Two integers.
-pub fn pair<'py, T>(value: &Bound<'py, PyAny>, name: &str, expected: &str) -> PyResult<(T, T)>
+fn pair<'py, T>(value: &Bound<'py, PyAny>, name: &str, expected: &str) -> PyResult<(T, T)>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
@@ -167,7 +172,7 @@ fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> P
     let Ok(given) = value.cast::<PyString>() else {
         return Err(wrong_type(&name, &format!("one of {}", all()), value));
     };
-    let given = given.to_str()?;
+    let given = given.to_string_lossy();
     let found = words.iter().find(|(word, _)| *word == given);
     found
         .map(|(_, meaning)| *meaning)
@@ -191,8 +196,11 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
     limits.cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
     positive("cpu_time", limits.cpu_time != Some(std::time::Duration::ZERO))?;
     if let Some(cpus) = given("cpus")? {
-        let number = cpus.extract::<f64>().map_err(|_| wrong_type(&"limits.cpus", "float or None", &cpus))?;
-        positive("cpus", (0.01..=1e6).contains(&number))?;
+        let number = number(&cpus, &"limits.cpus", "float or None")?;
+        positive("cpus", number >= 0.01)?;
+        if number > 1e6 {
+            return Err(wrong_value(&"limits.cpus", format_args!("{number} is out of range")));
+        }
         limits.cpus = Some(number);
     }
     let words = [("auto", Enforce::Auto), ("cgroup", Enforce::Cgroup), ("best-effort", Enforce::BestEffort)];

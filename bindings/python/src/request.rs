@@ -68,7 +68,7 @@ impl Request {
                     }
                     // It finds the program by its own lights.
                     Some(_) if !name.is_empty() => name.to_owned(),
-                    _ => runnable(py, name)?.to_owned(),
+                    _ => runnable(py, name, "argv[0]")?.to_owned(),
                 };
                 let command = match program {
                     None => Command::new(&name),
@@ -161,10 +161,10 @@ impl Subjects {
 }
 
 /// Refuses a path whose meaning depends on the working directory.
-pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr) -> PyResult<&'a OsStr> {
+pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
     let bytes = program.as_bytes();
     if bytes.is_empty() {
-        return Err(wrong_value(&"argv[0]", "empty: it names the program"));
+        return Err(wrong_value(&argument, "empty: it names the program"));
     }
     if bytes.contains(&b'/') && bytes[0] != b'/' {
         let why = format!(

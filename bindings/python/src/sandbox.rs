@@ -58,7 +58,7 @@ impl Sandbox {
         let Some(program) = argv.first() else {
             return Err(wrong_value(&"argv", "empty: its first item names the program"));
         };
-        runnable(py, program)?;
+        runnable(py, program, "argv[0]")?;
         let mut core = spawnfd::Sandbox::new(&argv).map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();
         if let Some(fds) = fds {

@@ -39,7 +39,7 @@ pub fn stream(number: i32, usage: Use, value: Option<&Bound<'_, PyAny>>) -> PyRe
             Err(error) => Err(error),
         };
     };
-    match (word.to_str()?, usage) {
+    match (&*word.to_string_lossy(), usage) {
         ("null", _) => Ok(Stdio::Null),
         ("inherit", Use::Run | Use::Start) => Ok(place(number)),
         ("inherit", Use::Spawn) => Ok(Stdio::Inherit),

@@ -25,7 +25,7 @@ impl Template {
 /// A program's name or path, which a descriptor is not.
 fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
     let program = os_string(value, &"program")?;
-    runnable(value.py(), &program)?;
+    runnable(value.py(), &program, "program")?;
     Ok(program)
 }
 

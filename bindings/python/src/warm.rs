@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use spawnfd::{Errno, Mode, Park, Stage, WarmOptions};
 
 use crate::actions::filter_of;
@@ -41,11 +41,13 @@ impl Warm {
     }
 }
 
-fn mode(name: &str) -> PyResult<Mode> {
-    match name {
+fn mode(value: &Bound<'_, PyAny>) -> PyResult<Mode> {
+    let expected = r#""reserve" or "fork""#;
+    let Ok(name) = value.cast::<PyString>() else { return Err(wrong_type(&"mode", expected, value)) };
+    match &*name.to_string_lossy() {
         "reserve" => Ok(Mode::Reserve),
         "fork" => Ok(Mode::Fork),
-        _ => Err(wrong_value(&"mode", format_args!("\"reserve\" or \"fork\", not {name:?}"))),
+        name => Err(wrong_value(&"mode", format_args!("{expected}, not {name:?}"))),
     }
 }
 
@@ -54,7 +56,7 @@ impl Warm {
     #[new]
     fn new(
         py: Python<'_>,
-        mode: &str,
+        mode: &Bound<'_, PyAny>,
         memory: &Bound<'_, PyAny>,
         processes: &Bound<'_, PyAny>,
         keep: &Bound<'_, PyAny>,
@@ -89,7 +91,7 @@ impl Warm {
         preimport: &Bound<'_, PyAny>,
         sandbox: Option<&Bound<'_, PyAny>>,
         cwd: Option<&Bound<'_, PyAny>>,
-        mode: Option<&str>,
+        mode: Option<&Bound<'_, PyAny>>,
         no_new_privs: &Bound<'_, PyAny>,
         landlock: Option<&Bound<'_, PyAny>>,
         seccomp: Option<&Bound<'_, PyAny>>,
@@ -119,14 +121,18 @@ impl Warm {
                 py.detach(|| self.core.add_template(template, park))
             }
             Err(_) => {
-                let program = from_here(os_string(program, &"program")?);
+                let program = os_string(program, &"program")?;
+                if program.is_empty() {
+                    return Err(wrong_value(&"program", "empty: it names the program"));
+                }
+                let program = from_here(program);
                 py.detach(|| self.core.add(&program, park))
             }
         };
         added.map_err(|error| errors::exception(py, &error, None))
     }
 
-    fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&str>) -> PyResult<()> {
+    fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.still_open()?;
         let depth = integer(depth, &"depth")?;
         let mode = mode.map(self::mode).transpose()?;

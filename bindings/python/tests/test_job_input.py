@@ -77,6 +77,10 @@ def test_a_terminal(go: Go) -> None:
         line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
         async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
             first = await until(job, "33 77\r\n")
+            with pytest.raises(ValueError, match="columns: -1 is out of range"):
+                job.resize(5, -1)
+            with pytest.raises(ValueError, match="data: 'utf-8' codec can't encode"):
+                await job.write("\ud800")
             job.resize(5, 6)
             await job.write("hello\n")
             assert (await until(job, "got hello\r\n", first.next)).text.startswith("5 6\r\n")

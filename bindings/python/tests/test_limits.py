@@ -81,6 +81,8 @@ def test_pids(run: Run) -> None:
         (sf.Limits(cpu_time=0), ValueError, r"limits\.cpu_time"),
         (sf.Limits(cpu_time="x"), TypeError, r"limits\.cpu_time"),  # type: ignore[arg-type]
         (sf.Limits(cpus=float("nan")), ValueError, r"limits\.cpus"),
+        (sf.Limits(cpus=float("inf")), ValueError, r"limits\.cpus: inf is out of range"),
+        (sf.Limits(cpus=True), TypeError, r"limits\.cpus: expected float or None, not bool"),
         (sf.Limits(cpus="x"), TypeError, r"limits\.cpus"),  # type: ignore[arg-type]
         (sf.Limits(enforce="x"), ValueError, r'limits\.enforce: "x" is not one of'),  # type: ignore[arg-type]
     ],

@@ -155,6 +155,15 @@ def test_text_is_decoded_across_cuts() -> None:
         ({"check": True}, TypeError, r"Result\.check\(\)"),
         ({"start_new_session": True}, TypeError, "it has one"),
         ({"timeout": True}, TypeError, "timeout: expected seconds"),
+        ({"timeout": -(10**400)}, ValueError, "timeout: -inf is no time to wait"),
+        ({"input": "\ud800"}, ValueError, "input: 'utf-8' codec can't encode"),
+        (
+            {"keep": [5, 5]},
+            TypeError,
+            "keep: expected a tuple of two int: bytes of head .*, not list",
+        ),
+        ({"tree": "\ud800"}, ValueError, "tree: .* is not one of"),
+        ({"stdout": "\ud800"}, ValueError, "stdout: .* is not one of"),
         ({"tree": 1}, TypeError, 'tree: expected one of "group"'),
         ({"cwd": 1.5}, TypeError, r"cwd: expected a path .* or a descriptor \(int\), not float"),
         ({"cwd": True}, TypeError, r"cwd: expected a path .*, not bool"),
@@ -173,7 +182,7 @@ def test_wrong_options(options: dict[str, Any], expected: type[Exception], messa
     ("options", "expected", "message"),
     [
         ({"window": -1}, ValueError, "window"),
-        ({"terminal": (24,)}, TypeError, "terminal: expected a pair"),
+        ({"terminal": (24,)}, TypeError, "terminal: expected a tuple of two int"),
         ({"terminal": (1 << 16, 1)}, ValueError, r"terminal\[0\]"),
         ({"terminal": (24, 80), "stdout": "null"}, ValueError, "terminal: .*stdout is given"),
         ({"stdin": "stream", "input": b""}, ValueError, "input: stdin is given"),
@@ -186,13 +195,24 @@ def test_wrong_options_of_jobs(
     with pytest.raises(expected, match=message):
         run_job(["true"], **options)
     for name in {"window", "terminal", "hold"} & {*options, "hold"}:
-        with pytest.raises(TypeError, match=f'unexpected keyword argument "{name}"'):
+        with pytest.raises(TypeError, match=rf'argument "{name}": start\(\) has it'):
             sf.run(["true"], **{name: options.get(name, True)})  # type: ignore[call-arg]
 
 
-def test_spawn_has_its_own_options() -> None:
-    with pytest.raises(TypeError, match='unexpected keyword argument "timeout"'):
-        sf.spawn(["true"], timeout=1)  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("timeout", "Child.wait"), ("input", "run"), ("hold", "start"), ("window", "start")],
+)
+def test_spawn_has_its_own_options(name: str, where: str) -> None:
+    with pytest.raises(TypeError, match=rf'unexpected keyword argument "{name}": {where}\(\)'):
+        sf.spawn(["true"], **{name: 1})  # type: ignore[call-arg]
+
+
+@both
+def test_what_no_float_can_be_is_for_ever(run: Run) -> None:
+    assert run(["true"], timeout=10**400, grace=10**400, drain=10**400).ok
+    with sf.start_sync(["true"]) as job, sf.spawn(["true"]) as child:
+        assert (job.wait(10**400), child.wait(10**400)) == (job.result(), 0)
 
 
 def test_an_action_is_named_by_its_index_in_any_way() -> None:

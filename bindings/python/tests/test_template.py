@@ -138,6 +138,8 @@ def test_errors(tmp_path: Path) -> None:
         sf.Template("some/program")
     with pytest.raises(TypeError, match="program"):
         sf.Template(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="program: empty"):
+        sf.Template("")
     with pytest.raises(TypeError, match="path"):
         sf.Template("echo", path=["/bin"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="fd: -1"):

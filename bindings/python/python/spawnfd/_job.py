@@ -104,7 +104,7 @@ class _Held(NotPickled):
         Raises:
             ValueError: The job was started without a terminal, or a size is out of range.
         """
-        self._core.resize((rows, columns))
+        self._core.resize(rows, columns)
 
     def detach(self) -> None:
         """Lets go of the program: neither leaving the block nor dropping the job ends it.

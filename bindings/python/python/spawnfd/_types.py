@@ -47,14 +47,18 @@ def deadline(timeout: float | None) -> float | None:
         raise TypeError(f"timeout: expected seconds (float) or None, not {found}")
     if not timeout >= 0:
         raise ValueError(f"timeout: {timeout} is no time to wait")
-    return time.monotonic() + timeout
+    try:
+        return time.monotonic() + timeout
+    except OverflowError:
+        # An int that no float can be: for ever.
+        return None
 
 
 def as_bytes(data: Input) -> memoryview:
     """The bytes of what is to be written.
 
     Raises:
-        TypeError: There are none.
+        TypeError, ValueError: There are none.
     """
     try:
         return memoryview(data.encode() if isinstance(data, str) else data).cast("B")
@@ -62,6 +66,8 @@ def as_bytes(data: Input) -> memoryview:
         found = type(data).__qualname__
         expected = "bytes, bytearray, memoryview or str"
         raise TypeError(f"data: expected {expected}, not {found}") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"data: {error}") from None
 
 
 class HasFileno(Protocol):

@@ -429,6 +429,10 @@ def test_wrong_programs(tmp_path: Path) -> None:
                 warm.add("/bin/true", depth=wrong)
             with pytest.raises((TypeError, ValueError), match="depth"):
                 warm.add_any(depth=wrong)
+            with pytest.raises((TypeError, ValueError), match=r'mode: .*"reserve" or "fork", not'):
+                warm.add("/bin/true", mode=wrong)
+        with pytest.raises(ValueError, match="program: empty"):
+            warm.add("")
         with pytest.raises(TypeError, match="no_new_privs"):
             warm.add("/bin/true", no_new_privs=cast(Any, 3))
         with pytest.raises(ValueError, match=r"cwd: .*sandbox"):
