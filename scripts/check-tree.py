@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Checks what no linter does: licence lines, lengths of files, and one version number for all packages."""
+"""Checks what no linter does: licence lines, lengths of files, files that documents name, and one version number."""
 
 import re
 import subprocess
@@ -12,6 +12,8 @@ SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
 KERNEL_SPDX = "SPDX-License-Identifier: GPL-2.0-only"
 SOURCES = {".rs", ".py", ".pyi", ".c", ".h", ".S", ".sh"}
 LONGEST = 800
+# A source with its directory, as documents name it.
+NAMED = re.compile(r"`((?:[\w-]+/)+[\w.-]+\.(?:rs|py|c|h|S|sh|toml))`")
 
 
 def main() -> int:
@@ -27,6 +29,11 @@ def main() -> int:
             problems.append(f"{path}: no SPDX line among the first three")
         if len(lines) > LONGEST:
             problems.append(f"{path}: {len(lines)} lines, {LONGEST} at most")
+    tracked = listed.stdout.split()
+    for document in [path for path in tracked if path.endswith(".md")]:
+        for named in NAMED.findall(Path(document).read_text()):
+            if not any(f"/{path}".endswith(f"/{named}") for path in tracked):
+                problems.append(f"{document}: there is no {named}")
     manifest = Path("Cargo.toml").read_text()
     version = re.search(r'^version = "(.+)"', manifest, re.MULTILINE)
     if version is None:
