@@ -159,6 +159,7 @@ FAILING = [
     (act.Umask(0o1000), ValueError, "umask"),
     (act.Nice(40), ValueError, "setpriority"),
     (act.Affinity([]), ValueError, "sched_setaffinity"),
+    (act.Affinity([1001, 1000]), ValueError, "sched_setaffinity([1000, 1001])"),
     (act.Uid(2**32 - 1), ValueError, "setresuid"),
     (act.Gid(2**32 - 1), ValueError, "setresgid"),
 ]

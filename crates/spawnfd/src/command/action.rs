@@ -77,7 +77,11 @@ pub(crate) fn print<S>(op: &Op<S>, number: impl Fn(&S) -> RawFd) -> String {
         }
         Op::Nice { nice } => format!("setpriority({nice})"),
         Op::Scheduler { policy, priority } => format!("sched_setscheduler({policy}, {priority})"),
-        Op::Affinity { mask } => format!("sched_setaffinity({mask:x?})"),
+        Op::Affinity { mask } => {
+            let width = u64::BITS as usize;
+            let is_set = |cpu: &usize| mask[cpu / width] >> (cpu % width) & 1 == 1;
+            format!("sched_setaffinity({:?})", (0..mask.len() * width).filter(is_set).collect::<Vec<_>>())
+        }
         Op::UserIds { real, effective, saved } => {
             format!("setresuid({}, {}, {})", *real as i32, *effective as i32, *saved as i32)
         }
