@@ -139,7 +139,12 @@ pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResu
     let number = if value.is_instance_of::<PyInt>() {
         integer::<i32>(value, name)?
     } else if let Ok(method) = value.getattr(intern!(value.py(), "fileno")) {
-        integer::<i32>(&method.call0()?, &format_args!("{name}.fileno()"))?
+        let given = method.call0().map_err(|error| {
+            let refused = error.is_instance_of::<PyValueError>(value.py());
+            // Closed, or one in memory: io.StringIO.
+            if refused { wrong_value(name, format_args!("fileno() raises {error}")) } else { error }
+        })?;
+        integer::<i32>(&given, &format_args!("{name}.fileno()"))?
     } else {
         return Err(wrong_type(name, "a descriptor (int) or an object with fileno()", value));
     };

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import os
 import signal
 import stat
@@ -170,6 +171,16 @@ def test_text_is_decoded_across_cuts() -> None:
         ({"stdin": "pipe"}, ValueError, r'stdin: "pipe" is not one of .*; .*"stream"'),
         ({"stdout": "pipe"}, ValueError, "it is captured unless told otherwise"),
         ({"stderr": "stdout"}, ValueError, '"merge" puts it there'),
+        (
+            {"stdout": io.StringIO()},
+            ValueError,
+            r"stdout: fileno\(\) raises .*; expected \"capture\"",
+        ),
+        (
+            {"actions": [sf.actions.Inherit(io.BytesIO())]},
+            ValueError,
+            r"Inherit\.source: fileno\(\)",
+        ),
     ],
 )
 def test_wrong_options(options: dict[str, Any], expected: type[Exception], message: str) -> None:
