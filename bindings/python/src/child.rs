@@ -75,7 +75,7 @@ impl Child {
         }
     }
 
-    /// "clone" or "thread".
+    /// As that of a Result.
     #[getter]
     fn started(&self, py: Python<'_>) -> Cow<'static, str> {
         self.lock(py).started().name()

@@ -47,6 +47,8 @@ impl Env {
     }
 
     /// Those variables of this process that one of `patterns` matches.
+    ///
+    /// `Env.only(["PATH", "HOME", "LC_*"])`; patterns as for inherit().
     #[staticmethod]
     fn only(patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(spawnfd::Env::only(Env::patterns(Some(patterns), "patterns")?)))
@@ -60,13 +62,18 @@ impl Env {
 
     /// With one variable set: `env.set("LANG", "C.UTF-8")`.
     ///
-    /// Raises ValueError for an empty name, or one with "=" or a null byte.
+    /// Raises:
+    ///     ValueError: An empty name, or one with "="; a null byte in either.
+    ///     TypeError: `name` or `value` is neither str, bytes nor a path.
     fn set(&self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Env> {
         let (name, value) = variable(name, value, "env")?;
         Ok(Env(self.core().set(name, value)))
     }
 
     /// With all of a mapping's variables set.
+    ///
+    /// Raises:
+    ///     TypeError, ValueError: As set().
     fn update(&self, variables: &Bound<'_, PyAny>) -> PyResult<Env> {
         let Ok(mapping) = variables.cast::<PyMapping>() else {
             return Err(wrong_type(&"variables", "a mapping of str", variables));
@@ -88,11 +95,9 @@ impl Env {
 
     /// With what keeps common tools from asking, paging and colouring.
     ///
-    /// Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0, GIT_EDITOR, EDITOR and
-    /// VISUAL to
-    /// "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0,
-    /// TERM=dumb, CI=1,
-    /// and removes what forces colour.
+    /// Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0, GIT_EDITOR, EDITOR and VISUAL
+    /// to "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb,
+    /// CI=1, and removes what forces colour.
     fn noninteractive(&self) -> Env {
         Env(self.core().noninteractive())
     }

@@ -338,7 +338,7 @@ pub struct Event {
 
 #[pymethods]
 impl Event {
-    /// "stdout" or "stderr"; None where output is missing: see `lost`.
+    /// Which one: "stdout" or "stderr"; None where output is missing: see `lost`.
     #[getter]
     fn stream(&self) -> Option<&'static str> {
         self.stream.map(|stream| ["stdout", "stderr"][stream.index()])

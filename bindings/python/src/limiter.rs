@@ -16,6 +16,9 @@ use crate::queue::{Bell, Queue};
 ///
 /// Args:
 ///     limit: How many; 0: none until there are more.
+///
+/// Raises:
+///     TypeError, ValueError: `limit` is no such number.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Limiter(spawnfd::Limiter);

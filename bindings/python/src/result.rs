@@ -129,8 +129,10 @@ impl RunResult {
         self.output.seen_bytes
     }
 
-    /// The file with all of the output; None if none was asked for, needed, or could be made. Unless it is to persist it goes
-    /// with the last reference to this result, and to its job, in the process that ran the program: a pickled result names it, no more.
+    /// The file with all of the output; None if none was asked for, needed, or could be made.
+    ///
+    /// Unless it is to persist it goes with the last reference to this result, and to its job, in the process that ran the
+    /// program: a pickled result names it, no more.
     #[getter]
     fn spill_path(&self) -> Option<&OsStr> {
         self.output.spill.as_ref()?.file.as_ref().map(|file| file.path().as_os_str())
@@ -209,13 +211,15 @@ impl RunResult {
         self.output.usage.max_rss
     }
 
-    /// How the program was started: "clone", or "thread" if a LauncherThread did.
+    /// How the program was started: "clone"; "kernel" (by one call, of a kernel that has our patches); "thread" (a
+    /// LauncherThread did); from a Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not
+    /// (docs/warm.md).
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()
     }
 
-    /// The program's argv; what came as bytes or path is a str here, decoded as os.fsdecode() does.
+    /// The program's argv, a sandbox's before it; what came as bytes or path is a str here, decoded as os.fsdecode() does.
     #[getter]
     fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, &self.args)
@@ -223,7 +227,8 @@ impl RunResult {
 
     /// Returns this result if it is ok.
     ///
-    /// Raises ExitError, which carries it, if not.
+    /// Raises:
+    ///     ExitError: It is not; `result` of it is this.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         static EXIT_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if slf.get().ok() {

@@ -12,8 +12,8 @@ use crate::request::runnable;
 
 /// A command through which programs are started, and descriptors it is given.
 ///
-///     sandbox = sf.Sandbox(["bwrap", "--ro-bind", "/", "/", "--seccomp", "10", "--"], fds={10: filter})
-///     sf.run(["bash", "-c", command], sandbox=sandbox)
+///     box = sf.Sandbox(["bwrap", "--ro-bind", "/", "/", "--seccomp", "9", "--"], fds={9: filter})
+///     sf.run(["bash", "-c", command], sandbox=box)
 ///
 /// It is started with its own arguments, then the program and its; what it confines, and how, is its own affair. A value: any
 /// number of calls can have it, at once too, and Warm.add() keeps programs parked inside it.

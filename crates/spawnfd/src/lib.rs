@@ -6,7 +6,10 @@
 //! - [`Command`] says what to run and how, like [`std::process::Command`], and validates all of it before a child exists.
 //! - [`Child`] is a running program, held by its pidfd.
 //! - [`LauncherThread`] starts programs that never hold a foreign descriptor, not even before exec.
-//! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used.
+//! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used. [`Command::run_with`] takes a
+//!   [`Run`]: time, output, input, [`Limits`], a [`Limiter`], the [`tree`] of processes and what it leaves behind.
+//! - [`Command::start`] gives a [`Job`]: a run that is held, read, written to and waited for without ending it.
+//! - [`Sandbox`] is a command in front (`bwrap …`); [`Warm`] keeps programs started ahead; [`snapshot`] makes immutable views of files.
 //! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`, `JobOutput` and `JobInput`
 //!   read and write as tokio does.
 //!

@@ -25,7 +25,16 @@ from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result, Sandbox, Snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
+from spawnfd._types import (
+    Leftover,
+    Limits,
+    RunOptions,
+    SpawnOptions,
+    Spill,
+    Spilled,
+    StartOptions,
+    sh,
+)
 from spawnfd._warm import Warm, WarmStats
 
 __all__ = [
@@ -42,14 +51,17 @@ __all__ = [
     "Limiter",
     "Limits",
     "Result",
+    "RunOptions",
     "Sandbox",
     "Snapshot",
     "SnapshotCache",
     "SnapshotStats",
     "SpawnError",
+    "SpawnOptions",
     "Spill",
     "Spilled",
     "StaleTemplate",
+    "StartOptions",
     "Stats",
     "SyncJob",
     "Template",

@@ -65,7 +65,7 @@ class Child(NotPickled):
 
     @property
     def started(self) -> str:
-        """How it was started: "clone", or "thread" if a LauncherThread did."""
+        """How it was started, as `started` of a Result."""
         return self._core.started
 
     @property

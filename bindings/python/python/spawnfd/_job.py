@@ -81,6 +81,9 @@ class _Held(NotPickled):
         As far as it is still held: `window` bytes, also after the end. Start with 0, then ask for
         each answer's `next`: every byte comes once, but for those counted in `lost`. Waits for
         nothing but the disk of a `spill`.
+
+        Raises:
+            TypeError, ValueError: `since` is no such position.
         """
         return self._core.read(since)
 
@@ -176,6 +179,7 @@ class Job(_Held):
 
         Raises:
             SpawnError: The program could not be started after all; see start().
+            TypeError, ValueError: `timeout` is no time to wait.
         """
         return await self._until("done", self._core.result, timeout)
 
@@ -194,6 +198,10 @@ class Job(_Held):
 
         `grace` is by default the job's own. Its Result says "cancelled", unless it had ended by
         itself; what it had written is in there.
+
+        Raises:
+            SpawnError: As wait().
+            TypeError, ValueError: `grace` is no time to wait.
         """
         self._core.stop(grace)
         return await self.result()
@@ -226,7 +234,12 @@ class Job(_Held):
             lines: Whether each event is a line, with what ends it ("\\n" or "\\r\\n"), instead of a
                 chunk as it comes. All events' texts together are the output either way, but for a
                 character cut where chunks end and lines begin.
-            max_line: Bytes after which a line is split in two.
+            max_line: Bytes after which a line is split in two, 4 at least.
+
+        A program that could not be started has none; result() says why.
+
+        Raises:
+            TypeError, ValueError: `max_line` is no such number.
         """
         return Events(self, self._core.watch(max_line if lines else None))
 

@@ -52,24 +52,64 @@ _Bell: TypeAlias = Literal["done", "room", "news"]
 
 @final
 class Env:
+    """An environment as a value: what is inherited, kept back, set. Encoded once, reused by
+    every spawn.
+
+    Every method returns a new Env; the old one is as it was.
+    """
+
     @staticmethod
-    def inherit(*, deny: Args | None = None) -> Env: ...
+    def inherit(*, deny: Args | None = None) -> Env:
+        """The environment of this process as it is now, without the variables that one of the
+        patterns in `deny` matches.
+
+        `*` stands for any characters, `?` for one: `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+        """
     @staticmethod
-    def only(patterns: Args) -> Env: ...
+    def only(patterns: Args) -> Env:
+        """Those variables of this process that one of `patterns` matches.
+
+        `Env.only(["PATH", "HOME", "LC_*"])`; patterns as for inherit().
+        """
     @staticmethod
-    def empty() -> Env: ...
-    def set(self, name: _Name, value: Arg) -> Env: ...
-    def update(self, variables: Mapping[Any, Any]) -> Env: ...
-    def unset(self, *names: _Name) -> Env: ...
-    def deny(self, patterns: Args) -> Env: ...
-    def noninteractive(self) -> Env: ...
+    def empty() -> Env:
+        """No variables at all."""
+    def set(self, name: _Name, value: Arg) -> Env:
+        """With one variable set: `env.set("LANG", "C.UTF-8")`.
+
+        Raises:
+            ValueError: An empty name, or one with "="; a null byte in either.
+            TypeError: `name` or `value` is neither str, bytes nor a path.
+        """
+    def update(self, variables: Mapping[Any, Any]) -> Env:
+        """With all of a mapping's variables set.
+
+        Raises:
+            TypeError, ValueError: As set().
+        """
+    def unset(self, *names: _Name) -> Env:
+        """Without these variables, which need not be there."""
+    def deny(self, patterns: Args) -> Env:
+        """Without the variables that one of `patterns` matches."""
+    def noninteractive(self) -> Env:
+        """With what keeps common tools from asking, paging and colouring.
+
+        Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0,
+        GIT_EDITOR, EDITOR and VISUAL to "true", DEBIAN_FRONTEND=noninteractive,
+        PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb, CI=1, and
+        removes what forces colour.
+        """
     @overload
-    def get(self, name: _Name, default: None = None) -> str | None: ...
+    def get(self, name: _Name, default: None = None) -> str | None:
+        """A variable's value, or `default`."""
     @overload
     def get(self, name: _Name, default: _T) -> str | _T: ...
-    def keys(self) -> list[str]: ...
-    def values(self) -> list[str]: ...
-    def items(self) -> list[tuple[str, str]]: ...
+    def keys(self) -> list[str]:
+        """The names, in order."""
+    def values(self) -> list[str]:
+        """The values, in order of the names."""
+    def items(self) -> list[tuple[str, str]]:
+        """Names and values, in order of the names."""
     def __getitem__(self, key: _Name, /) -> str: ...
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
@@ -80,51 +120,114 @@ class Env:
 
 @final
 class Result:
+    """What came of a run: how it ended, what it wrote, what it used.
+
+    An exit code, a timeout and cut output are results, not exceptions; `check()` makes one of
+    them.
+    """
+
     @property
-    def ok(self) -> bool: ...
+    def ok(self) -> bool:
+        """Whether the program ended by itself with exit code 0."""
     @property
-    def code(self) -> int | None: ...
+    def code(self) -> int | None:
+        """The exit code; None if a signal ended the program."""
     @property
-    def signal(self) -> int | None: ...
+    def signal(self) -> int | None:
+        """The number of the signal that ended the program; None if it exited."""
     @property
-    def stop(self) -> Literal["exited", "timeout", "cancelled", "output_limit", "limit"]: ...
+    def stop(self) -> Literal["exited", "timeout", "cancelled", "output_limit", "limit"]:
+        """Why it ended: "exited" (by itself, or by somebody else's signal), "timeout",
+        "cancelled", "output_limit" or "limit".
+        """
     @property
-    def limit(self) -> str | None: ...
+    def limit(self) -> str | None:
+        """The limit it had reached, and who enforced it, where `stop` is "limit", as in "memory
+        (cgroup)"; else None.
+        """
     @property
-    def limits(self) -> dict[_Resource, _Enforcer]: ...
+    def limits(self) -> dict[_Resource, _Enforcer]:
+        """Who enforced each of its Limits: "cgroup" (the kernel, the tree together), "rlimit"
+        (the kernel, each process for itself, or all of the user), "watch" (this library,
+        which looks now and then) or "nobody".
+        """
     @property
-    def stdout(self) -> bytes: ...
+    def stdout(self) -> bytes:
+        """Captured standard output: its head, then its tail."""
     @property
-    def stderr(self) -> bytes: ...
+    def stderr(self) -> bytes:
+        """Captured standard error, likewise; empty if merged into standard output."""
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Standard output decoded from UTF-8, what is none replaced; a character cut by an omission
+        is left out.
+        """
     @property
-    def omitted_bytes(self) -> int: ...
+    def omitted_bytes(self) -> int:
+        """How many bytes of both streams were not kept: they lie between head and tail."""
     @property
-    def seen_bytes(self) -> int: ...
+    def seen_bytes(self) -> int:
+        """How many bytes both streams had."""
     @property
-    def spill_path(self) -> str | None: ...
+    def spill_path(self) -> str | None:
+        """The file with all of the output; None if none was asked for, needed, or could be made.
+
+        Unless it is to persist it goes with the last reference to this result, and to its job, in
+        the process that ran the program: a pickled result names it, no more.
+        """
     @property
-    def spilled(self) -> Spilled | None: ...
+    def spilled(self) -> Spilled | None:
+        """What became of that file: its length, and whether it is whole; None if none was asked for
+        or needed.
+        """
     @property
-    def input_refused(self) -> bool: ...
+    def input_refused(self) -> bool:
+        """Whether the program stopped reading, or ended, before all of `input` (or what was
+        written) was taken.
+        """
     @property
-    def drain(self) -> str: ...
+    def drain(self) -> str:
+        """How reading ended: "eof", or "cut: " and the pids that still held the pipe, or the
+        terminal, after the program had ended.
+        """
     @property
-    def tree(self) -> Literal["group", "guard", "cgroup", "pidns"]: ...
+    def tree(self) -> Literal["group", "guard", "cgroup", "pidns"]:
+        """How far control of the process tree reached: "group", "guard", "cgroup" or "pidns"; see
+        docs/trees.md.
+        """
     @property
-    def leftovers(self) -> list[Leftover]: ...
+    def leftovers(self) -> list[Leftover]:
+        """What of the program's process tree outlived it, and what was done with it."""
     @property
-    def wall(self) -> float: ...
+    def wall(self) -> float:
+        """Seconds from the start of the spawn to the end of reading."""
     @property
-    def cpu(self) -> float: ...
+    def cpu(self) -> float:
+        """Seconds of user and system time that the program, and descendants it waited for, used.
+        0 where somebody else has waited for it, as the kernel does where SIGCHLD is ignored.
+        """
     @property
-    def max_rss(self) -> int: ...
+    def max_rss(self) -> int:
+        """The largest resident set of any of them, in bytes; 0 as `cpu`. Never less than this
+        process's own as it started the program.
+        """
     @property
-    def started(self) -> str: ...
+    def started(self) -> str:
+        """How the program was started: "clone"; "kernel" (by one call, of a kernel that has our
+        patches); "thread" (a LauncherThread did); from a Warm "reserve", "fork", "zygote" or
+        "pool", or "cold: " and why it was not (docs/warm.md).
+        """
     @property
-    def args(self) -> list[str]: ...
-    def check(self) -> Result: ...
+    def args(self) -> list[str]:
+        """The program's argv, a sandbox's before it; what came as bytes or path is a str here,
+        decoded as os.fsdecode() does.
+        """
+    def check(self) -> Result:
+        """Returns this result if it is ok.
+
+        Raises:
+            ExitError: It is not; `result` of it is this.
+        """
     def __copy__(self) -> Result: ...
     def __deepcopy__(self, memo: object, /) -> Result: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
@@ -171,26 +274,44 @@ class Child:
 
 @final
 class Event:
+    """Something of a job's output, as it came."""
+
     @property
-    def stream(self) -> Literal["stdout", "stderr"] | None: ...
+    def stream(self) -> Literal["stdout", "stderr"] | None:
+        """Which one: "stdout" or "stderr"; None where output is missing: see `lost`."""
     @property
-    def bytes(self) -> bytes: ...
+    def bytes(self) -> bytes:
+        """The bytes, in lines with what ends the line."""
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """The same decoded from UTF-8, what is none replaced. A character cut by the end of a chunk
+        is part of the next one's text.
+        """
     @property
-    def lost(self) -> int: ...
+    def lost(self) -> int:
+        """How many bytes of both streams were dropped here, as nobody took them; 0 in what is
+        output.
+        """
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class Chunk:
+    """What both streams of a job wrote from a position on, in order of arrival."""
+
     @property
-    def bytes(self) -> bytes: ...
+    def bytes(self) -> bytes:
+        """The bytes. While the job runs, a last character that is not whole yet is left for the
+        next read.
+        """
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """The same decoded from UTF-8, what is none replaced."""
     @property
-    def next(self) -> int: ...
+    def next(self) -> int:
+        """The position to read from next."""
     @property
-    def lost(self) -> int: ...
+    def lost(self) -> int:
+        """How many bytes from the position asked for on are held no more."""
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
@@ -259,18 +380,64 @@ class Warm:
 
 @final
 class Sandbox:
+    """A command through which programs are started, and descriptors it is given.
+
+        box = sf.Sandbox(["bwrap", "--ro-bind", "/", "/", "--seccomp", "9", "--"], fds={9: filter})
+        sf.run(["bash", "-c", command], sandbox=box)
+
+    It is started with its own arguments, then the program and its; what it confines, and how,
+    is its own affair. A value: any number of calls can have it, at once too, and Warm.add()
+    keeps programs parked inside it.
+
+    Args:
+        argv: The command: an absolute path, or a name that is searched now, in this process's
+            PATH (not in that of the calls, which is for what is confined), and its arguments.
+        fds: Descriptors it is given, 64 at most, by the number it has them as, 3 or more.
+            They are duplicated, and kept as long as this is. A regular file that can be read
+            is there for reading only, and each start reads for itself, from where yours
+            stands now: what one call has read is not missing in the next. Anything else is
+            shared by all calls; so give what is to be written a descriptor that is for
+            writing only.
+
+    Raises:
+        SpawnError: There is no such command (FileNotFoundError); EMFILE; E2BIG; EINVAL: it is
+            a relative path.
+        TypeError, ValueError: An argument cannot be what it is; the message names it.
+    """
+
     def __new__(cls, argv: Args, *, fds: Mapping[int, Fd] | None = None) -> Sandbox: ...
     @property
-    def argv(self) -> list[str]: ...
+    def argv(self) -> list[str]:
+        """The command."""
 
 @final
 class Snapshot:
-    def fileno(self) -> int: ...
+    """A file's contents as they were: snapshot() and SnapshotCache.get() make these.
+
+        with sf.snapshot("/usr/bin/rg") as snapshot:
+            sf.Template.from_fd(snapshot).run(["-n", "TODO"])
+
+    It has a descriptor (fileno()), which can be read, mapped and executed, and stands at the
+    beginning; it is closed when the block is left, with close(), or with the last reference.
+    Those that a cache gives of one version share where they stand: read them by os.pread().
+    """
+
+    def fileno(self) -> int:
+        """The descriptor.
+
+        Raises:
+            ValueError: It is closed.
+        """
     @property
-    def kind(self) -> Literal["reflink", "memfd"]: ...
+    def kind(self) -> Literal["reflink", "memfd"]:
+        """How the contents are kept: "reflink" (it shares the file's extents, in an unnamed file
+        beside it) or "memfd" (a sealed copy in memory).
+        """
     @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
+    def closed(self) -> bool:
+        """Whether it is closed."""
+    def close(self) -> None:
+        """Closes its descriptor."""
     def __enter__(self) -> Snapshot: ...
     def __exit__(self, *_error: object) -> None: ...
 
@@ -285,15 +452,33 @@ class SnapshotCache:
 
 @final
 class Limiter:
+    """Bounds how many runs are under way at once: `run(argv, limiter=limiter)`, and the like.
+
+    A run waits for a place before its program is started, first come, first served, and holds
+    it until its Result is there. Any number of threads and event loops can share one. A
+    forked process begins with the same limit and all places free.
+
+    Args:
+        limit: How many; 0: none until there are more.
+
+    Raises:
+        TypeError, ValueError: `limit` is no such number.
+    """
+
     def __new__(cls, limit: int) -> Limiter: ...
     @property
-    def limit(self) -> int: ...
+    def limit(self) -> int:
+        """How many runs may be under way. It can be changed at any time; with fewer than there are
+        nothing is ended.
+        """
     @limit.setter
     def limit(self, value: int, /) -> None: ...
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """How many runs are under way."""
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int:
+        """How many wait for their turn."""
 
 @final
 class Turn:

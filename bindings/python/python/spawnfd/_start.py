@@ -70,8 +70,8 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
             start_sync: not at all. Later the oldest bytes are dropped, as far as events() goes.
 
     Raises:
-        SpawnError: As run(). What goes wrong only in the child (an action, exec) is raised by
-            wait(), result() and the end of the block instead.
+        SpawnError: As run(). What goes wrong only in the child (an action, exec) is mostly raised
+            by wait(), result(), stop() and the end of the block instead.
         TypeError, ValueError: An argument cannot be what it is; the message names it.
     """
     return Starting(None, argv, options)

@@ -76,6 +76,7 @@ class Template(NotPickled):
         Raises:
             SpawnError: There is no such program (then it is a FileNotFoundError), it may not be
                 executed (PermissionError), or is given by a relative path (ValueError).
+            TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
         self._core = _spawnfd.Template(program, path)
         if isinstance(warm, dict):
@@ -96,6 +97,8 @@ class Template(NotPickled):
     @classmethod
     def from_fd(cls, fd: Fd) -> Template:
         """Records the executable behind an open descriptor (O_PATH is enough); keeps a duplicate.
+
+        It has no name: argv[0] is empty, unless `arg0` of the call says what it is.
 
         Raises:
             SpawnError: EACCES: it may not be executed. EINVAL: a script. EBADF: not open.
@@ -221,6 +224,9 @@ class TemplateCache(NotPickled):
                 have been made anew: an upgrade costs one cold start. "reserve" or "fork": one of
                 its own, which ends with it. At most `capacity` programs are kept so, beside those
                 that were added to the Warm.
+
+        Raises:
+            TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
         self._warm = None if warm is None else as_warm(warm)
         self._core = _spawnfd.TemplateCache(

@@ -216,7 +216,7 @@ class _Supervision(_Options, total=False):
 
 
 class RunOptions(_Supervision, total=False):
-    """The keyword arguments of run()."""
+    """The keyword arguments of run(), for what hands them on: `**options: Unpack[RunOptions]`."""
 
     stdin: RunStdin | None
 
@@ -247,6 +247,9 @@ def sh(command: str | bytes) -> list[str | bytes]:
     """Makes the argv that has /bin/sh run a command line: `run(sh("make 2>&1 | tail"))`.
 
     What is put into the command line is the shell's to interpret: quote with shlex.quote().
+
+    Raises:
+        TypeError: `command` is neither str nor bytes.
     """
     if not isinstance(command, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"command: expected str or bytes, not {type(command).__qualname__}")

@@ -56,6 +56,7 @@ class Warm(NotPickled):
         with sf.Warm() as warm:
             warm.add("bash")
             warm.add("/usr/bin/python3", preimport=["json"])
+            warm.fill()  # until then starts are cold
             warm.run(["bash", "-c", "echo hello"]).started  # "reserve"
 
     A program is started from a parked process if there is one for it, and if that may do, and
@@ -165,7 +166,11 @@ class Warm(NotPickled):
         self._core.add_any(depth, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
-        """Waits until all that can be parked is; False if that takes longer than `timeout` s."""
+        """Waits until all that can be parked is; False if that takes longer than `timeout` s.
+
+        Raises:
+            TypeError, ValueError: `timeout` is no time to wait.
+        """
         return self._core.fill(timeout)
 
     def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:

@@ -29,7 +29,7 @@ pub struct EventOptions {
     pub max_bytes: usize,
     /// What happens then.
     pub when_full: WhenFull,
-    /// Lines of at most so many bytes, instead of chunks as they come.
+    /// Lines of at most so many bytes (at least 4), instead of chunks as they come.
     pub lines: Option<usize>,
 }
 
