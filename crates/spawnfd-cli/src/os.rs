@@ -143,14 +143,19 @@ pub fn ask(question: Question) -> io::Result<i64> {
     if error.raw_os_error() == Some(sign) { Ok(0) } else { Err(error) }
 }
 
-/// Asks the process behind a pidfd for its pid and credentials (PIDFD_GET_INFO).
-pub fn pidfd_info(pidfd: impl AsFd) -> io::Result<u32> {
-    // struct pidfd_info of Linux 6.13, 64 bytes: mask, cgroup id, pid, …
+/// The wait status of a process that has been reaped, which its pidfd keeps from Linux 6.15 on (PIDFD_GET_INFO, PIDFD_INFO_EXIT).
+pub fn status_of_reaped(pidfd: impl AsFd) -> io::Result<i32> {
+    // struct pidfd_info of Linux 6.15, 64 bytes: mask, cgroup id, pid, …, exit code.
     let mut info = [0u32; 16];
-    info[0] = 1;
+    const PIDFD_INFO_EXIT: u32 = 1 << 3;
+    info[0] = PIDFD_INFO_EXIT;
     // _IOWR(0xFF, 11, struct pidfd_info)
     const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
     // SAFETY: the request writes at most the 64 bytes its number states.
     let result = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(info[4]) }
+    match result {
+        0.. if info[0] & PIDFD_INFO_EXIT != 0 => Ok(info[15] as i32),
+        0.. => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -4,8 +4,9 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
@@ -13,7 +14,7 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, mem
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 use spawnfd::support::{Feature, Without, support};
-use spawnfd::{Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
+use spawnfd::{Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
 
 use crate::os::{self, Question};
 
@@ -139,9 +140,13 @@ fn getfd() -> Answer {
     copy.map(|_| String::new()).map_err(|e| why(&e.into()))
 }
 
+/// Of a child that has been reaped.
 fn pidfd_info() -> Answer {
-    let pid = os::pidfd_info(pidfd()?).map_err(|e| why(&e))?;
-    if pid == std::process::id() { Ok(String::new()) } else { Err("answers with another process".to_owned()) }
+    let mut child = begin(Command::new(own()?), |_| {})?;
+    let pidfd = child.as_fd().try_clone_to_owned().map_err(|e| why(&e))?;
+    let status = child.wait().map_err(|error| named(error.errno()))?;
+    let told = os::status_of_reaped(pidfd).map_err(|e| why(&e))?;
+    if ExitStatus::from_raw(told) == status { Ok(String::new()) } else { Err("answers with another status".to_owned()) }
 }
 
 /// Spawns this very program, which says its version to nobody; sends it signal 0 and waits for it.
@@ -159,11 +164,15 @@ fn own() -> Result<OsString, String> {
     })
 }
 
-fn run(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
+fn begin(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<Child, String> {
     command.arg("--version").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
     with(&mut command);
+    command.spawn().map_err(|error| named(error.errno()))
+}
+
+fn run(command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
     let failed = |error: spawnfd::Error| named(error.errno());
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = begin(command, with)?;
     child.signal(0).map_err(failed)?;
     child.wait().map_err(failed)
 }
