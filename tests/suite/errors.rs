@@ -90,7 +90,10 @@ fn an_interpreter_that_is_missing() {
         executable(&script, "#!/nowhere/sh\n");
         let error = Template::open(&script).expect_err("no interpreter");
         assert_eq!((error.stage(), error.errno(), error.kind()), (Stage::Template, Errno::ENOENT, ErrorKind::NotFound));
-        assert!(error.call().contains("/nowhere/sh"), "{error}");
+        assert_eq!(error.call(), format!(r#"open("/nowhere/sh"), interpreter of {script:?}"#));
+        executable(&script, "#!/dev/null\n");
+        let error = Template::open(&script).expect_err("no program");
+        assert_eq!(error.call(), format!(r#"execve("/dev/null"), interpreter of {script:?}"#));
         executable(&script, "#!sh\n");
         assert_eq!(Template::open(&script).expect_err("relative").errno(), Errno::EINVAL);
         executable(&script, "#!\n");

@@ -142,6 +142,8 @@ def test_errors(tmp_path: Path) -> None:
         sf.Template("")
     with pytest.raises(TypeError, match="path"):
         sf.Template("echo", path=["/bin"])  # type: ignore[arg-type]
+    with plain.open() as file, pytest.raises(PermissionError, match=r"template\(fd\) = -1 EACCES"):
+        sf.Template.from_fd(file)
     with pytest.raises(ValueError, match="fd: -1"):
         sf.Template.from_fd(-1)
 

@@ -7,7 +7,7 @@ mod recorded;
 mod script;
 mod search;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -131,7 +131,10 @@ impl Template {
         let mut files = vec![Recorded::open(&path)?];
         loop {
             let last = &files[files.len() - 1];
-            may_execute(last)?;
+            may_execute(last).map_err(|error| match &files[..] {
+                [.., script, _] => interpreter_of(&script.path, &error),
+                _ => error,
+            })?;
             let Some(line) = read_script(last)? else { break };
             if files.len() > script::NESTING {
                 return Err(Error::new(Stage::Template, Errno::ELOOP, format!("template({path:?})")));
@@ -143,7 +146,8 @@ impl Template {
                     format!("template({path:?}): interpreter {:?} must be absolute", line.interpreter),
                 ));
             }
-            files.push(Recorded::open(&line.interpreter)?);
+            let interpreter = Recorded::open(&line.interpreter);
+            files.push(interpreter.map_err(|error| interpreter_of(&files[files.len() - 1].path, &error))?);
         }
         let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone() });
         let same = files.iter().map(|file| Check::Same { path: file.path.clone(), identity: file.identity });
@@ -320,9 +324,17 @@ fn same(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::
     }
 }
 
+/// An error about an interpreter, which says whose it is.
+fn interpreter_of(script: &CStr, error: &Error) -> Error {
+    Error::new(error.stage(), error.errno(), format!("{}, interpreter of {script:?}", error.call()))
+}
+
 /// What execve would ask of the file: regular, and executable by the caller.
 fn may_execute(file: &Recorded) -> Result<()> {
-    let refused = |errno| Err(Error::new(Stage::Template, errno, format!("execve({:?})", file.path)));
+    let refused = |errno| {
+        let call = if file.path.is_empty() { "template(fd)".to_owned() } else { format!("execve({:?})", file.path) };
+        Err(Error::new(Stage::Template, errno, call))
+    };
     if !file.identity.is_regular() {
         return refused(Errno::EACCES);
     }
