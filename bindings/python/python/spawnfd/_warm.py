@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spawnfd import _spawnfd
 from spawnfd._child import Child, spawn
 from spawnfd._run import run, run_async
-from spawnfd._start import Starting, start
+from spawnfd._start import Starting, start, start_sync
 from spawnfd._types import NotPickled
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from spawnfd._job import SyncJob
     from spawnfd._spawnfd import Result, Sandbox
     from spawnfd._template import Template
     from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
@@ -187,6 +188,11 @@ class Warm(NotPickled):
         """spawnfd.start() with `warm=self`."""
         options["warm"] = self
         return start(argv, **options)
+
+    def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
+        """spawnfd.start_sync() with `warm=self`."""
+        options["warm"] = self
+        return start_sync(argv, **options)
 
     def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
         """spawnfd.spawn() with `warm=self`."""

@@ -48,6 +48,24 @@ def filled(warm: sf.Warm | None) -> sf.Warm:
     return warm
 
 
+def test_all_that_starts() -> None:
+    argv = ["/bin/sh", "-c", "exit 3"]
+
+    async def awaited(warm: sf.Warm) -> tuple[sf.Result, sf.Result]:
+        async with filled(warm).start(argv) as job:
+            held = await job.result()
+        return held, await filled(warm).run_async(argv)
+
+    with sf.Warm() as warm:
+        warm.add("/bin/sh")
+        results = [filled(warm).run(argv), *asyncio.run(awaited(warm))]
+        with filled(warm).start_sync(argv) as job:
+            results.append(job.result())
+        assert [(result.started, result.code) for result in results] == [("reserve", 3)] * 4
+        with filled(warm).spawn(argv) as child:
+            assert (child.started, child.wait()) == ("reserve", 3)
+
+
 @each_mode
 def test_a_template_of_its_own(mode: Mode) -> None:
     before = children()
