@@ -23,7 +23,8 @@ class Child(NotPickled):
     """A child process that has become its program; spawn() and Template.spawn() make them.
 
     It is known by its pidfd, so neither waiting nor signalling can hit another process. As a
-    context manager it closes its pipes and waits at the end of the block. Dropping it does not kill
+    context manager it closes its pipes and waits at the end of the block; wait_async() and
+    `async with` are for asyncio and uvloop (a Job is for trio, too). Dropping it does not kill
     it, and leaves no zombie: if it still runs, a thread of the library waits for it.
 
     Attributes:

@@ -54,7 +54,7 @@ pub enum Leftovers {
 }
 
 impl Default for Run {
-    /// No timeout, 2 s of grace, 64 KB of head and of tail, 100 ms of draining, no input; what is left behind is killed.
+    /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; what is left behind is killed.
     fn default() -> Run {
         Run {
             timeout: None,
