@@ -62,7 +62,7 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
         argv: As for run().
         options: As for run(), and these. stdin: "stream", too: what write() gives it.
             window: Bytes of the latest output, both streams in order of arrival, that read() can
-            still give, and that may wait for events(); 1 << 20 by default.
+            still give, and that may wait for events() (64 KiB may in any case); 1 << 20 by default.
             terminal: A pair (rows, columns): the program gets a terminal of that size as its three
             streams. All it writes is "stdout"; write() is what is typed.
             hold: Whether the program waits until events() is called, once `window` bytes wait for

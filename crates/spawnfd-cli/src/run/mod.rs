@@ -41,7 +41,7 @@ pub struct Run {
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", num_args = 1..)]
     program: Vec<OsString>,
 
-    /// Print wall time, CPU time, peak memory and spawn latency on standard error
+    /// Print wall time, CPU time, peak memory and (without --capture) spawn latency on standard error
     #[arg(long)]
     time: bool,
     /// Print the result as JSON: on standard output with --capture, else on standard error
