@@ -58,6 +58,7 @@ def test_what_nobody_enforces(run: Run) -> None:
         with pytest.raises(sf.SpawnError) as caught:
             run(["true"], limits=limits, **GUARD)
         assert caught.value.stage == "limit"
+        assert "= -1 EOPNOTSUPP (" in str(caught.value)
     result = run(["true"], limits=sf.Limits(cpus=1, enforce="best-effort"), **GUARD)
     assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "nobody"})
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from spawnfd._spawnfd import Result
 
 
+# Of two for a number the one that the kernel and the documents have.
+_NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK: "EDEADLK"}
+
+
 class SpawnError(OSError):
     """A program could not be started (or found, watched, waited for); nothing of it is left.
 
@@ -39,7 +43,7 @@ class SpawnError(OSError):
         if not self.call or self.errno is None:
             return super().__str__()
         where = self.stage if self.action is None else f"{self.stage} {self.action}"
-        name = numbers.errorcode.get(self.errno, str(self.errno))
+        name = _NAMES.get(self.errno, str(self.errno))
         return f"{where}: {self.call} = -1 {name} ({self.strerror})"
 
 
