@@ -26,11 +26,11 @@ class SpawnError(OSError):
         errno: The kernel's reason.
         strerror: The same in words.
         filename: The program or directory it is about, or None.
-        stage: Where it failed: "validate", "template", "revalidate", "credentials", "clone",
+        stage: Where it fails: "warm", "validate", "template", "revalidate", "credentials", "clone",
             "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
-            "exec", "killed", "wait", "capture", "snapshot", "tree", "limit" or "warm". "killed":
-            somebody's signal (named by `call`, if it is known) has ended the program's process on
-            its way to exec; that is ECANCELED.
+            "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit". "killed": somebody's
+            signal (named by `call`, if it is known) has ended the program's process on its way to
+            exec; that is ECANCELED.
         action: The index, in the caller's list, of the action that failed, or None.
         call: The call that failed, with its arguments.
     """
