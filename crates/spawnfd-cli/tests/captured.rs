@@ -135,6 +135,8 @@ fn one_that_writes_too_much() {
     assert!(value["seen_bytes"].as_u64().unwrap() > 1 << 20);
     let spilled = std::fs::read(value["spill_path"].as_str().unwrap()).unwrap();
     assert_eq!((spilled.len(), &spilled[..4]), (10 << 10, &b"y\ny\n"[..]));
+    assert_eq!(value["spilled"], serde_json::json!({ "bytes": 10 << 10, "end": "capped" }));
+    assert_eq!(value["input_refused"], false);
     let called = run(["--capture", "--keep", "2", "--spill", path, "echo", "0123456789"]);
     let said = called.stderr.lines().find(|line| line.contains("all of it is in")).expect("the path");
     assert_eq!(std::fs::read_to_string(said.rsplit(' ').next().unwrap()).unwrap(), "0123456789\n");

@@ -68,11 +68,36 @@ struct Streams<'a> {
     omitted_bytes: u64,
     seen_bytes: u64,
     spill_path: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spilled: Option<Spilled>,
+    input_refused: bool,
     tree: String,
     /// Who enforced which.
     limits: BTreeMap<String, String>,
     leftovers: Vec<u32>,
     drain: String,
+}
+
+/// What became of the file.
+#[derive(Serialize)]
+struct Spilled {
+    bytes: u64,
+    end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<&'static str>,
+}
+
+impl Spilled {
+    fn of(output: &Output) -> Option<Spilled> {
+        let spilled = output.spill.as_ref()?;
+        let (end, errno) = match spilled.end {
+            SpillEnd::Whole => ("whole", None),
+            SpillEnd::Capped => ("capped", None),
+            SpillEnd::Failed(errno) => ("failed", Some(errno.name())),
+            _ => ("failed", None),
+        };
+        Some(Spilled { bytes: spilled.bytes, end, errno })
+    }
 }
 
 fn spill_path(output: &Output) -> Option<Cow<'_, str>> {
@@ -160,6 +185,8 @@ impl Report {
                     omitted_bytes: output.omitted_bytes,
                     seen_bytes: output.seen_bytes,
                     spill_path: spill_path(output),
+                    spilled: Spilled::of(output),
+                    input_refused: output.input_refused,
                     tree: output.tree.to_string(),
                     limits: output
                         .limits
