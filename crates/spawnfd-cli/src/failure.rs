@@ -124,9 +124,25 @@ fn missing(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
     let needed = error.kind() == clap::error::ErrorKind::MissingRequiredArgument;
-    let flags = names.iter().all(|name| name.starts_with("--"));
-    let why = if flags { ": a flag that was given works with it only" } else { "" };
+    let asking = match names.first() {
+        Some(name) if name.starts_with("--spill") => Some("--spill-limit".to_owned()),
+        Some(name) if name.starts_with("--") => captured_flag(),
+        _ => None,
+    };
+    let why = asking.map(|flag| format!(": {flag} works with it only")).unwrap_or_default();
     needed.then(|| format!("{} is missing{why}", names.join(", ")))
+}
+
+/// The first flag given that is for captured runs.
+fn captured_flag() -> Option<String> {
+    use clap::CommandFactory;
+    let command = crate::cli::Cli::command();
+    let run = command.find_subcommand("run")?;
+    std::env::args_os().take_while(|word| word != "--").find_map(|word| {
+        let name = word.to_str()?.strip_prefix("--")?.split('=').next()?;
+        let flag = run.get_arguments().find(|flag| flag.get_long() == Some(name))?;
+        flag.get_help_heading()?.to_lowercase().contains("captured runs").then(|| format!("--{name}"))
+    })
 }
 
 /// The parts of clap's text that say what is wrong, without the usage that follows.

@@ -232,10 +232,11 @@ fn standard_input_is_passed_through() {
 #[test]
 fn what_is_missing_is_named() {
     for (args, message) in [
-        (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: a flag that was given works with it only\n"),
+        (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: --timeout works with it only\n"),
+        (&["--umask=022", "--pids=5", "true"], "spawnfd: --capture is missing: --pids works with it only\n"),
         (
             &["--capture", "--spill-limit", "5", "true"],
-            "spawnfd: --spill <DIR> is missing: a flag that was given works with it only\n",
+            "spawnfd: --spill <DIR> is missing: --spill-limit works with it only\n",
         ),
         (&[], "spawnfd: <PROGRAM>... is missing\n"),
         (&["ls -l"], "spawnfd: ls -l: not found in PATH; arguments are words of their own\n"),
