@@ -54,6 +54,7 @@ def test_signals() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         other.send_signal(1000)
     assert (caught.value.errno, caught.value.stage) == (22, "wait")
+    assert isinstance(caught.value, ValueError)
     other.kill()
     other.wait()
 

@@ -138,7 +138,7 @@ class Child(NotPickled):
         """Sends a signal to this process and no other; one that has ended is left alone.
 
         Raises:
-            SpawnError: EINVAL: no such signal. EPERM: it runs under other ids.
+            SpawnError: EINVAL: no such signal (a ValueError). EPERM: it runs under other ids.
         """
         self._core.send_signal(signal)
 

@@ -140,7 +140,7 @@ def make(
     call: str,
 ) -> SpawnError:
     """The exception for an error of the core; `why` instead of what strerror(3) says."""
-    refused = stage in ("validate", "action", "template") and errno == numbers.EINVAL
+    refused = stage in ("validate", "action", "template", "wait") and errno == numbers.EINVAL
     cls = SpawnValueError if refused else _CLASSES.get(errno, SpawnError)
     error = cls(errno, why or os.strerror(errno), filename)
     error.stage = stage
