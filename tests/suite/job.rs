@@ -652,3 +652,45 @@ fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
         eventually("killed", || !is_alive(left.trim()));
     });
 }
+
+#[test]
+fn what_the_application_has_at_a_job_s_numbers_stays() {
+    isolated("what_the_application_has_at_a_job_s_numbers_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        let file = fs::File::create(&path).expect("own directory");
+        let run = Run::new().tree(Want::Group).writable(10).window(100);
+        // The engine's numbers are left alone.
+        let other = start("read x; echo $x", &run);
+        for told in [true, false] {
+            let before = Snapshot::take().fds;
+            let job = start("exec cat", &run);
+            job.write(b"a").expect("reads");
+            read_until(&job, 0, "a");
+            let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
+            assert_eq!(numbers.len(), 4);
+            let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+            if told {
+                let _ = job.write(b"b");
+            }
+            let lost = job.wait_timeout(Duration::from_secs(60)).expect_err("not watched any more");
+            assert_eq!(lost.errno(), Errno::EBADF);
+            assert_eq!(job.write(b"b").expect_err("nobody writes it").errno(), Errno::EPIPE);
+            assert_eq!(job.read(0).text(), "a");
+            let program = job.id() as i32;
+            drop(job);
+            assert_eq!(fs::metadata(&path).expect("there").len(), 0, "nothing is written to it");
+            for number in &numbers {
+                assert_eq!(fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
+            }
+            // SAFETY: own child, which nobody else waits for.
+            unsafe {
+                libc::kill(program, libc::SIGKILL);
+                libc::waitpid(program, std::ptr::null_mut(), 0);
+            }
+            drop(theirs);
+        }
+        other.write(b"x\n").expect("reads");
+        assert_eq!(other.wait().expect("watched").text(), "x\n");
+    });
+}

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -344,6 +345,42 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
             libc::waitpid(program, std::ptr::null_mut(), 0);
         }
         drop(theirs);
+    });
+}
+
+#[test]
+fn what_the_application_has_at_a_run_s_numbers_stays() {
+    isolated("what_the_application_has_at_a_run_s_numbers_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        fs::write(&path, "theirs").expect("own directory");
+        let file = fs::File::options().read(true).write(true).open(&path).expect("own file");
+        let before = Snapshot::take();
+        let (mut asked, mut program, mut theirs) = (0, 0, Vec::new());
+        let lost = sh("exec sleep 1000").run_interruptible(
+            &Run::new().timeout(Duration::from_secs(60)).input(vec![0; 1 << 20]),
+            || {
+                asked += 1;
+                // Not young any more.
+                if asked == 2 {
+                    program = common::next_child();
+                    let numbers = Snapshot::take().fds.into_keys().filter(|number| !before.fds.contains_key(number));
+                    theirs = numbers.map(|number| common::at_number(&file, number)).collect();
+                }
+                false
+            },
+        );
+        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        assert!(theirs.len() >= 4, "{theirs:?}");
+        assert_eq!(fs::read(&path).expect("there"), b"theirs", "nothing is written to it");
+        for fd in &theirs {
+            assert_eq!(fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("still open"), path);
+        }
+        // SAFETY: own child, which nobody else waits for.
+        unsafe {
+            libc::kill(program, libc::SIGKILL);
+            libc::waitpid(program, std::ptr::null_mut(), 0);
+        }
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd::{Output, PerProcess, Waker};
+use spawnfd::{Errno, Known, Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
 use crate::request::Subjects;
 use crate::result::RunResult;
+
+/// How long it can go unseen that the application has closed what a thread sleeps in.
+const UNSEEN: Duration = Duration::from_secs(5);
 
 /// What has happened to those one event loop, or one blocking call, waits for, and the descriptor that says that
 /// something has.
@@ -27,7 +30,7 @@ pub struct Queue(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     news: PerProcess<Vec<News>>,
-    wake: OwnedFd,
+    wake: Known,
 }
 
 /// What has happened, under the key of who waits for it.
@@ -64,7 +67,9 @@ impl Shared {
     }
 
     fn ring(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(wake) = self.wake.get() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
     }
 }
 
@@ -87,23 +92,21 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        // Where the application has closed one of its streams it may be about to put another there.
-        let wake = match wake.as_raw_fd() {
-            0..=2 => rustix::io::fcntl_dupfd_cloexec(&wake, 3).unwrap_or(wake),
-            _ => wake,
-        };
+        let wake = Known::new(wake).map_err(|errno| PyOSError::new_err((errno.raw(), "fstat")))?;
         Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake })))
     }
 
     /// The eventfd to wait for.
     fn fileno(&self) -> i32 {
-        self.0.wake.as_raw_fd()
+        self.0.wake.as_fd().as_raw_fd()
     }
 
     /// Takes all there is, and gives each future of `pending` that waits for something its result or exception.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
         // Read before the queue is emptied: what is pushed in between wakes once more than needed.
-        let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
+        if let Some(wake) = self.0.wake.get() {
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
         let mut all = VecDeque::from(std::mem::take(&mut *self.0.news.lock()));
         while !all.is_empty() {
             if let Err(raised) = hand_on(py, pending, &mut all) {
@@ -115,10 +118,25 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether the eventfd is still at its number: the application may have closed it, or put something else there.
+    fn is_whole(&self) -> bool {
+        self.0.wake.get().is_some()
+    }
+
     /// Blocks until there is something, at most so many seconds. Python's signal handlers run meanwhile, and may raise.
     fn block(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
-        wait_readable(py, &self.0.wake, deadline).map(drop)
+        loop {
+            let look = Instant::now() + UNSEEN;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            let is_there = wait_readable(py, &self.0.wake, Some(until))?;
+            if !self.is_whole() && self.0.news.lock().is_empty() {
+                return Err(PyOSError::new_err((Errno::EBADF.raw(), "poll")));
+            }
+            if is_there || deadline == Some(until) || !self.0.news.lock().is_empty() {
+                return Ok(());
+            }
+        }
     }
 }
 

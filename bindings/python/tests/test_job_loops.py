@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,6 +259,45 @@ def test_a_handler_that_raises_while_results_are_handed_on() -> None:
             interrupted += 1
     assert [len(future.results) for future in futures] == [1] * 10
     assert interrupted == 10
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_what_a_loop_listens_to_is_taken(
+    loop: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who waits is told all the same, and the next one listens to another descriptor."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    monkeypatch.setattr(_loop, "UNSEEN", 0.2)
+
+    async def main() -> None:
+        port: Any = _loop.here()
+        number = port.queue.fileno()
+        job = await sf.start(["sleep", "1000"])
+        ended = asyncio.create_task(sf.run_async(["sleep", "0.1"]))
+        running = asyncio.create_task(sf.run_async(["sleep", "1000"]))
+        waiting = asyncio.create_task(job.wait())
+        while len(port.pending) < 3:
+            await asyncio.sleep(0.001)
+        with theirs.open("r+b", buffering=0) as file:
+            file.seek(3)
+            os.dup2(file.fileno(), number, inheritable=False)
+            # The loop is busy until one of them has come.
+            time.sleep(1.0)
+            assert (await asyncio.wait_for(ended, 20)).ok
+            for lost in (running, waiting):
+                with pytest.raises(OSError, match="file descriptor") as caught:
+                    await asyncio.wait_for(lost, 20)
+                assert caught.value.errno == errno.EBADF
+            assert (await asyncio.wait_for(job.stop(), 20)).stop == "cancelled"
+            del port, caught
+            gc.collect()
+            assert file.tell() == 3
+        # It has been left to the application.
+        os.close(number)
+
+    LOOPS[loop](main)
+    assert theirs.read_text() == "theirs"
 
 
 def test_a_port_given_up_while_starts_wait() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from spawnfd import _job
+from subprocess_support import alone
 from test_interrupt import signal_after
 
 DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
@@ -280,6 +281,55 @@ with spawnfd.start_sync(["sleep", "1000"], timeout=600) as job:
 """
     result = sf.run([sys.executable, "-c", script], timeout=60)
     assert result.ok, result.text
+
+
+TAKEN = """
+import threading, time
+def take():
+    os.closerange(3, 256)
+    for _ in range(100):
+        file = open(sys.argv[1], "r+b", buffering=0)
+        file.seek(3)
+        files.append(file)
+files = []
+jobs = [sf.start_sync(["sleep", "1000"], stdin="stream") for _ in range(3)]
+def use(job, what):
+    try:
+        what(job)
+    except OSError as error:
+        failed.append(error.errno)
+failed = []
+uses = [sf.SyncJob.result, sf.SyncJob.stop, lambda job: job.write(b"x" * 100_000_000)]
+threads = [threading.Thread(target=use, args=pair) for pair in zip(jobs, uses)]
+if sys.argv[2] == "before":
+    take()
+for thread in threads:
+    thread.start()
+if sys.argv[2] == "meanwhile":
+    # stop() would be done.
+    failed.append(errno.EBADF)
+    take()
+for thread in threads:
+    thread.join(40)
+    assert not thread.is_alive()
+pids = [job.pid for job in jobs]
+del jobs, threads
+import gc; gc.collect()
+assert [file.tell() for file in files] == [3] * 100
+for pid in pids:
+    try: os.kill(pid, 9)
+    except ProcessLookupError: pass
+print(*sorted(set(failed)))
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_numbers_closed_and_taken(when: str, tmp_path: Path) -> None:
+    """As daemons do. What the application has there is neither read, written nor closed."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    assert alone("import errno\n" + TAKEN, str(theirs), when) == f"{errno.EBADF} {errno.EPIPE}\n"
+    assert theirs.read_text() == "theirs"
 
 
 def test_reading_leaves_the_gil_to_others() -> None:

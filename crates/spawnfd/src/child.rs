@@ -411,14 +411,13 @@ impl Drop for Child {
         if self.ended.is_some() || self.pidfd.is_none() {
             return;
         }
-        if self.is_lost() {
+        let waited = if self.is_lost() { Err(Errno::EBADF) } else { wait_pidfd(self.pidfd_number(), false) };
+        match (waited, self.pidfd.take()) {
+            (Ok(None), Some(pidfd)) => reaper::adopt(pidfd),
             // Neither reaped nor closed: it is the application's.
-            let _ = self.pidfd.take().map(IntoRawFd::into_raw_fd);
-            return;
-        }
-        // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.
-        if let (Ok(None), Some(pidfd)) = (wait_pidfd(self.pidfd_number(), false), self.pidfd.take()) {
-            reaper::adopt(pidfd);
+            (Err(Errno::EBADF), Some(pidfd)) => _ = pidfd.into_raw_fd(),
+            // There is nothing left to reap, or it is a fork's copy of somebody else's child.
+            _ => {}
         }
     }
 }

@@ -49,6 +49,7 @@ pub use job::{
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};
 pub use launch::{LauncherStats, LauncherThread};
+pub use numbers::Known;
 pub use per_process::PerProcess;
 pub use sandbox::Sandbox;
 pub use spawnfd_child::{CapabilitySets, Identity};

@@ -25,7 +25,7 @@ pub(crate) fn standard_is_open() -> bool {
 /// A descriptor of the library's, by number and by what it refers to: applications close and replace numbers that are not theirs, and
 /// a thread can have a table of its own, in which a number means something else.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub struct Known {
     /// Taken as it is dropped, where it is not to be closed.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
@@ -36,14 +36,14 @@ impl Known {
     ///
     /// # Errors
     /// As fstat(2).
-    pub(crate) fn new(fd: OwnedFd) -> Result<Known, Errno> {
+    pub fn new(fd: OwnedFd) -> Result<Known, Errno> {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd())?;
         Ok(Known { fd: Some(fd), identity })
     }
 
     /// The descriptor, if for the calling thread its number still means what it meant.
-    pub(crate) fn get(&self) -> Option<&OwnedFd> {
+    pub fn get(&self) -> Option<&OwnedFd> {
         self.fd.as_ref().filter(|fd| call::identify(fd.as_raw_fd()) == Ok(self.identity))
     }
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # gone. Beyond that (it hangs in the kernel, say) the engine goes on waiting for it.
 PATIENCE = 5.0
 
+# How long, in seconds, it can go unseen that the application has closed what a loop listens to, or
+# put something else at its number.
+UNSEEN = 5.0
+
 # How many programs are started in one turn of an event loop. Each takes 35 to 100 us, in which the
 # loop sees nothing else.
 STARTS_A_TURN = 4
@@ -196,6 +200,20 @@ class _AsyncioPort:
         self.last_key = 0
         self.watched = True
         loop.add_reader(self.queue.fileno(), self._drain)
+        self._looks = loop.call_later(UNSEEN, _look, weakref.ref(self))
+
+    def look(self) -> None:
+        """Fails all who wait if nothing wakes them any more."""
+        if self.queue.is_whole():
+            self._looks = self.loop.call_later(UNSEEN, _look, weakref.ref(self))
+            return
+        # The number is the application's, and so may be the loop's reader of it.
+        self.watched = False
+        self.queue.drain(self.pending)
+        for future in self.pending.values():
+            if not future.done():
+                future.set_exception(OSError(errno.EBADF, os.strerror(errno.EBADF)))
+        self.pending.clear()
 
     def _drain(self) -> None:
         self.gate.started = 0
@@ -214,6 +232,7 @@ class _AsyncioPort:
     def _rest(self) -> None:
         if self.watched and not self.pending:
             self.watched = False
+            self._looks.cancel()
             self.loop.remove_reader(self.queue.fileno())
 
     def expect(self) -> tuple[int, asyncio.Future[Any]]:
@@ -260,6 +279,11 @@ class _AsyncioPort:
 
     async def give_way(self) -> None:
         await asyncio.sleep(0)
+
+
+def _look(port: Callable[[], _AsyncioPort | None]) -> None:
+    if ours := port():
+        ours.look()
 
 
 def _give_up(future: asyncio.Future[Any]) -> None:

@@ -2,6 +2,7 @@
 //! One thread that moves all asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
 
 use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ use crate::per_process::PerProcess;
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// How long it can go unseen that the application has closed what the thread sleeps in.
-const UNSEEN: Duration = Duration::from_secs(5);
+/// How long it can go unseen that the application has closed what a thread sleeps in, or what it watches.
+pub(super) const UNSEEN: Duration = Duration::from_secs(5);
 
 /// The event that only wakes.
 const WAKE: u64 = u64::MAX;
@@ -174,7 +175,21 @@ impl Engine {
 
     /// Whether its numbers still mean what they meant. The application may have put something else there.
     fn is_whole(&self) -> bool {
-        self.poll.get().is_some() && self.wake.get().is_some()
+        self.watches(self.wake.as_fd())
+    }
+
+    /// Whether a number is still that of the file that was added under it: both are what the kernel knows it by.
+    fn watches(&self, fd: BorrowedFd<'_>) -> bool {
+        let added = epoll::add(&self.poll, fd, epoll::EventData::new_u64(WAKE), epoll::EventFlags::empty());
+        if added.is_ok() {
+            let _ = epoll::delete(&self.poll, fd);
+        }
+        added == Err(rustix::io::Errno::EXIST)
+    }
+
+    /// Whether that is so of all that a run uses.
+    fn watches_all(&self, running: &Running) -> bool {
+        Part::ALL.into_iter().filter_map(|part| running.watched(part)).all(|(fd, _)| self.watches(fd))
     }
 
     /// A number for a run that is about to come. `None` when the thread is ending, or can do no more.
@@ -222,6 +237,7 @@ impl Engine {
         let mut desk = Desk::default();
         let mut events = Vec::with_capacity(64);
         let mut idle_since = None;
+        let mut looked = Instant::now();
         loop {
             let now = Instant::now();
             let until = {
@@ -256,6 +272,10 @@ impl Engine {
                 desk.take(&mut inbox);
                 break;
             }
+            if now.duration_since(looked) >= UNSEEN {
+                looked = now;
+                desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(&self, id));
+            }
             for event in std::mem::take(&mut desk.again) {
                 desk.news(event);
             }
@@ -271,7 +291,10 @@ impl Engine {
                         std::mem::take(&mut inbox.orders)
                     };
                     // Nothing is locked: who is told of output may give the next order.
-                    orders.into_iter().for_each(|(id, order)| desk.obey(id, order));
+                    for (id, order) in orders {
+                        desk.look(&self, id);
+                        desk.obey(id, order);
+                    }
                     continue;
                 }
                 let (id, part) = (data >> 2, Part::ALL[(data & 3) as usize]);
@@ -281,7 +304,7 @@ impl Engine {
                 let flags = event.flags;
                 desk.news(News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
-            desk.tick(Instant::now());
+            desk.tick(&self, Instant::now());
             // Nothing is locked: a callback may submit the next run.
             for (done, output) in desk.done.drain(..) {
                 contained(|| done(output));
@@ -332,6 +355,23 @@ impl Desk {
         }
     }
 
+    /// Gives a run up whose numbers the application has closed, or put something else at. Not asked where an event has come: that is
+    /// of the file that was added.
+    fn look(&mut self, engine: &Engine, id: u64) {
+        if self.jobs.get(&id).is_some_and(|job| !engine.watches_all(&job.running))
+            && let Some(job) = self.remove(id)
+        {
+            job.running.abandon();
+            self.done.extend(job.done.map(|done| (done, Err(lost()))));
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        job.listed.map(|listed| self.due.remove(&(listed, id)));
+        Some(job)
+    }
+
     fn obey(&mut self, id: u64, order: Order) {
         // Of a job that is over nothing is left to be done.
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -376,9 +416,10 @@ impl Desk {
     }
 
     /// The clock has moved. Each job has one turn, whatever is due then: there are others.
-    fn tick(&mut self, now: Instant) {
+    fn tick(&mut self, engine: &Engine, now: Instant) {
         let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|&(_, id)| id).collect();
         for id in due {
+            self.look(engine, id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             job.running.tick(now, &mut self.buffer);
             self.settle(id, Ok(()));
@@ -407,8 +448,7 @@ impl Desk {
         }
         self.list(id);
         if failed || self.jobs.get(&id).is_some_and(|job| job.running.is_over()) {
-            let listed = self.jobs.remove(&id).and_then(|job| job.listed);
-            listed.map(|listed| self.due.remove(&(listed, id)));
+            drop(self.remove(id));
         }
     }
 }

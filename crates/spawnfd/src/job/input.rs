@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -299,6 +299,11 @@ impl Feed {
             Source::Bytes(bytes, at) => *at < bytes.as_bytes().len(),
             Source::Stream(stream) => !stream.0.lock().bytes.is_empty(),
         }
+    }
+
+    /// Tells who writes that nobody reads any more; the number has become the application's, and is not closed.
+    pub fn abandon(self) {
+        let _ = self.pipe.into_raw_fd();
     }
 
     /// Writes what can be written now; never waits.

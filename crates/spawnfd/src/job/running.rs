@@ -13,6 +13,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
 use spawnfd_sys::{Errno, abi, call};
 
+use super::engine::UNSEEN;
 use super::holders::holders;
 use super::limits::Watch;
 use super::{
@@ -120,6 +121,9 @@ const CLOSED: Duration = Duration::from_millis(20);
 
 /// How long a signal can go unasked for that has come while the thread of a run was at work.
 const UNASKED: Duration = Duration::from_millis(10);
+
+/// How long a run in its caller's thread goes on before it looks what its numbers refer to: most are over by then.
+const YOUNG: Duration = Duration::from_millis(10);
 
 /// How many buffers are read of one stream before it is the others' turn.
 const READS_IN_A_ROW: usize = 4;
@@ -548,6 +552,8 @@ impl Running {
         }
         // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
         let mut at_work: Option<Instant> = None;
+        // What its numbers refer to, for comparison after each sleep.
+        let mut known = None;
         // What has hung up and may come back is passed over until then.
         let mut passed_over: Option<Instant> = None;
         while !self.is_done() {
@@ -561,11 +567,16 @@ impl Running {
                 }
                 None => abi::pollfd { fd: -1, events: 0, revents: 0 },
             });
+            if known.is_none() && self.started.elapsed() >= YOUNG {
+                known = Some(self.identities());
+            }
+            // A sleep that has begun is never ended by what has come to stand at its numbers.
+            let look = if known.is_some() { Instant::now() + UNSEEN } else { self.started + YOUNG };
             let late = at_work.take_if(|since| since.elapsed() >= UNASKED).is_some();
             let held = self.child.held();
             // Held, signals come in by these calls only, and none between a question and the sleep.
             let asks = at_work.filter(|_| held.is_none()).map(|since| since + UNASKED);
-            let left = self.deadline().into_iter().chain(asks).chain(passed_over).min();
+            let left = self.deadline().into_iter().chain(asks).chain(passed_over).chain([look]).min();
             let left = left.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = left.map(timespec).map(|left| (left.tv_sec, left.tv_nsec));
             let polled = match held {
@@ -573,6 +584,10 @@ impl Running {
                 None if late => Err(Errno::EINTR),
                 _ => call::poll(&mut fds, timeout, held.as_ref()),
             };
+            if known.is_some_and(|known| !self.is_whole(known)) {
+                self.abandon();
+                return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()"));
+            }
             match polled {
                 Ok(_) => _ = at_work.get_or_insert_with(Instant::now),
                 Err(Errno::EINTR) => {
@@ -599,10 +614,27 @@ impl Running {
         Ok(self.finish())
     }
 
-    /// Lets go of a run when the numbers it was watched by have become the application's: its own are as likely to be, so none of
-    /// them is used again, nor closed. The program is left alone.
+    /// Device and inode of what is watched.
+    fn identities(&self) -> [Option<(u64, u64)>; 4] {
+        Part::ALL.map(|part| self.watched(part).and_then(|(fd, _)| call::identify(fd.as_raw_fd()).ok()))
+    }
+
+    /// Whether all that is still watched is what it was.
+    fn is_whole(&self, known: [Option<(u64, u64)>; 4]) -> bool {
+        let now = self.identities();
+        Part::ALL
+            .into_iter()
+            .zip(known.into_iter().zip(now))
+            .all(|(part, (known, now))| self.watched(part).is_none() || now.is_some() && now == known)
+    }
+
+    /// Lets go of a run when numbers of its own, or those it was watched by, have become the application's: the others are as likely
+    /// to be, so none of them is used again, nor closed. The program is left alone.
     pub(super) fn abandon(mut self) {
         (self.permit, self.events) = (None, None);
+        if let Some(feed) = self.feed.take() {
+            feed.abandon();
+        }
         std::mem::forget(self);
     }
 
