@@ -654,6 +654,35 @@ fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
 }
 
 #[test]
+fn who_could_not_be_looked_for_is_not_nobody() {
+    isolated("who_could_not_be_looked_for_is_not_nobody", || {
+        // Known to be there by its session; or by an earlier look only.
+        for line in
+            ["sleep 1000 >/dev/null 2>&1 & echo $!; read x", "setsid sleep 1000 >/dev/null 2>&1 & echo $!; read x"]
+        {
+            for want in [Want::Group, Want::Guard, Want::Auto] {
+                let job = start(line, &Run::new().tree(want).writable(10).window(100));
+                let (left, _) = read_until(&job, 0, "\n");
+                let name = format!("/proc/{}/comm", left.trim());
+                eventually("sleeps", || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
+                // The tree is looked at.
+                job.signal(libc::SIGWINCH, true).expect("a signal");
+                let engine = hold_the_engine();
+                let no_more = NoMoreFiles::now();
+                job.write(b"\n").expect("reads");
+                drop(engine);
+                let output = job.wait_timeout(Duration::from_secs(60)).expect("watched").expect("ends");
+                drop(no_more);
+                assert_eq!((output.leftovers_unknown, output.leftovers.len()), (true, 0), "{line} {want:?}");
+                let _ = Command::new("kill").args(["-9", left.trim()]).run();
+            }
+        }
+        let nobody = sh("exit").run().expect("runs");
+        assert!(!nobody.leftovers_unknown);
+    });
+}
+
+#[test]
 fn what_the_application_has_at_a_job_s_numbers_stays() {
     isolated("what_the_application_has_at_a_job_s_numbers_stays", || {
         let directory = scratch();

@@ -87,6 +87,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     state.set_item("max_rss", output.usage.max_rss)?;
     state.set_item("tree", word(&TIERS, &output.tree))?;
     state.set_item("leftovers", leftovers)?;
+    state.set_item("leftovers_unknown", output.leftovers_unknown)?;
     let limits: Vec<_> = output.limits.iter().map(words).collect();
     state.set_item("limits", limits)?;
     state.set_item("limit", output.limit.as_ref().map(words))?;
@@ -128,6 +129,7 @@ pub struct State {
     max_rss: u64,
     tree: String,
     leftovers: Vec<(u32, String, String)>,
+    leftovers_unknown: bool,
     limits: Vec<(String, String)>,
     limit: Option<(String, String)>,
     started: String,
@@ -168,6 +170,7 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.tree = meaning(&TIERS, &state.tree)?;
     let left = |(pid, name, fate): (u32, String, String)| Ok(Leftover::new(pid, name, meaning(&FATES, &fate)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
+    output.leftovers_unknown = state.leftovers_unknown;
     output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;
     output.limit = state.limit.map(limit).transpose()?;
     output.started = Started::from_name(&state.started)

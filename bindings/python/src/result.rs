@@ -192,6 +192,13 @@ impl RunResult {
         made.collect()
     }
 
+    /// Whether it could not be looked who outlived it: no descriptor was free for that, or /proc cannot be read. There may be somebody then,
+    /// and whom only looking finds lives on.
+    #[getter]
+    fn leftovers_unknown(&self) -> bool {
+        self.output.leftovers_unknown
+    }
+
     /// Seconds from the start of the spawn to the end of reading.
     #[getter]
     fn wall(&self) -> f64 {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import resource
 import signal
 import sys
 import threading
@@ -330,6 +331,26 @@ def test_numbers_closed_and_taken(when: str, tmp_path: Path) -> None:
     theirs.write_text("theirs")
     assert alone("import errno\n" + TAKEN, str(theirs), when) == f"{errno.EBADF} {errno.EPIPE}\n"
     assert theirs.read_text() == "theirs"
+
+
+def test_who_could_not_be_looked_for_is_not_nobody() -> None:
+    line = sf.sh("sleep 1000 >/dev/null 2>&1 & echo $!; read x")
+    job = sf.start_sync(line, stdin="stream", tree="group")
+    left = int(until(job, "\n").text)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        job.write("\n")
+        deadline = time.monotonic() + 20
+        # Waiting takes a descriptor.
+        while job._core.result() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    result = job.result()
+    os.kill(left, signal.SIGKILL)
+    assert (result.leftovers_unknown, result.leftovers) == (True, [])
+    assert not sf.run(["true"]).leftovers_unknown
 
 
 def test_reading_leaves_the_gil_to_others() -> None:

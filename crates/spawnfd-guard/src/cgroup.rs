@@ -54,7 +54,7 @@ pub fn members(dir: i32) -> Vec<i32> {
 }
 
 fn gather(dir: i32, depth: usize, found: &mut Vec<i32>) {
-    let text = contents(dir, c"cgroup.procs");
+    let text = contents(dir, c"cgroup.procs").unwrap_or_default();
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()?.parse().ok());
     found.extend(lines.filter(|&pid: &i32| pid > 0));
     if depth > 0 {
@@ -62,9 +62,18 @@ fn gather(dir: i32, depth: usize, found: &mut Vec<i32>) {
     }
 }
 
-/// Whether anybody is in the group or below it.
+/// Whether anybody is in the group or below it, as far as that can be read.
 pub fn is_populated(dir: i32) -> bool {
-    contents(dir, c"cgroup.events").windows(11).any(|window| window == b"populated 1")
+    population(dir) == Some(true)
+}
+
+/// The same; `None` where it cannot be read, though the group is there.
+pub fn population(dir: i32) -> Option<bool> {
+    match contents(dir, c"cgroup.events") {
+        Ok(events) => Some(events.windows(11).any(|window| window == b"populated 1")),
+        Err(Errno::ENOENT | Errno::ENODEV) => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Kills until nobody is left, at most so long. `true` if so.
@@ -130,15 +139,14 @@ fn write(dir: i32, name: &CStr, bytes: &[u8]) -> sys::Result<()> {
     sys::write(file.number(), bytes).map(drop)
 }
 
-fn contents(dir: i32, name: &CStr) -> Vec<u8> {
+fn contents(dir: i32, name: &CStr) -> sys::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut buffer = [0; 1024];
-    if let Ok(file) = sys::open(dir, name, sys::READ) {
-        while let Ok(length @ 1..) = sys::read(&file, &mut buffer) {
-            text.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        }
+    let file = sys::open(dir, name, sys::READ)?;
+    while let Ok(length @ 1..) = sys::read(&file, &mut buffer) {
+        text.extend_from_slice(buffer.get(..length).unwrap_or_default());
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]

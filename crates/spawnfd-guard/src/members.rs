@@ -30,13 +30,15 @@ pub struct Members {
     known: Vec<Process>,
     /// The root's, to ask whether it has been reaped and whether its group still has members.
     pidfd: Option<sys::Fd>,
+    /// The last look has shown nothing: no number was free for it, or there is no /proc.
+    blind: bool,
 }
 
 impl Members {
     /// A tree of one process, `root`, of which `pidfd` is the pidfd, and whose start time may be left 0 then. `home`: the session that it was
     /// born into.
     pub fn new(root: Process, home: i32, pidfd: Option<sys::Fd>) -> Members {
-        let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd };
+        let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd, blind: false };
         tree.note_root();
         tree
     }
@@ -85,7 +87,9 @@ impl Members {
     /// Whether anybody but the root may be left, asked without a look at all processes. `true` when in doubt, and as long as the root
     /// is not reaped.
     pub fn may_have_others(&self) -> bool {
-        let is_there = |known: &Process| Stat::read(known.pid).is_some_and(|now| now.process == *known);
+        let is_there = |known: &Process| {
+            Stat::read(known.pid).map_or_else(|| sys::getsid(known.pid).is_ok(), |now| now.process == *known)
+        };
         self.pidfd.as_ref().is_none_or(|pidfd| sys::is_in_use(pidfd.number(), self.root.pid))
             || self.known.iter().any(is_there)
     }
@@ -93,7 +97,14 @@ impl Members {
     /// Finds the members, and remembers them. Returns those that run, and the list they were found in.
     pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
         let list = candidates(core::slice::from_ref(self));
+        self.blind = list.is_none();
+        let list = list.unwrap_or_default();
         (self.look(&list), list)
+    }
+
+    /// Whether the last search could not look, and has found nobody for that.
+    pub fn is_blind(&self) -> bool {
+        self.blind
     }
 
     /// Finds the members among `list` (all processes that can be, by number), and remembers them. Returns those that run.
@@ -208,12 +219,12 @@ pub(crate) fn wakes(signal: i32) -> bool {
 /// Of all processes those that can belong to one of these trees, by number.
 ///
 /// Everybody's session is asked for, and the rest only of who is known, in a session or group with such a one, or descends from one. What
-/// the kernel tells of all processes would cost eight times as much.
-fn candidates(trees: &[Members]) -> Vec<Stat> {
+/// the kernel tells of all processes would cost eight times as much. `None` where /proc cannot be read.
+fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
     if !lists_children() {
         return all();
     }
-    let everybody = sessions();
+    let everybody = sessions()?;
     let of_session = |wanted: i32| everybody.iter().filter(move |who| who.1 == wanted).map(|who| who.0);
     let (mut found, mut pending, mut seen): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
     for Members { root, home, known, .. } in trees {
@@ -234,7 +245,7 @@ fn candidates(trees: &[Members]) -> Vec<Stat> {
         }
         stat.each_child(|child| pending.push(child));
     }
-    found
+    Some(found)
 }
 
 fn find(list: &[Stat], process: Process) -> Option<&Stat> {
@@ -253,7 +264,7 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
     let deadline = begun.saturating_add(milliseconds);
     let mut stopping = Stopping::default();
     loop {
-        let list = candidates(trees);
+        let list = candidates(trees).unwrap_or_default();
         let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
         let now = sys::now();
         if alive.is_empty() {
@@ -327,10 +338,10 @@ mod tests {
         let begun = sys::now();
         while (every.len() < 6 || few != every) && sys::now() < begun + 10_000 {
             let mut tree = [tree()];
-            let list = candidates(&tree);
+            let list = candidates(&tree).expect("/proc");
             few = pids(&tree[0].look(&list));
             assert!(list.is_sorted_by_key(|stat| stat.process));
-            every = pids(&tree[0].look(&all()));
+            every = pids(&tree[0].look(&all().expect("/proc")));
         }
         let mut tree = [tree()];
         let ended = end(&mut tree, 10_000);

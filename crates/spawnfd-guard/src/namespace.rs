@@ -40,13 +40,14 @@ impl Namespace {
         self.program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0)).map(|(pid, _)| *pid)
     }
 
-    /// Who runs in it, but for the first process and the program: all who descend from these two, as orphans come to the first.
-    pub fn others(&self) -> Vec<Stat> {
+    /// Who runs in it, but for the first process and the program: all who descend from these two, as orphans come to the first. `None`
+    /// where /proc cannot be read.
+    pub fn others(&self) -> Option<Vec<Stat>> {
         let program = self.running();
         if self.has_ended() || (program.is_none() && !self.has_orphans()) {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let list = process::all();
+        let list = process::all()?;
         let mut inside: Vec<i32> = [self.init.0].into_iter().chain(program).collect();
         let roots = inside.len();
         loop {
@@ -61,13 +62,13 @@ impl Namespace {
             }
         }
         let others = inside.get(roots..).unwrap_or_default();
-        list.into_iter().filter(|stat| others.contains(&stat.process.pid) && stat.is_alive()).collect()
+        Some(list.into_iter().filter(|stat| others.contains(&stat.process.pid) && stat.is_alive()).collect())
     }
 
     /// Who runs in it, but for the first process.
     pub fn all(&self) -> Vec<Stat> {
         let program = self.running().and_then(Stat::read);
-        self.others().into_iter().chain(program).collect()
+        self.others().unwrap_or_default().into_iter().chain(program).collect()
     }
 
     /// Whether the first process may have children: with the program gone, whether anybody is left.
@@ -98,7 +99,8 @@ impl Namespace {
     pub fn end(&self, milliseconds: u64) -> bool {
         let _ = sys::signal(&self.init.1, 9);
         let deadline = sys::now().saturating_add(milliseconds);
-        while !self.has_ended() && (self.running().is_some() || !self.others().is_empty()) {
+        while !self.has_ended() && (self.running().is_some() || self.others().is_some_and(|others| !others.is_empty()))
+        {
             if sys::now() >= deadline {
                 return false;
             }

@@ -211,17 +211,17 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
     put(buffer, length, digits.get(first..)?)
 }
 
-/// Number and session of each process that /proc shows: some tenth of the cost of [`all`].
-pub fn sessions() -> Vec<(i32, i32)> {
+/// Number and session of each process that /proc shows: some tenth of the cost of [`all`]. `None` where /proc cannot be read.
+pub fn sessions() -> Option<Vec<(i32, i32)>> {
     let mut found = Vec::with_capacity(256);
-    let Ok(proc) = sys::open(sys::CWD, c"/proc", sys::DIRECTORY) else { return found };
+    let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
         let Some(pid) = number(name.to_bytes()).map(|pid| pid as i32) else { return };
         if let Ok(session) = sys::getsid(pid) {
             found.push((pid, session));
         }
     });
-    found
+    Some(found)
 }
 
 /// Whether [`Stat::each_child`] works: CONFIG_PROC_CHILDREN.
@@ -279,10 +279,10 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, by number. Empty where /proc cannot be read.
-pub fn all() -> Vec<Stat> {
+/// All processes that /proc shows, by number. `None` where /proc cannot be read.
+pub fn all() -> Option<Vec<Stat>> {
     let mut found: Vec<Stat> = Vec::with_capacity(128);
-    let Ok(proc) = sys::open(sys::CWD, c"/proc", sys::DIRECTORY) else { return found };
+    let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
         let Some(pid) = number(name.to_bytes()) else { return };
         let mut path = [0; 24];
@@ -293,7 +293,8 @@ pub fn all() -> Vec<Stat> {
             found.insert(place.map_or(0, |place| place + 1), stat);
         }
     });
-    found
+    // There is the caller, at least: none is read where the last descriptor was that of /proc.
+    Some(found).filter(|found| !found.is_empty())
 }
 
 /// Goes through a directory; says of each entry whether it is a directory, too.
@@ -395,7 +396,8 @@ mod tests {
         let own = sys::getpid();
         let own_start = Stat::read(own).expect("this process").process.start;
         assert!(own_start <= present() && present() - own_start < 100 * 3600, "one clock");
-        assert!(all().is_sorted_by_key(|stat| stat.process));
-        assert!(all().iter().any(|stat| stat.process.pid == own && stat.parent == sys::getppid()));
+        let all = all().expect("/proc");
+        assert!(all.is_sorted_by_key(|stat| stat.process));
+        assert!(all.iter().any(|stat| stat.process.pid == own && stat.parent == sys::getppid()));
     }
 }

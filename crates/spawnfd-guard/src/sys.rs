@@ -14,6 +14,7 @@ impl Errno {
     pub const ENOENT: Errno = Errno(2);
     pub const ESRCH: Errno = Errno(3);
     pub const EBUSY: Errno = Errno(16);
+    pub const ENODEV: Errno = Errno(19);
     pub const EINVAL: Errno = Errno(22);
     pub const ENOTEMPTY: Errno = Errno(39);
 }

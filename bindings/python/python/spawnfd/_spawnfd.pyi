@@ -199,6 +199,11 @@ class Result:
     def leftovers(self) -> list[Leftover]:
         """What of the program's process tree outlived it, and what was done with it."""
     @property
+    def leftovers_unknown(self) -> bool:
+        """Whether it could not be looked who outlived it: no descriptor was free for that, or
+        /proc cannot be read. There may be somebody then, and whom only looking finds lives on.
+        """
+    @property
     def wall(self) -> float:
         """Seconds from the start of the spawn to the end of reading."""
     @property

@@ -132,7 +132,7 @@ Exit status: that of the program; 128+N if signal N killed it; 124 if its --time
 JSON: one line, an object with program, ok, code, signal, stop (exited, timeout, cancelled, output_limit or limit), limit, \
 started, wall_seconds, cpu_seconds, max_rss_bytes and template_seconds; also spawn_seconds and pid, or with --capture \
 stdout and stderr (as UTF-8, what is none replaced), omitted_bytes, seen_bytes, spill_path, spilled, input_refused, tree, \
-limits, leftovers (pids) and drain. Where there was no run: error, with message, exit_code, argument, stage, action, \
+limits, leftovers (pids), leftovers_unknown and drain. Where there was no run: error, with message, exit_code, argument, stage, action, \
 errno and call.
 
 Examples:

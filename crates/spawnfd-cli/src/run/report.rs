@@ -75,6 +75,7 @@ struct Streams<'a> {
     /// Who enforced which.
     limits: BTreeMap<String, String>,
     leftovers: Vec<u32>,
+    leftovers_unknown: bool,
     drain: String,
 }
 
@@ -194,6 +195,7 @@ impl Report {
                         .map(|limit| (limit.resource.to_string(), limit.by.to_string()))
                         .collect(),
                     leftovers: output.leftovers.iter().map(|left| left.pid).collect(),
+                    leftovers_unknown: output.leftovers_unknown,
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
                 }),
             })?;
@@ -217,6 +219,9 @@ impl Report {
             }
             for left in &output.leftovers {
                 let _ = writeln!(err, "spawnfd: process {} ({}) outlived it: {:?}", left.pid, left.name, left.fate);
+            }
+            if output.leftovers_unknown {
+                let _ = writeln!(err, "spawnfd: somebody may have outlived it: it could not be looked");
             }
             if let Some(pids) = cut {
                 let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };

@@ -78,6 +78,9 @@ pub struct Output {
     pub tree: Tier,
     /// What of the program's process tree outlived it, and what was done with it.
     pub leftovers: Vec<Leftover>,
+    /// It could not be looked who has, as no descriptor was free for it, or /proc cannot be read: there may be somebody, who lives on where
+    /// killing was to find him by looking.
+    pub leftovers_unknown: bool,
     /// The limit that it had reached, where [`stop`](Output::stop) is [`Stop::Limit`].
     pub limit: Option<Limit>,
     /// All limits it had, and who enforced each.
@@ -115,6 +118,7 @@ impl Output {
             usage: Usage::default(),
             tree: Tier::Group,
             leftovers: Vec::new(),
+            leftovers_unknown: false,
             limit: None,
             limits: Vec::new(),
             started: Started::Clone,

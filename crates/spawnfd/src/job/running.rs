@@ -23,7 +23,7 @@ use super::{
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
 use crate::per_process::PerProcess;
-use crate::tree::{Tier, Tree};
+use crate::tree::{Survivor, Tier, Tree};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -440,7 +440,7 @@ impl Running {
                 self.signal_tree(SIGKILL);
             }
             Phase::Cut => {
-                let somebody = !self.tree().survivors().is_empty();
+                let somebody = self.tree().look().is_none_or(|left| !left.is_empty());
                 self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
             }
             Phase::Draining(_) => {
@@ -510,19 +510,20 @@ impl Running {
         }
     }
 
-    /// What of its tree has outlived the program, and what becomes of it.
-    fn leave(&mut self) -> Vec<Leftover> {
+    /// What of its tree has outlived the program, and what becomes of it; `None` if it cannot be looked.
+    fn leave(&mut self) -> Option<Vec<Leftover>> {
         if self.tree.is_none() && !self.child.may_have_left_somebody() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let fate = self.leftovers;
-        let left = self.tree().survivors();
+        let left = self.tree().look();
         match fate {
             Leftovers::Kill => bury(self.tree.take()),
             Leftovers::Detach => self.tree.take().into_iter().for_each(Tree::detach),
             Leftovers::Adopt => {}
         }
-        left.into_iter().map(|survivor| Leftover { pid: survivor.pid, name: survivor.name, fate }).collect()
+        let leftover = |survivor: Survivor| Leftover { pid: survivor.pid, name: survivor.name, fate };
+        left.map(|left| left.into_iter().map(leftover).collect())
     }
 
     /// Sends a signal to the program alone.
@@ -648,7 +649,8 @@ impl Running {
         self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
         if self.adopted {
             self.phase = Phase::Cut;
-            self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !leftovers.is_empty());
+            let nobody = leftovers.as_ref().is_some_and(Vec::is_empty);
+            self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !nobody);
         } else {
             self.outlets = [None, None];
         }
@@ -674,7 +676,8 @@ impl Running {
             wall: self.started.elapsed(),
             usage: self.child.usage().unwrap_or_default(),
             tree: tier,
-            leftovers,
+            leftovers_unknown: leftovers.is_none(),
+            leftovers: leftovers.unwrap_or_default(),
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
             limits: self.limits.as_ref().map(|limits| limits.enforced().to_vec()).unwrap_or_default(),
             started: self.child.started(),

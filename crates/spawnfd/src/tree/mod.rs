@@ -348,26 +348,34 @@ impl Tree {
     ///
     /// Cheap once the program has been reaped, if there is nobody. Asked while it runs it makes known who could not be found later.
     pub fn survivors(&mut self) -> Vec<Survivor> {
+        self.look().unwrap_or_default()
+    }
+
+    /// The same; `None` where it cannot be looked: no number is free for it, or there is no /proc.
+    pub(crate) fn look(&mut self) -> Option<Vec<Survivor>> {
         if !self.is_ours() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         match &mut self.control {
             Control::Group(dir, program) => {
-                if !group::is_populated(dir.number()) {
-                    return Vec::new();
+                if !group::population(dir.number())? {
+                    return Some(Vec::new());
                 }
                 // Once it has ended its number may be another's.
                 let program = program.as_ref().filter(|program| !program.root_has_ended());
                 let program = program.map_or(0, |program| program.root().pid);
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
-                others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect()
+                Some(others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect())
             }
-            Control::Namespace(namespace) => namespace.inside.others().into_iter().map(Survivor::from).collect(),
+            Control::Namespace(namespace) => {
+                namespace.inside.others().map(|others| others.into_iter().map(Survivor::from).collect())
+            }
             Control::Members(members) if members.may_have_others() => {
                 let alive = find(members, self.watch.as_ref());
-                alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from).collect()
+                let others = alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from);
+                (!members.is_blind()).then(|| others.collect())
             }
-            _ => Vec::new(),
+            _ => Some(Vec::new()),
         }
     }
 
