@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::pin::pin;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::{eventually, rounds};
-use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Run, Stop, Stream, WhenFull};
+use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Leftovers, Run, Stop, Stream, WhenFull};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -121,6 +122,18 @@ fn dropping_ends_the_tree() {
             }
             std::fs::remove_file(&path).expect("own file");
         }
+    });
+}
+
+#[test]
+fn nobody_is_adopted() {
+    isolated("nobody_is_adopted", || {
+        let run = Run::new().leftovers(Leftovers::Adopt);
+        let output = block_on(sh("sleep 1000 >/dev/null 2>&1 & echo $!").run_async(&run)).expect("runs");
+        let fates: Vec<_> = output.leftovers.iter().map(|left| left.fate).collect();
+        assert_eq!(fates, [Leftovers::Kill]);
+        let stat = format!("/proc/{}/stat", output.text().trim());
+        eventually("killed", || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
     });
 }
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,8 +325,14 @@ def test_arguments_arrive(args: list[str | bytes]) -> None:
     assert result.args[2:-1] == [os.fsdecode(arg) for arg in args]
 
 
-def test_run_adopts_nobody() -> None:
-    result = sf.run(sf.sh("sleep 1000 & echo hi"), leftovers="adopt")
+def run_async(argv: Any, **options: Any) -> sf.Result:
+    return asyncio.run(sf.run_async(argv, **options))
+
+
+@pytest.mark.parametrize("run", [sf.run, run_async])
+def test_run_adopts_nobody(run: Callable[..., sf.Result]) -> None:
+    line = "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo hi"
+    result = run(sf.sh(line), leftovers="adopt")
     assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
     # Killed, and about to end.
     deadline = time.monotonic() + 20

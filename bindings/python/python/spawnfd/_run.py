@@ -52,7 +52,7 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             pid namespace; an error where none can be made) or "auto" (the most that can be had,
             but never "pidns"). `tree` of the Result says what it was.
         leftovers: What becomes of processes the program leaves behind: "kill" (default), "adopt"
-            (they go on, still read, and end with the job; run(), which has none, kills them) or
+            (they go on, still read, and end with the job; a run, which is none, kills them) or
             "detach" (they are left alone).
         limits: What the program and its process tree may use at most: a Limits.
         limiter: A Limiter: the program is started when it is its turn. `timeout` and `wall` begin
