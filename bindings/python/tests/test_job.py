@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 
@@ -227,6 +228,28 @@ def test_leaving_the_block_ends_the_tree(go: Go) -> None:
         async with job:
             pass
         await gone(job.pid)
+
+    go(main)
+
+
+def test_a_generator_that_is_closed(go: Go) -> None:
+    async def lines(waits: bool) -> AsyncGenerator[sf.Job]:
+        async with sf.start(DEAF, grace=0.1) as job:
+            try:
+                async for _ in job.events():
+                    yield job
+            finally:
+                if waits:
+                    await job.stop()
+
+    async def main() -> None:
+        for waits in (True, False):
+            generator = lines(waits)
+            job = await anext(generator)
+            await generator.aclose()
+            result = await job.wait(0 if waits else 20)
+            assert result is not None
+            assert result.stop == "cancelled"
 
     go(main)
 

@@ -53,7 +53,10 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
 
     Leaving the block ends the program's process tree, if it still runs: SIGTERM, `grace` seconds,
     SIGKILL; and waits for that. So does cancelling the task in it. Without a block the tree is
-    ended when the job is dropped, unless it is detached.
+    ended when the job is dropped, unless it is detached. An asynchronous generator that is closed
+    (aclose()) with the block in it ends the tree, but does not wait: nothing tells it from a
+    coroutine that is closed, where nothing can be awaited. `await job.stop()` in a `finally` of the
+    block does.
 
     `start` awaits (on asyncio, uvloop, trio, anyio) and gives a Job, which any such loop of this
     process can use; `start_sync` blocks and gives a SyncJob, for threads.
