@@ -117,6 +117,29 @@ flights! {
         assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
     };
 
+    with_memory_of_its_own: |launcher, directory| {
+        let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
+        let apart = |text: &str| {
+            let mut command = standing(launcher, &gate, &result, text);
+            command.oom_score_adj(500);
+            command
+        };
+        let (mut reader, writer) = common::pipe();
+        let mut child = apart("here").spawn().expect("starts");
+        assert_eq!(child.try_wait().expect("own child"), None);
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "what is not its own does not stand still with it");
+        open(&gate);
+        wait(child);
+        assert_eq!(fs::read_to_string(&result).expect("written"), "here\n");
+        let error = launcher.command("/bin/true").oom_score_adj(500).open("/nowhere", OpenHow::READ, 8).refused("no such file");
+        assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
+        let mut child = apart("").spawn().expect("starts");
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
+        assert_eq!(child.wait().expect_err("it never became the program").stage(), Stage::Killed);
+    };
+
     a_blocking_run_is_not_asleep_with_it: |launcher, directory| {
         let gate = fifo(directory, "gate");
         let mut command = standing(launcher, &gate, &directory.join("result"), "");
@@ -216,20 +239,27 @@ fn more_than_there_are_places_for() {
         let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
         let children: Vec<Child> =
             (0..32).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
-        // The next one is waited for; so it takes somebody else to let all of them go.
-        let opener = std::thread::spawn({
-            let gate = gate.clone();
-            move || {
-                while common::children().len() < 33 {
-                    std::thread::yield_now();
-                }
-                open(&gate)
-            }
-        });
-        wait(standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts"));
+        // The next ones are not waited for either, which would be for ever.
+        let more: Vec<Child> =
+            (0..3).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
+        assert_eq!(common::children().len(), 35);
+        let gate = open(&gate);
+        children.into_iter().chain(more).for_each(wait);
         // Open until here: the last one may come to the gate after the others have gone through.
-        drop(opener.join().expect("opens"));
-        children.into_iter().for_each(wait);
+        drop(gate);
+    });
+}
+
+#[test]
+fn without_close_range_a_run_stands_still_alone() {
+    isolated("without_close_range_a_run_stands_still_alone", || {
+        let directory = scratch();
+        confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
+        let gate = fifo(directory.path(), "gate");
+        let mut command = Command::new("/bin/true");
+        command.open(&gate, OpenHow::READ, 9);
+        let run = Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO);
+        assert_eq!(command.run_with(&run).expect("a result").stop, Stop::Timeout);
     });
 }
 

@@ -107,6 +107,83 @@ def test_the_first_program_opens_a_fifo(tmp_path: Path, how: str) -> None:
     assert host.stdout == "ended\nb'through\\n' clone\n", host.stderr
 
 
+STANDING_APART = """
+import asyncio, os, sys, time
+import spawnfd as sf
+what, gate = sys.argv[1:]
+actions = [sf.actions.Open(gate, 9)]
+more = {}
+if what == "ids":
+    actions.append(sf.actions.Uid(os.getuid()))
+elif what == "user namespace":
+    actions.append(sf.actions.UserNamespace(0, 0))
+elif what == "namespace":
+    actions.append(sf.actions.JoinNamespace(os.open("/proc/self/ns/net", os.O_RDONLY)))
+elif what == "descriptors":
+    actions.append(sf.actions.InheritDescriptors())
+elif what == "oom_score_adj":
+    actions.append(sf.actions.OomScoreAdj(500))
+elif what == "death signal":
+    actions.append(sf.actions.ParentDeathSignal(9))
+elif what == "stream":
+    more["stdin"] = "inherit"
+elif what == "thread":
+    more["launcher"] = sf.LauncherThread()
+elif what == "pidns":
+    more["tree"] = "pidns"
+try:
+    sf.run(["true"], actions=actions[1:], **more)
+except sf.SpawnError as refused:
+    if "namespace" not in what and what != "pidns":
+        raise
+    sys.exit(f"refused: {refused}")
+begun = time.monotonic()
+def all_fronts(command, timeout):
+    arguments = {"timeout": timeout, "grace": 0.3, "actions": actions, **more}
+    yield sf.run(command, **arguments)
+    yield asyncio.run(sf.run_async(command, **arguments))
+    with sf.start_sync(command, **arguments) as job:
+        yield job.result()
+for result in all_fronts(["true"], 0.3):
+    assert result.stop == "timeout" and result.signal in (9, 15), result
+with os.fdopen(os.open(gate, os.O_RDWR)):
+    for result in all_fronts(["sh", "-c", "exit 7"], 40):
+        assert (result.stop, result.code) == ("exited", 7), result
+    for result in all_fronts(["sh", "-c", "echo through"], 40):
+        assert (result.text, result.started) == ("through\\n", "clone"), result
+try:
+    sf.run(["true"], **more, actions=[*actions[1:], sf.actions.Open("/nowhere", 9)])
+except FileNotFoundError as error:
+    assert (error.stage, error.action) == ("action", len(actions) - 1), error
+    print("ended" if time.monotonic() - begun < 40 else "late")
+"""
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "ids",
+        "user namespace",
+        pytest.param("namespace", marks=pytest.mark.skipif(os.geteuid() != 0, reason="root")),
+        "descriptors",
+        "oom_score_adj",
+        "death signal",
+        "stream",
+        "thread",
+        "pidns",
+    ],
+)
+def test_what_has_to_be_waited_for_opens_a_fifo(tmp_path: Path, what: str) -> None:
+    """Not where it may stand still for ever."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    command = [sys.executable, "-c", STANDING_APART, what, str(gate)]
+    host = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if host.stderr.startswith("refused: "):
+        pytest.skip(host.stderr)
+    assert host.stdout == "ended\n", host.stderr
+
+
 def test_timeout_ends_the_group() -> None:
     start = time.monotonic()
     result = sf.run(sf.sh("echo before; sleep 60 & sleep 60"), timeout=0.2)

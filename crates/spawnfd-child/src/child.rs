@@ -2,7 +2,7 @@
 //! The child, from its first instruction to the program's.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, Disposition, SignalSet};
 use spawnfd_sys::{Birth, Errno, RawFd, Stack, abi, clone_child};
@@ -58,7 +58,9 @@ pub(crate) struct Midwife<'a> {
     /// How the other is born: with memory of its own, so that it can have the same stack.
     pub birth: Birth,
     pub stack: &'a Stack,
-    /// Take the other's number and pidfd once it has become the program, or failed.
+    /// There where nobody waits for the other.
+    pub apart: Option<&'a AtomicU32>,
+    /// Take the other's number and pidfd once it has become the program, or failed; or is born.
     pub born: [&'a AtomicU64; 2],
 }
 
@@ -74,7 +76,7 @@ pub(crate) unsafe extern "C" fn enter_namespace(midwife: *const ()) -> ! {
     let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
     let born = call::setns(this.namespace.init, kinds).and_then(|_| {
         // SAFETY: the other has a copy of this memory, so that the stack is not in use there; what it reads stays.
-        unsafe { clone_child(&this.birth, this.stack, enter_inside, midwife, None) }
+        unsafe { clone_child(&this.birth, this.stack, enter_inside, midwife, this.apart) }
     });
     match born {
         Ok(child) => {

@@ -78,7 +78,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         }
     };
     sources.highest = cut.max(plan.highest);
-    for fd in fds {
+    for fd in &mut *fds {
         if !(plan.above..plan.below).contains(fd) {
             *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
         }
@@ -87,7 +87,27 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         }
         sources.highest = sources.highest.max(*fd);
     }
+    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.opens() {
+        close_all_but(fds);
+    }
     Ok(sources)
+}
+
+/// Closes what else a copied table has, lest it stay open as long as a step takes; what cannot be closed at one go, exec closes.
+#[cold]
+fn close_all_but(fds: &[RawFd]) {
+    let mut first = 3;
+    loop {
+        let next = fds.iter().copied().filter(|&fd| fd >= first).min();
+        let last = next.map_or(u32::MAX, |fd| (fd as u32).wrapping_sub(1));
+        if first as u32 <= last {
+            let _ = call::close_range(first as u32, last, 0);
+        }
+        match next {
+            Some(fd) => first = fd.wrapping_add(1),
+            None => return,
+        }
+    }
 }
 
 /// The sources have their own numbers.

@@ -92,7 +92,7 @@ pub fn launch(
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
     if let Some(namespace) = plan.namespace {
-        return launch_inside(room, birth, namespace, plan, handlers);
+        return launch_inside(&room.stack, &room.words, birth, namespace, plan, handlers, None);
     }
     let birth = Birth { share_descriptors: !matches!(table, Table::Copied | Table::Received { .. }), ..birth };
     let child = with_signals_blocked(birth, |blocked| {
@@ -108,15 +108,17 @@ pub fn launch(
 }
 
 /// The same in a pid namespace, by a child that enters it: `birth.namespaces` are those of the program. The program has a copy of
-/// the caller's table ([`Table::Copied`]).
+/// the caller's table ([`Table::Copied`]). With `apart` it returns when the program's child is born.
 fn launch_inside(
-    room: &mut Room,
+    stack: &Stack,
+    words: &SharedWords,
     birth: Birth,
     namespace: Namespace,
     plan: &Plan,
     handlers: Handlers,
+    apart: Option<&AtomicU32>,
 ) -> Result<Born, LaunchError> {
-    let [report, caught, pid, pidfd] = room.words.get();
+    let [report, caught, pid, pidfd] = words.get();
     [report, caught].into_iter().zip([PENDING, NOT_READ]).for_each(|(word, none)| word.store(none, Ordering::Release));
     pid.store(0, Ordering::Release);
     // The midwife has the caller's table, so that the program's pidfd comes to stand there. A signal must not end it between the
@@ -132,9 +134,9 @@ fn launch_inside(
         caught,
         mask: plan.signal_mask.or(Some(mask)),
     };
-    let inside = Midwife { start, namespace, birth, stack: &room.stack, born: [pid, pidfd] };
+    let inside = Midwife { start, namespace, birth, stack, apart, born: [pid, pidfd] };
     // SAFETY: as for `launch`: neither child shares this memory but for the words. Signals are blocked.
-    let born = unsafe { clone_child(&midwife, &room.stack, enter_namespace, (&raw const inside).cast(), None) };
+    let born = unsafe { clone_child(&midwife, stack, enter_namespace, (&raw const inside).cast(), None) };
     // Cannot fail: the same call has just succeeded.
     let _ = call::set_signal_mask(mask);
     let outer = born.map_err(LaunchError)?;
@@ -187,6 +189,8 @@ pub(crate) struct Shared {
     pub caught: AtomicU64,
     /// Set to 0 by the kernel when the child has left this memory.
     apart: AtomicU32,
+    /// What a child with memory of its own reports in instead; it was never in this.
+    words: Option<SharedWords>,
 }
 
 /// A child that was born and not waited for: what it was to do, and, later, what became of it.
@@ -200,7 +204,13 @@ impl Flight {
     }
 
     /// What became of the child; `None` while it is between clone and exec. One that has ended has left.
+    ///
+    /// Of one with [memory of its own](take_off_apart) it is to be asked when it has ended; `None` then: it was killed on its way.
     pub fn outcome(&self) -> Option<Outcome> {
+        if let Some(words) = &self.0.words {
+            let [report, ..] = words.get();
+            return Some(report.load(Ordering::Acquire)).filter(|&word| word != PENDING).map(Outcome::of);
+        }
         // The kernel's store comes after all of the child's own.
         (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
     }
@@ -283,6 +293,7 @@ pub fn take_off(
         report: AtomicU64::new(PENDING),
         caught: AtomicU64::new(NOT_READ),
         apart: AtomicU32::new(1),
+        words: None,
     });
     let born = with_signals_blocked(birth, |blocked| {
         if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
@@ -300,4 +311,37 @@ pub fn take_off(
         }
         Err(error) => Err((error, room)),
     }
+}
+
+/// The same for a child that has memory of its own, and a copy of the caller's table: it may take as long as it likes, and needs nothing
+/// of the caller's. Copying the page tables is what it costs.
+///
+/// # Errors
+/// [`LaunchError`] when there is no child.
+pub fn take_off_apart(
+    room: &mut Room,
+    birth: Birth,
+    plan: Arc<Plan>,
+    handlers: Handlers,
+) -> Result<(Cloned, Flight), LaunchError> {
+    let words: SharedWords = SharedWords::new().map_err(LaunchError)?;
+    let [report, caught, ..] = words.get();
+    report.store(PENDING, Ordering::Release);
+    caught.store(NOT_READ, Ordering::Release);
+    let birth = Birth { share_memory: false, share_descriptors: false, ..birth };
+    let (table, handlers) = (Table::Copied, settled(birth, handlers));
+    // Nobody waits for it: the kernel leaves the word of such a child as it is.
+    let apart = AtomicU32::new(0);
+    let child = match plan.namespace {
+        Some(namespace) => launch_inside(&room.stack, &words, birth, namespace, &plan, handlers, Some(&apart))?.child,
+        None => with_signals_blocked(birth, |blocked| {
+            let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+            // SAFETY: the child has a copy of this memory, stack and `start` included, but for the words, which are mapped in both.
+            // Signals are blocked where handlers stand.
+            unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), Some(&apart)) }
+        })?,
+    };
+    let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
+    let shared = Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) };
+    Ok((child, Flight(Arc::new(shared))))
 }

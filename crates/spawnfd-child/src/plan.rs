@@ -46,6 +46,14 @@ pub struct Plan {
     pub envp: Arc<ArgBlock>,
 }
 
+impl Plan {
+    /// Whether the child opens files, which may take for ever.
+    #[inline]
+    pub fn opens(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
+    }
+}
+
 /// A pid namespace that is there already.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespace {

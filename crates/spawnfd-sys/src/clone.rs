@@ -80,7 +80,8 @@ impl From<FreshFd> for OwnedFd {
 ///
 /// # Safety
 /// `entry(data)` must be sound in a child that shares the caller's memory while the caller (without `apart`) sleeps and its other
-/// threads run. `stack` must not be in use; with `apart` it, the word and all the child reads must stay until the word is 0.
+/// threads run. `stack` must not be in use; with `apart` it, the word and all the child reads must stay until the word is 0,
+/// unless it has memory of its own.
 /// Without clone3 the caller must have blocked all signals, as a handler
 /// would run in the child on the parent's memory.
 ///

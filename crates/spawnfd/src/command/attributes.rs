@@ -319,7 +319,8 @@ impl Command<'_> {
     ///
     /// If not, it returns as soon as there is a child: some 40 us of the caller's time less. What goes wrong in the child (an action, the
     /// template's check, exec) is then told by the [`Child`](crate::Child)'s waits. Where the kernel or the command leaves no choice, it
-    /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal.
+    /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal. Unless
+    /// the child opens files, which may take for ever: then it has memory of its own there.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
         self.waits = wait;
         self

@@ -351,6 +351,14 @@ impl<'fd> Command<'fd> {
         }
     }
 
+    /// Has the cache that it is from make its template again.
+    pub(crate) fn renew(&self) -> Result<()> {
+        match &self.program {
+            Program::Named(name, cache) => cache.renew(&self.named_in_path(name)).map(drop),
+            Program::Template(_) => Ok(()),
+        }
+    }
+
     fn named_in_path(&self, name: &OsStr) -> Named {
         Named::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
     }
@@ -399,6 +407,11 @@ impl<'fd> Command<'fd> {
     /// Whether the standard stream of that number is the caller's own.
     pub(crate) fn inherits_stream(&self, number: i32) -> bool {
         usize::try_from(number).is_ok_and(|number| matches!(self.stdio.get(number), Some(Stdio::Inherit)))
+    }
+
+    /// Whether the child opens files, which may take for ever.
+    pub(crate) fn opens(&self) -> bool {
+        self.all_actions().any(|action| matches!(action, Action::Open { .. }))
     }
 
     /// What it asks for that only a child of the calling thread has.

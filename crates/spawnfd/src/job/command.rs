@@ -83,7 +83,15 @@ impl Command<'_> {
             }
             Err(error) if self.may_succeed_waited_for(&error) => {
                 self.take_turn(run, &mut interrupted)?;
-                self.begin(run, Wait::Exec, None)?.run_here(&mut interrupted)
+                let wait = if self.opens() {
+                    // It may stand still this time.
+                    self.renew()?;
+                    Wait::End(&mut interrupted)
+                } else {
+                    Wait::Exec
+                };
+                let again = self.begin(run, wait, None);
+                again?.run_here(&mut interrupted)
             }
             outcome => outcome,
         }

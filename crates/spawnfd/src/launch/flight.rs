@@ -13,7 +13,7 @@ use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Cloned};
 
 use super::slots::{self, Channel, Slot};
-use super::{Way, explain, features, handlers, lay_table};
+use super::{Refusal, Way, explain, features, goes_without_clone3, handlers, lay_table};
 use crate::error::{Error, Result};
 use crate::per_process::PerProcess;
 use crate::template::{Named, Template, TemplateCache};
@@ -143,6 +143,26 @@ pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>, held: Option<SignalSet>) 
         Err((_, room)) => {
             slots::put(Slot { generation, room, channel: None });
             None
+        }
+    }
+}
+
+/// Starts a child with memory of its own without waiting for it, however many are on their way: what may stand still for ever, and
+/// cannot take off.
+pub(super) fn take_off_apart(mut birth: Birth, plan: &Arc<Plan>) -> std::result::Result<(Cloned, Flight), Refusal> {
+    if plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
+        return Err(Refusal::Source);
+    }
+    let mut slot = slots::take().map_err(Refusal::Clone)?;
+    loop {
+        let (handlers, _) = handlers::at_birth(birth.clone3);
+        match spawnfd_child::take_off_apart(&mut slot.room, birth, plan.clone(), handlers) {
+            Ok(born) => {
+                slots::put(slot);
+                return Ok(born);
+            }
+            Err(refused) if goes_without_clone3(&mut birth, refused.0) => {}
+            Err(refused) => return Err(Refusal::Clone(refused.0)),
         }
     }
 }

@@ -15,8 +15,8 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use spawnfd_child::{Born, Failure, Op, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
-use spawnfd_sys::{ArgBlock, Birth, Ended, Errno, abi, call, wait_pidfd};
+use spawnfd_child::{Born, Failure, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
+use spawnfd_sys::{ArgBlock, Birth, Cloned, Ended, Errno, abi, call, wait_pidfd};
 
 use crate::authority;
 use crate::child::{Child, Landing, Started};
@@ -88,7 +88,9 @@ fn spawn_template(
 ) -> Result<Child> {
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
-    let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command));
+    // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
+    let may_stand_still = !matches!(wait, Wait::Exec) && command.opens();
+    let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command, may_stand_still));
     let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
     let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
     let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
@@ -109,8 +111,6 @@ fn spawn_template(
     };
     let name = || command.program_name().to_owned();
     let waits = matches!(wait, Wait::Exec | Wait::Start);
-    // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
-    let may_stand_still = !matches!(wait, Wait::Exec) && opens(&plan);
     let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, waits, may_stand_still)));
     let cold = match warm {
         Some(Ok(Ok(child))) => return Ok(child.with_pipes(pipes)),
@@ -145,15 +145,17 @@ fn spawn_template(
         }
         Wait::Exec => (false, None),
     };
+    let in_flight = |born: Cloned, flight, pipes| {
+        let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
+        let flight = InFlight { flight, template: template.clone(), cached, name: name() };
+        let started = cold.unwrap_or(Started::Clone);
+        Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(Landing::Clone(flight)))
+    };
     if (may_pass || held.is_some())
         && let Some((born, flight)) = flight::take_off(birth, &plan, held.as_ref().map(Held::mask))
     {
         let held = held.map(|held| held.until(flight.clone(), child_ends));
-        let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
-        let flight = InFlight { flight, template: template.clone(), cached, name: name() };
-        let started = cold.unwrap_or(Started::Clone);
-        let child = Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(Landing::Clone(flight)));
-        return Ok(child.with_held(held));
+        return Ok(in_flight(born, flight, pipes).with_held(held));
     }
 
     drop(held);
@@ -161,6 +163,10 @@ fn spawn_template(
     let started = if by_thread.is_some() { Started::Thread } else { cold.unwrap_or(Started::Clone) };
     let outcome = match by_thread {
         Some(outcome) => outcome,
+        None if may_stand_still => match flight::take_off_apart(birth, &plan) {
+            Ok((born, flight)) => return Ok(in_flight(born, flight, pipes)),
+            Err(refusal) => Err(refusal),
+        },
         None => {
             let mut slot = slots::take().map_err(failed)?;
             let born = give_birth(&mut slot, birth, &plan, may_pass, || *can_trim);
@@ -273,13 +279,8 @@ fn give_birth(
             Ok(born) => born,
             Err(refused) => {
                 slot.discard_channel();
-                // EPERM may be the namespaces', or a filter's over clone3 itself.
-                if birth.clone3 && matches!(refused.0, Errno::ENOSYS | Errno::EPERM) && !spawnfd_sys::has_clone3() {
-                    features::forget_clone3();
-                    birth.clone3 = false;
-                    if birth.cgroup.is_none() {
-                        continue;
-                    }
+                if goes_without_clone3(&mut birth, refused.0) {
+                    continue;
                 }
                 // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
                 if birth.share_memory && refused.0 == Errno::EINVAL {
@@ -331,6 +332,16 @@ fn give_birth(
     }
 }
 
+/// Whether the same birth is to be tried by clone. EPERM may be the namespaces', or a filter's over clone3 itself.
+fn goes_without_clone3(birth: &mut Birth, refused: Errno) -> bool {
+    if !birth.clone3 || !matches!(refused, Errno::ENOSYS | Errno::EPERM) || spawnfd_sys::has_clone3() {
+        return false;
+    }
+    features::forget_clone3();
+    birth.clone3 = false;
+    birth.cgroup.is_none()
+}
+
 /// Whether the child may have a copy of what lies below its sources for the moment until it closes that: nobody is there to notice, and the
 /// kernel would copy as many in any case (it copies 64 at a time).
 fn can_trim(plan: &Plan) -> bool {
@@ -339,13 +350,8 @@ fn can_trim(plan: &Plan) -> bool {
     !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()
-        && !opens(plan)
+        && !plan.opens()
         && alone::is_alone()
-}
-
-/// Whether the child opens files, which may take for ever.
-fn opens(plan: &Plan) -> bool {
-    plan.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
 }
 
 /// Has a child try that takes what this one would be passed, and then executes nothing: where the first one of a process would stand still,

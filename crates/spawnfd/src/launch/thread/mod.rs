@@ -39,7 +39,7 @@ use inside::{Request, Served};
 /// A program started through it never holds a descriptor of this process that it was not given, not even between its birth and exec: a
 /// file that other threads are writing, to execute it next, is never busy (ETXTBSY) because of such a start, wherever its descriptor lies.
 /// Nothing else changes but the time a start takes. It serves one start at a time, and sleeps until the program runs
-/// whatever [`Command::wait_for_exec`] says.
+/// whatever [`Command::wait_for_exec`] says. So what opens files, which may take for ever, and is not waited for so, goes without it.
 ///
 /// What the program may do, and what it inherits, is what it would have from the calling thread. Where that thread's ids, capabilities,
 /// filters, namespaces, working directory, scheduling or the like are not, or are not known to be, the launcher's, the program is
@@ -172,9 +172,11 @@ impl LauncherThread {
         self.0.stats.lock().clone()
     }
 
-    /// Whether the thread can start this command for the calling thread, as that would.
-    pub(super) fn compare(&self, command: &Command<'_>) -> Compared<'_> {
-        Compared { shared: &self.0, found: self.0.compare(command) }
+    /// Whether the thread can start this command for the calling thread, as that would: it sleeps until the program runs, which is not
+    /// for what `may_stand_still`.
+    pub(super) fn compare(&self, command: &Command<'_>, may_stand_still: bool) -> Compared<'_> {
+        let found = if may_stand_still { Err("files to open") } else { self.0.compare(command) };
+        Compared { shared: &self.0, found }
     }
 }
 
