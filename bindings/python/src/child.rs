@@ -11,6 +11,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
+use spawnfd::{Errno, Known};
 
 use crate::arguments::{integer, seconds};
 use crate::errors;
@@ -30,7 +31,7 @@ pub struct Child {
     /// The returncode, once known.
     ended: OnceLock<i32>,
     /// Another number for the pidfd, to wait on without the lock; made when somebody waits.
-    waiting: OnceLock<OwnedFd>,
+    waiting: OnceLock<Known>,
 }
 
 /// The exit code, or the signal's number negative, as subprocess has it.
@@ -45,11 +46,15 @@ impl Child {
 
     /// The pidfd under a number nobody closes before this object goes.
     fn waiting(&self, py: Python<'_>) -> PyResult<&OwnedFd> {
-        if let Some(fd) = self.waiting.get() {
-            return Ok(fd);
-        }
-        let copy = self.lock(py).as_fd().try_clone_to_owned()?;
-        Ok(self.waiting.get_or_init(|| copy))
+        let failed = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
+        let known = match self.waiting.get() {
+            Some(known) => known,
+            None => {
+                let copy = Known::new(self.lock(py).as_fd().try_clone_to_owned()?).map_err(failed)?;
+                self.waiting.get_or_init(|| copy)
+            }
+        };
+        Ok(known.get().ok_or_else(|| failed(Errno::EBADF))?)
     }
 }
 

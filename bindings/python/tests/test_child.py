@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import gc
 import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -63,13 +63,11 @@ def test_a_number_that_is_another_childs_by_now() -> None:
     """As after a host has closed all its numbers, and made new ones."""
     lost, other = sf.spawn(["sleep", "60"]), sf.spawn(["sleep", "60"])
     number, pid = lost.fileno(), lost.pid
-    try:
-        fcntl.ioctl(number, 0xC040FF0B, bytearray(64))
-    except OSError:
+    if os.fstat(number).st_ino == os.fstat(other.fileno()).st_ino:
         for child in (lost, other):
             child.kill()
             child.wait()
-        pytest.skip("no PIDFD_GET_INFO, Linux 6.13")
+        pytest.skip("all pidfds are one inode, before Linux 6.9")
     os.dup2(other.fileno(), number, inheritable=False)
     for use in (lost.kill, lost.poll, partial(lost.wait, 0)):
         with pytest.raises(sf.SpawnError) as caught:
@@ -85,6 +83,59 @@ def test_a_number_that_is_another_childs_by_now() -> None:
     assert other.wait(20) == -signal.SIGKILL
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("what", ["file", "pidfd"])
+def test_what_is_at_its_number_by_now_is_left_alone(what: str, ended: bool) -> None:
+    """Neither waited for nor closed, if it is a file, or the pidfd of what has been reaped."""
+    with sf.spawn(["sh", "-c", "exit 3"]) as other:
+        taken = os.open(os.devnull, os.O_RDONLY) if what == "file" else os.dup(other.fileno())
+    lost = sf.spawn(["true"] if ended else ["sleep", "60"])
+    number, pid = lost.fileno(), lost.pid
+    is_told_apart = os.fstat(number).st_ino != os.fstat(taken).st_ino
+    if ended or not is_told_apart:
+        lost.kill()
+        lost.wait(20)
+    if not is_told_apart:
+        os.close(taken)
+        pytest.skip("all pidfds are one inode, before Linux 6.9")
+    os.dup2(taken, number, inheritable=False)
+    if not ended:
+        for use in (lost.kill, lost.poll, partial(lost.wait, 0)):
+            with pytest.raises(sf.SpawnError) as caught:
+                use()
+            assert (caught.value.errno, caught.value.stage) == (errno.EBADF, "wait")
+        del use, caught
+    del lost
+    gc.collect()
+    assert os.path.samestat(os.fstat(number), os.fstat(taken))
+    os.close(number)
+    os.close(taken)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+CLOSED_ALL = """
+import gc, os
+import spawnfd as sf
+# Waited for by another number, too.
+child = sf.spawn(["sh", "-c", "sleep 0.1"])
+assert child.wait(20) == 0
+os.closerange(3, 64)
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
+del child
+gc.collect()
+for file in files:
+    os.fstat(file)
+"""
+
+
+def test_what_an_application_opens_after_closing_all_stays_open() -> None:
+    host = [sys.executable, "-c", CLOSED_ALL]
+    ended = subprocess.run(host, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_pidfd() -> None:

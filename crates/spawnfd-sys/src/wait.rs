@@ -136,13 +136,6 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
     info(pidfd).ok().filter(|info| info.mask & PIDFD_INFO_EXIT != 0).map(|info| info.exit_code)
 }
 
-/// Whether a descriptor is a pidfd of another process than `pid`. `false` if that cannot be told: before Linux 6.13, and of one that has
-/// been reaped.
-#[doc(alias = "PIDFD_GET_INFO")]
-pub fn is_of_another(pidfd: RawFd, pid: i32) -> bool {
-    info(pidfd).is_ok_and(|info| info.pid != 0 && info.pid != pid as u32)
-}
-
 fn info(pidfd: RawFd) -> Result<PidfdInfo, Errno> {
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
     let args = [pidfd as usize, PIDFD_GET_INFO as usize, &raw mut info as usize, 0, 0, 0];

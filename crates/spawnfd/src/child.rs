@@ -3,32 +3,32 @@
 
 use std::borrow::Cow;
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use spawnfd_sys::{Ended, Errno, Used, call, is_of_another, reap_unsignalled, wait_pidfd};
+use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
 use crate::launch::{Held, InFlight};
-use crate::numbers::above_standard;
+use crate::numbers::{Known, above_standard};
 use crate::reaper;
 use crate::warm::Departure;
 
 /// A child process that has become its program.
 ///
-/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process; where the application has put another
-/// pidfd at that number, both fail with EBADF (Linux 6.13). Dropping it does not kill it;
+/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process; where the application has put
+/// something else at that number, another pidfd too (Linux 6.9), both fail with EBADF, and it is not closed. Dropping it does not kill it;
 /// if it still runs, a thread of the library waits for it, and ends when no dropped child is left.
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
     /// Taken when the child is dropped while it runs.
-    pidfd: Option<OwnedFd>,
+    pidfd: Option<Known>,
     ended: Option<Ended>,
     started: Started,
     /// Signals that its holder has sent, as a set.
@@ -131,7 +131,7 @@ impl Child {
     ) -> Child {
         let child = Child {
             pid,
-            pidfd: Some(above_standard(pidfd)),
+            pidfd: Some(Known::of_fresh(pidfd)),
             ended: None,
             started,
             sent: AtomicU64::new(0),
@@ -175,7 +175,7 @@ impl Child {
 
     /// Ends it if it has not begun by now: then it is as if it had never been asked.
     pub(crate) fn must_have_begun(&self) {
-        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, &self.pidfd)
+        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd())
             && departure.call_off()
         {
             // Not noted as its holder's.
@@ -185,7 +185,7 @@ impl Child {
 
     /// Ends it if it has not begun by now, as SIGTERM would have ended it: a parked process throws away what it finds when it begins.
     pub(crate) fn terminate_unbegun(&self) {
-        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, &self.pidfd)
+        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd())
             && departure.call_off()
         {
             self.called_off.store(true, Ordering::Relaxed);
@@ -213,21 +213,21 @@ impl Child {
     }
 
     fn pidfd_number(&self) -> i32 {
-        self.pidfd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.pidfd.as_ref().map_or(-1, |pidfd| pidfd.as_fd().as_raw_fd())
+    }
+
+    /// The pidfd, unless the application has put something else at its number.
+    fn own_pidfd(&self) -> Option<&OwnedFd> {
+        self.pidfd.as_ref()?.get()
     }
 
     fn failed(&self, errno: Errno) -> Error {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
-    /// Whether the application has put another process's pidfd at its number.
-    fn is_lost(&self) -> bool {
-        self.ended.is_none() && is_of_another(self.pidfd_number(), self.pid)
-    }
-
     /// The same as `reap`, of its own process for sure.
     fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
-        if self.is_lost() {
+        if self.ended.is_none() && self.own_pidfd().is_none() {
             return Err(self.failed(Errno::EBADF));
         }
         self.reap(block)
@@ -341,7 +341,7 @@ impl Child {
     /// ```
     pub fn into_pidfd(mut self) -> OwnedFd {
         // Without it there is nothing for Drop to do.
-        self.pidfd.take().expect("a child has its pidfd until it is dropped")
+        self.pidfd.take().expect("a child has its pidfd until it is dropped").into_owned()
     }
 
     /// Whether somebody may be left in the session or process group that the child led. Asked when it has been reaped; cheap.
@@ -387,7 +387,7 @@ impl Child {
         }
         let pidfd = self.pidfd_number();
         let failed = |errno| Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})"));
-        if self.is_lost() {
+        if self.own_pidfd().is_none() {
             return Err(failed(Errno::EBADF));
         }
         self.note_signal(signal);
@@ -408,16 +408,11 @@ impl AsFd for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.ended.is_some() || self.pidfd.is_none() {
-            return;
-        }
-        let waited = if self.is_lost() { Err(Errno::EBADF) } else { wait_pidfd(self.pidfd_number(), false) };
-        match (waited, self.pidfd.take()) {
-            (Ok(None), Some(pidfd)) => reaper::adopt(pidfd),
-            // Neither reaped nor closed: it is the application's.
-            (Err(Errno::EBADF), Some(pidfd)) => _ = pidfd.into_raw_fd(),
-            // There is nothing left to reap, or it is a fork's copy of somebody else's child.
-            _ => {}
+        let Some(pidfd) = self.pidfd.take() else { return };
+        // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.
+        let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
+        if self.ended.is_none() && pidfd.get().is_some_and(runs) {
+            reaper::adopt(pidfd);
         }
     }
 }

@@ -42,6 +42,18 @@ impl Known {
         Ok(Known { fd: Some(fd), identity })
     }
 
+    /// The same of what the kernel has just made: where fstat(2) fails the application has closed it since.
+    pub(crate) fn of_fresh(fd: OwnedFd) -> Known {
+        let fd = above_standard(fd);
+        let identity = call::identify(fd.as_raw_fd()).unwrap_or_default();
+        Known { fd: Some(fd), identity }
+    }
+
+    /// The descriptor, whatever its number means now.
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
+        self.fd.take().expect("it is there until it is dropped")
+    }
+
     /// The descriptor, if for the calling thread its number still means what it meant.
     pub fn get(&self) -> Option<&OwnedFd> {
         self.fd.as_ref().filter(|fd| call::identify(fd.as_raw_fd()) == Ok(self.identity))

@@ -32,8 +32,7 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 /// Takes over a child that nobody will wait for.
-pub(crate) fn adopt(pidfd: OwnedFd) {
-    let Ok(pidfd) = Known::new(pidfd) else { return };
+pub(crate) fn adopt(pidfd: Known) {
     let mut state = state();
     state.arrived.push(pidfd);
     // Where the application has put something else at the bell's number nobody hears it: another thread is begun.

@@ -154,7 +154,7 @@ impl Helper {
             && let Ok(copy) = pidfd.try_clone()
             && !self.handed
         {
-            reaper::adopt(copy);
+            reaper::adopt(Known::of_fresh(copy));
         }
         self.handed = true;
     }

@@ -85,7 +85,7 @@ impl Line {
             let _ = waitpid(Some(child), WaitOptions::empty());
         } else if let Ok(pidfd) = pidfd_open(child, PidfdFlags::empty()) {
             self.hang_up();
-            reaper::adopt(pidfd);
+            reaper::adopt(Known::of_fresh(pidfd));
         }
     }
 
