@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +53,31 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, way: str) -> None:
     finally:
         os.close(reader)
         os.close(writer)
+
+
+NUMBERS_TAKEN = """
+import os, shutil, sys
+import spawnfd as sf
+path = sys.argv[1]
+sf.run(["true"])
+shutil.copy("/bin/true", path)
+template = sf.Template(path)
+os.closerange(3, 100)
+pipes = [os.pipe() for _ in range(20)]
+for reader, writer in pipes:
+    os.write(writer, b"of the application")
+    os.set_blocking(reader, False)
+print(template.spawn([]).wait(20))
+del template
+assert all(os.read(reader, 100) == b"of the application" for reader, _ in pipes)
+"""
+
+
+def test_a_young_file_is_not_read_at_a_number_taken_since(tmp_path: Path) -> None:
+    """A pipe of the application's stands there."""
+    command = [sys.executable, "-c", NUMBERS_TAKEN, str(tmp_path / "program")]
+    host = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (host.stdout, host.stderr) == ("0\n", "")
 
 
 def test_spawn() -> None:

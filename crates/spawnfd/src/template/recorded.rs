@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::time::{ClockId, clock_gettime};
 use sha2::{Digest, Sha256};
 use spawnfd_child::Identity;
-use spawnfd_sys::Errno;
+use spawnfd_sys::{Errno, call};
 
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
@@ -96,20 +96,27 @@ impl Recorded {
         granularity(&self.identity)
     }
 
-    /// Opens it for reading; where there is no /proc by its path, if it stands there unchanged.
+    /// Opens it for reading; by its path, if it stands there unchanged, where there is no /proc or the application has taken its number.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        // A FIFO that has come to stand there, or at that number, is not waited for.
+        // A FIFO that has come to stand there, or at that number since, is not waited for.
         let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-        let number = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
-        match open(number.as_ref()) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => {
-                let file = open(OsStr::from_bytes(self.path.as_bytes()).as_ref())?;
-                match identify(&file) == Ok(self.identity) {
-                    true => Ok(file),
-                    false => Err(std::io::Error::from_raw_os_error(Errno::ESTALE.raw())),
-                }
+        let only = |file: File, is_it: bool| match is_it {
+            true => Ok(file),
+            false => Err(std::io::Error::from_raw_os_error(Errno::ESTALE.raw())),
+        };
+        let by_path = || {
+            let file = open(OsStr::from_bytes(self.path.as_bytes()).as_ref())?;
+            let is_it = identify(&file) == Ok(self.identity);
+            only(file, is_it)
+        };
+        let Some(number) = self.file.get() else { return by_path() };
+        match open(format!("/proc/thread-self/fd/{}", number.as_raw_fd()).as_ref()) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => by_path(),
+            opened => {
+                let file = opened?;
+                let is_it = call::identify(file.as_raw_fd()) == Ok(self.file.identity());
+                only(file, is_it)
             }
-            opened => opened,
         }
     }
 
