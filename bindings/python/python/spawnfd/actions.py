@@ -6,7 +6,7 @@
 They run after the standard streams are connected and the working directory is changed. All are
 checked before a child exists, at most 256 can be. One that fails is reported by a SpawnError whose
 `action` is its index in the list. The last ones, from InheritDescriptors on, are attributes: where
-in the list they stand makes no difference.
+in the list they stand makes no difference (but see InheritSignals).
 
 Descriptors are of two kinds: the caller's (an int, or anything with fileno()), and numbers in the
 child's own table, which are always called `number` or `to`.
@@ -262,7 +262,10 @@ class InheritDescriptors(Action):
 
 @dataclass(frozen=True, slots=True)
 class InheritSignals(Action):
-    """Keeps the thread's signal mask, and every ignored signal ignored, as posix_spawn does."""
+    """Keeps the thread's signal mask, and every ignored signal ignored, as posix_spawn does.
+
+    It takes back what SignalMask and DefaultSignals before it say; those after it hold.
+    """
 
 
 @dataclass(frozen=True, slots=True)

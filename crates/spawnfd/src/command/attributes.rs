@@ -352,7 +352,7 @@ impl Command<'_> {
         self
     }
 
-    /// Leaves the mask as the calling thread's, and every ignored signal ignored, as posix_spawn does.
+    /// Leaves the mask as the calling thread's, and every ignored signal ignored, as posix_spawn does: whatever was said of them so far.
     pub fn inherit_signals(&mut self) -> &mut Self {
         self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)
