@@ -23,6 +23,15 @@ fn script(path: &Path, text: &str) {
 }
 
 #[test]
+fn where_files_may_not_grow() {
+    let line = format!("ulimit -f 0; exec {} doctor --json --no-timing", env!("CARGO_BIN_EXE_spawnfd"));
+    let called = finish(std::process::Command::new("sh").args(["-c", &line]));
+    assert_eq!(called.code, Some(0), "{}", called.stderr);
+    let value: Value = serde_json::from_str(&called.stdout).unwrap();
+    assert!(value["features"].as_array().unwrap().iter().any(|feature| feature["name"] == "reflink (FICLONE)"));
+}
+
+#[test]
 fn shape() {
     let value = doctor("/usr/bin:/bin", &["--no-timing"]);
     let names: Vec<&str> =

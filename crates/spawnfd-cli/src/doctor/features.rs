@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 use spawnfd::support::{Feature, Without, support};
 use spawnfd::{Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
@@ -213,10 +213,15 @@ fn filtered() -> Answer {
 
 /// Shares a page between two unnamed files in the working directory.
 fn reflink() -> Answer {
+    const LENGTH: usize = 4096;
+    // A write beyond it would end this process by SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < LENGTH as u64) {
+        return Err(named(Errno::EFBIG));
+    }
     let unnamed = || openat(CWD, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     let from = unnamed().map_err(|e| why(&e.into()))?;
     let mut file = File::from(from);
-    file.write_all(&[1; 4096]).map_err(|e| why(&e))?;
+    file.write_all(&[1; LENGTH]).map_err(|e| why(&e))?;
     let to = unnamed().map_err(|e| why(&e.into()))?;
     ioctl_ficlone(&to, &file).map(|()| "here".to_owned()).map_err(|e| why(&e.into()))
 }
