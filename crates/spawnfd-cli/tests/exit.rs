@@ -108,6 +108,19 @@ fn failures_name_the_flag() {
 }
 
 #[test]
+fn a_fifo_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let fifo = fifo.to_str().unwrap();
+    for (flag, wanted) in [("--cgroup", "Not a directory"), ("--join-namespace", "action 0: ")] {
+        let called = run([flag, fifo, "true"]);
+        let said = complaint(&called, 125);
+        assert!(said.starts_with(&format!("{flag} {fifo}: ")) && said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
 fn failures_as_json() {
     let called = run(["--capture", "--json", "--close", "4", "--chdir", "/no/dir", "true"]);
     assert_eq!(called.code, Some(125));

@@ -2,10 +2,11 @@
 //! The flags that are actions of the child, performed in the order of the command line.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
-use rustix::fs::fstatfs;
+use rustix::fs::{OFlags, fstatfs};
 use spawnfd::{CapabilitySets, OpenHow};
 
 use super::confine::Ruleset;
@@ -248,7 +249,12 @@ impl Actions {
 impl Step {
     fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<(), String> {
         let own = |number: i32| os::inherited(number).map_err(|_| format!("descriptor {number} is not open"));
-        let file = |path: &PathBuf| File::open(path).map_err(|e| format!("{}: {}", path.display(), reason(&e)));
+        // A FIFO is not waited for.
+        let file = |path: &PathBuf, how: OFlags| {
+            let how = how | OFlags::NONBLOCK;
+            let opened = File::options().read(true).custom_flags(how.bits() as i32).open(path);
+            opened.map_err(|e| format!("{}: {}", path.display(), reason(&e)))
+        };
         match self {
             Step::Fd { source, to } => command.descriptor(own(*source)?, *to),
             Step::Dup2 { from, to } => command.dup2(*from, *to),
@@ -280,14 +286,13 @@ impl Step {
             }),
             Step::NoNewPrivs => command.no_new_privs(),
             Step::Cgroup(path) => {
-                let directory = file(path)?;
-                let is_cgroup = fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC);
-                if !is_cgroup || !path.is_dir() {
+                let directory = file(path, OFlags::DIRECTORY)?;
+                if !fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC) {
                     return Err("no cgroup v2 directory".to_owned());
                 }
                 command.cgroup(directory)
             }
-            Step::JoinNamespace(path) => command.join_namespace(file(path)?, 0),
+            Step::JoinNamespace(path) => command.join_namespace(file(path, OFlags::empty())?, 0),
             Step::OomScoreAdj(value) => command.oom_score_adj(*value),
             Step::LandlockFd(fd) => command.landlock(own(*fd)?),
             // Collected into one ruleset by the caller.
