@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd.Snapshot`, and the native half of SnapshotCache.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -38,8 +38,10 @@ impl Snapshot {
     ///
     /// Raises:
     ///     ValueError: It is closed.
-    fn fileno(&self) -> PyResult<i32> {
-        self.look(|snapshot| snapshot.as_fd().as_raw_fd())
+    ///     SpawnError: EBADF: something else has been put at its number.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        let number = self.look(|snapshot| snapshot.descriptor().map(|fd| fd.as_raw_fd()))?;
+        number.map_err(|error| errors::exception(py, &error, None))
     }
 
     /// How the contents are kept: "reflink" (it shares the file's extents, in an unnamed file beside it) or "memfd" (a sealed copy
@@ -73,9 +75,10 @@ impl Snapshot {
         self.close();
     }
 
-    fn __repr__(&self) -> String {
-        match (self.fileno(), self.kind()) {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match (self.fileno(py), self.kind()) {
             (Ok(fd), Ok(kind)) => format!("<spawnfd.Snapshot {fd}: {kind}>"),
+            (Err(_), Ok(kind)) => format!("<spawnfd.Snapshot lost: {kind}>"),
             _ => "<spawnfd.Snapshot closed>".to_owned(),
         }
     }

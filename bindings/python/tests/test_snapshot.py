@@ -50,6 +50,32 @@ def test_a_program_that_is_replaced(tmp_path: Path) -> None:
         assert (result.code, result.stdout) == (0, b"still here\n")
 
 
+def test_its_number_has_become_the_applications() -> None:
+    for closes in (False, True):
+        snapshot = sf.snapshot("/bin/echo")
+        number = snapshot.fileno()
+        if closes:
+            os.close(number)
+        with open("/bin/false", "rb") as other:
+            if other.fileno() != number:
+                os.dup2(other.fileno(), number)
+            for use in (
+                snapshot.fileno,
+                lambda lost=snapshot: sf.Template.from_fd(lost),
+                lambda lost=snapshot: sf.run(["cat"], stdin=lost),
+                lambda lost=snapshot: sf.snapshot(lost),
+            ):
+                with pytest.raises(sf.SpawnError) as caught:
+                    use()
+                assert (caught.value.errno, caught.value.stage) == (errno.EBADF, "snapshot")
+            assert "lost" in repr(snapshot)
+            snapshot.close()
+            assert snapshot.closed
+            assert os.path.samestat(os.fstat(number), os.stat("/bin/false"))
+            if other.fileno() != number:
+                os.close(number)
+
+
 def test_a_cache(tmp_path: Path) -> None:
     cache = sf.SnapshotCache(2)
     # What has just changed could change again unseen.

@@ -72,6 +72,13 @@ impl AsFd for Known {
     }
 }
 
+impl From<Known> for OwnedFd {
+    /// Whatever its number means now, likewise.
+    fn from(mut known: Known) -> OwnedFd {
+        known.fd.take().expect("it is there until it is dropped")
+    }
+}
+
 impl Drop for Known {
     /// Closes what is still ours; a number that has come to mean something else is the application's.
     fn drop(&mut self) {

@@ -32,7 +32,7 @@ pub enum Kind {
 /// that a cache gives of one version share where they stand, so let them be read by pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
-    fd: OwnedFd,
+    fd: Known,
     kind: Kind,
     source: Identity,
 }
@@ -48,13 +48,23 @@ impl Snapshot {
         &self.source
     }
 
+    /// Its descriptor, compared: for hosts that close numbers which are not theirs.
+    ///
+    /// # Errors
+    /// EBADF: the application has put something else there.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        let lost =
+            || failed(Errno::EBADF, format!("fstat({}): another file than the snapshot", self.as_fd().as_raw_fd()));
+        self.fd.get().map(AsFd::as_fd).ok_or_else(lost)
+    }
+
     fn keep(&self) -> Result<Kept> {
-        let fd = Known::new(duplicate(&self.fd)?).map_err(|errno| failed(errno, "fstat()"))?;
-        Ok(Kept { fd, kind: self.kind, source: self.source })
+        Ok(Kept { fd: duplicate(self.descriptor()?)?, kind: self.kind, source: self.source })
     }
 }
 
 impl AsFd for Snapshot {
+    /// Not compared: see [`descriptor`](Snapshot::descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -62,12 +72,17 @@ impl AsFd for Snapshot {
 
 impl From<Snapshot> for OwnedFd {
     fn from(snapshot: Snapshot) -> OwnedFd {
-        snapshot.fd
+        snapshot.fd.into()
     }
 }
 
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd> {
-    fd.try_clone().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
+fn duplicate(fd: BorrowedFd<'_>) -> Result<Known> {
+    let copy = fd.try_clone_to_owned().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+    known(copy)
+}
+
+fn known(fd: OwnedFd) -> Result<Known> {
+    Known::new(fd).map_err(|errno| failed(errno, "fstat()"))
 }
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
@@ -98,7 +113,7 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
             None => (copy(file, source.size)?, Kind::Memfd),
         };
         if identify(&file) == Ok(source) {
-            return Ok(Snapshot { fd: above_standard(fd), kind, source });
+            return Ok(Snapshot { fd: known(fd)?, kind, source });
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))
@@ -167,7 +182,7 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 
 /// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
 ///
-/// A hit costs two fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
+/// A hit costs three fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -233,7 +248,7 @@ impl SnapshotCache {
             if !same_version(&entry.source, &now) {
                 state.stats.stale += 1;
             } else if let Some(fd) = entry.fd.get() {
-                let ours = duplicate(fd).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
+                let ours = duplicate(fd.as_fd()).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
                 state.entries.push(entry);
                 state.stats.hits += 1;
                 return ours;

@@ -54,8 +54,8 @@ class SnapshotStats(NamedTuple):
 class SnapshotCache(NotPickled):
     """Snapshots by the version of the file they are of; the least recently used leaves first.
 
-    A version is told by device, inode, ctime, mtime and size: a hit costs an fstat and a dup. A
-    file that has changed within the granularity of timestamps is not kept.
+    A version is told by device, inode, ctime, mtime and size: a hit costs three fstats and a
+    dup. A file that has changed within the granularity of timestamps is not kept.
     """
 
     __slots__ = ("_core",)
