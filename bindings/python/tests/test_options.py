@@ -85,6 +85,44 @@ def test_spill(run: Run, tmp_path: Path) -> None:
     assert (little.spill_path, little.spilled, little.seen_bytes) == (None, None, 2)
 
 
+def number_of(path: Path) -> int:
+    """Where this process has a file open."""
+    return next(n for n in range(3, 1 << 16) if os.path.realpath(f"/proc/self/fd/{n}") == str(path))
+
+
+def test_the_number_of_a_spill_has_become_the_applications(tmp_path: Path) -> None:
+    mine, spills = tmp_path / "mine", tmp_path / "spills"
+    mine.touch()
+    spills.mkdir()
+    spill = sf.Spill(1 << 20, dir=spills)
+
+    ended = sf.run(["seq", "1000"], keep=(4, 4), spill=spill)
+    number = number_of(Path(ended.spill_path or ""))
+    with mine.open("rb+") as file:
+        os.dup2(file.fileno(), number)
+    del ended
+    assert os.path.samestat(os.fstat(number), mine.stat())
+    os.close(number)
+    assert list(spills.iterdir()) == []
+
+    line = "seq 1000; read x; seq 1000"
+    with sf.start_sync(sf.sh(line), stdin="stream", keep=(4, 4), spill=spill) as job:
+        deadline = time.monotonic() + 30
+        while not any(path.stat().st_size for path in spills.iterdir()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        number = number_of(next(spills.iterdir()))
+        with mine.open("rb+") as file:
+            os.dup2(file.fileno(), number)
+        job.write("go\n")
+        result = job.result()
+    assert result.spilled is not None
+    assert result.spilled[1:] == ("failed", errno.EBADF)
+    del job, result
+    assert (mine.stat().st_size, list(spills.iterdir())) == (0, [])
+    os.close(number)
+
+
 def test_spill_is_a_value() -> None:
     assert sf.Spill(5) == sf.Spill(5, None, False)
     assert repr(sf.Spill(5)) == "Spill(max_bytes=5, dir=None, persist=False)"

@@ -7,7 +7,6 @@
 //! the sticky bit, which on Linux means nothing for a file. One that is marked and not locked is swept by the next job that
 //! spills there; one to be kept loses the mark. A pid in the name would lie to another pid namespace that shares the directory.
 
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ use super::kept::Kept;
 use super::record::Stream;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
+use crate::numbers::Known;
 
 /// That all output goes into a file, too, once it is more than is kept.
 ///
@@ -86,7 +86,7 @@ pub struct SpillFile(Arc<Held>);
 struct Held {
     path: PathBuf,
     /// Open for writing, and locked; `None`: another process's.
-    file: Option<File>,
+    file: Option<Known>,
     /// The process that removes it: a fork's copy of this must not.
     owner: u32,
     stays: AtomicBool,
@@ -109,7 +109,7 @@ impl SpillFile {
             // Random keys; in a fork's copy the parent's, hence the attempts.
             let path = dir.join(format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish()));
             match rustix::fs::open(&path, flags, PRIVATE) {
-                Ok(file) => break (path, File::from(file)),
+                Ok(file) => break (path, Known::new(file)?),
                 Err(rustix::io::Errno::EXIST) if attempts < 64 => attempts += 1,
                 Err(e) => return Err(errno(e)),
             }
@@ -135,11 +135,13 @@ impl SpillFile {
     /// Leaves the file where it is when the last handle is dropped.
     ///
     /// # Errors
-    /// The file system refuses the change of mode by which a later sweep knows.
+    /// The file system refuses the change of mode by which a later sweep knows. EBADF: the application has put something else at its number.
     pub fn persist(&self) -> Result<()> {
         let Some(file) = &self.0.file else { return Ok(()) };
-        fchmod(file, PRIVATE)
-            .map_err(|e| Error::new(Stage::Capture, errno(e), format!("fchmod({:?}, 0600)", self.path())))?;
+        file.get()
+            .ok_or(Errno::EBADF)
+            .and_then(|file| fchmod(file, PRIVATE).map_err(errno))
+            .map_err(|errno| Error::new(Stage::Capture, errno, format!("fchmod({:?}, 0600)", self.path())))?;
         self.0.stays.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -149,7 +151,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let ours = !*self.stays.get_mut() && std::process::id() == self.owner;
         if let Some(file) = self.file.as_ref().filter(|_| ours) {
-            sweep::remove(&self.path, file);
+            sweep::remove(&self.path, file.identity());
         }
     }
 }
@@ -239,7 +241,8 @@ impl Spilling {
         let mut left = if capped { &bytes[..room as usize] } else { bytes };
         let mut end = capped.then_some(SpillEnd::Capped);
         while !left.is_empty() {
-            match call::write_without_signal(open.as_raw_fd(), left) {
+            let there = open.get().ok_or(Errno::EBADF);
+            match there.and_then(|open| call::write_without_signal(open.as_raw_fd(), left)) {
                 Ok(written) => {
                     *length += written as u64;
                     left = &left[written..];

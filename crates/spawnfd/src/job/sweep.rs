@@ -55,9 +55,10 @@ fn remove_if_abandoned(path: &Path) {
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else { return };
     // Looked at again with the lock: the owner may have taken the mark away before it let go.
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        && file.metadata().is_ok_and(|found| is_marked(&found))
+        && let Ok(found) = file.metadata()
+        && is_marked(&found)
     {
-        remove(path, &file);
+        remove(path, (found.dev(), found.ino()));
     }
 }
 
@@ -66,11 +67,9 @@ fn is_marked(found: &Metadata) -> bool {
     found.is_file() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & MARK.as_raw_mode() != 0
 }
 
-/// Removes a name if it is that file's.
-pub(super) fn remove(path: &Path, file: &File) {
-    if let (Ok(named), Ok(open)) = (symlink_metadata(path), file.metadata())
-        && (named.dev(), named.ino()) == (open.dev(), open.ino())
-    {
+/// Removes a name if it is that file's, by device and inode.
+pub(super) fn remove(path: &Path, file: (u64, u64)) {
+    if symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file) {
         let _ = std::fs::remove_file(path);
     }
 }
