@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -91,6 +93,27 @@ fn a_run_given_up_beforehand_is_cancelled() {
             let output = sh("exec sleep 60").run_interruptible(&Run::new(), || true).expect("runs");
             assert_eq!(output.stop, Stop::Cancelled);
         });
+    });
+}
+
+#[test]
+fn a_panic_of_who_is_asked_ends_the_program() {
+    isolated("a_panic_of_who_is_asked_ends_the_program", || {
+        let (mut ours, theirs) = std::io::pipe().expect("a pipe");
+        let mut asked = 0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // It would go on without its output.
+            let mut command = sh("trap '' PIPE; yes; exec sleep 60");
+            command.descriptor(&theirs, 9).run_interruptible(&Run::new(), || {
+                asked += 1;
+                assert!(asked < 2, "the second time");
+                false
+            })
+        }));
+        assert!(outcome.is_err());
+        drop(theirs);
+        // The other end is the program's alone.
+        assert_eq!(ours.read(&mut [0]).expect("own pipe"), 0);
     });
 }
 

@@ -39,9 +39,10 @@ pub fn run(
     let (mut request, run) = prepare(program, args, options, Use::Run)?;
     let mut raised = None;
     let outcome = py.detach(|| {
-        request.command.run_interruptible(&run, || match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
-            Err(error) => {
+        // While the interpreter is finalized there are no handlers.
+        request.command.run_interruptible(&run, || match Python::try_attach(|py| py.check_signals()) {
+            None | Some(Ok(())) => false,
+            Some(Err(error)) => {
                 raised.get_or_insert(error);
                 true
             }

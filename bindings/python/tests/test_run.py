@@ -42,6 +42,36 @@ def test_result_is_frozen() -> None:
         result.code = 1  # type: ignore[misc]
 
 
+ENDING = """
+import sys
+import spawnfd as sf
+expected = sf.SpawnError
+if sys.argv[1] == "later":
+    try:
+        sf.run(["/nonexistent"])
+    except sf.SpawnError:
+        pass
+
+class Last:
+    # Taken down with the module, these are still needed then.
+    def __del__(self, how=sys.argv[1], run=sf.run, print=print, expected=expected):
+        print(run(["sleep", "60"], timeout=0.1, grace=0).stop)
+        if how == "later":
+            try:
+                run(["/nonexistent"])
+            except expected as error:
+                print(error.errno)
+
+last = Last()
+"""
+
+
+@pytest.mark.parametrize(("which", "expected"), [("first", "timeout\n"), ("later", "timeout\n2\n")])
+def test_runs_as_the_interpreter_ends(which: str, expected: str) -> None:
+    result = sf.run([sys.executable, "-c", ENDING, which], timeout=50)
+    assert (result.code, result.text, result.stderr) == (0, expected, b"")
+
+
 def test_signal_and_check() -> None:
     result = sf.run(sf.sh("echo last words >&2; kill -TERM $$"))
     assert (result.ok, result.code, result.signal, result.stop) == (False, None, 15, "exited")

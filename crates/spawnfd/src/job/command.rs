@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
@@ -62,36 +63,50 @@ impl Command<'_> {
     ///
     /// It is called before or once the program has been started, whenever a signal handler has run in this thread, and where that cannot be told
     /// as the program writes, every few milliseconds. When it returns `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    /// They are if it panics, too, before that goes on.
     ///
     /// # Errors
     /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
-        let mut gives_up = false;
+        let (mut gives_up, mut panic) = (false, None);
         let mut interrupted = || {
-            gives_up = gives_up || interrupted();
+            // Nobody would end the program that unwinding leaves behind.
+            let mut asked = || catch_unwind(AssertUnwindSafe(&mut interrupted));
+            gives_up = gives_up
+                || asked().unwrap_or_else(|payload| {
+                    panic = Some(payload);
+                    true
+                });
             gives_up
         };
-        self.take_turn(run, &mut interrupted)?;
-        let outcome = self.begin(run, Wait::End(&mut interrupted), None)?.run_here(&mut interrupted);
+        let outcome = self.run_until(run, &mut interrupted);
+        match panic {
+            Some(payload) => resume_unwind(payload),
+            None => outcome,
+        }
+    }
+
+    fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
+        self.take_turn(run, interrupted)?;
+        let outcome = self.begin(run, Wait::End(interrupted), None)?.run_here(&mut *interrupted);
         match outcome {
             Err(error) if error.is_unstarted() => {
-                self.take_turn(run, &mut interrupted)?;
+                self.take_turn(run, interrupted)?;
                 self.died = true;
-                let again = self.begin(run, Wait::End(&mut interrupted), None);
+                let again = self.begin(run, Wait::End(interrupted), None);
                 self.died = false;
-                again?.run_here(&mut interrupted)
+                again?.run_here(interrupted)
             }
             Err(error) if self.may_succeed_waited_for(&error) => {
-                self.take_turn(run, &mut interrupted)?;
+                self.take_turn(run, interrupted)?;
                 let wait = if self.opens() {
                     // It may stand still this time.
                     self.renew()?;
-                    Wait::End(&mut interrupted)
+                    Wait::End(interrupted)
                 } else {
                     Wait::Exec
                 };
-                let again = self.begin(run, wait, None);
-                again?.run_here(&mut interrupted)
+                self.begin(run, wait, None)?.run_here(interrupted)
             }
             outcome => outcome,
         }
