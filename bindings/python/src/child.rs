@@ -11,9 +11,8 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
-use spawnfd::{Errno, Known};
 
-use crate::arguments::{integer, seconds};
+use crate::arguments::{borrow, integer, seconds};
 use crate::errors;
 use crate::options::Options;
 use crate::queue::wait_readable;
@@ -30,8 +29,6 @@ pub struct Child {
     child: Mutex<spawnfd::Child>,
     /// The returncode, once known.
     ended: OnceLock<i32>,
-    /// Another number for the pidfd, to wait on without the lock; made when somebody waits.
-    waiting: OnceLock<Known>,
 }
 
 /// The exit code, or the signal's number negative, as subprocess has it.
@@ -42,19 +39,6 @@ fn returncode(status: ExitStatus) -> i32 {
 impl Child {
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, spawnfd::Child> {
         self.child.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// The pidfd under a number nobody closes before this object goes.
-    fn waiting(&self, py: Python<'_>) -> PyResult<&OwnedFd> {
-        let failed = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
-        let known = match self.waiting.get() {
-            Some(known) => known,
-            None => {
-                let copy = Known::new(self.lock(py).as_fd().try_clone_to_owned()?).map_err(failed)?;
-                self.waiting.get_or_init(|| copy)
-            }
-        };
-        Ok(known.get().ok_or_else(|| failed(Errno::EBADF))?)
     }
 }
 
@@ -74,7 +58,6 @@ impl Child {
                 pidfd: child.as_fd().as_raw_fd(),
                 child: Mutex::new(child),
                 ended: OnceLock::new(),
-                waiting: OnceLock::new(),
             }),
             Err(error) => Err(request.subjects.exception(py, &error)),
         }
@@ -126,7 +109,8 @@ impl Child {
             if let Some(code) = self.poll(py)? {
                 return Ok(Some(code));
             }
-            if !wait_readable(py, self.waiting(py)?, deadline)? {
+            // Without the lock: it is there as long as this object, and only looked at.
+            if !wait_readable(py, &borrow(self.pidfd), deadline)? {
                 return Ok(None);
             }
         }

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import descriptors
 
 
 def test_wait_and_returncode() -> None:
@@ -41,6 +42,15 @@ def test_waiting_is_not_killing() -> None:
     assert "running" in repr(child)
     child.terminate()
     assert child.wait() == -signal.SIGTERM
+
+
+def test_waiting_takes_no_descriptor() -> None:
+    child = sf.spawn(["sleep", "60"])
+    before = descriptors()
+    assert child.wait(0.01) is None
+    assert descriptors() == before
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
 
 
 def test_signals() -> None:
