@@ -53,6 +53,32 @@ def test_waiting_takes_no_descriptor() -> None:
     assert child.wait() == -signal.SIGKILL
 
 
+LOW = """
+import asyncio, os
+import spawnfd as sf
+
+async def main():
+    child = sf.spawn(["sleep", "60"])
+    os.close(0)
+    waiting = asyncio.ensure_future(child.wait_async())
+    await asyncio.sleep(0.1)
+    assert not os.path.lexists("/proc/self/fd/0")
+    process = await sf.asyncio.create_subprocess_exec("sleep", "60", stdin=-3)
+    assert not os.path.lexists("/proc/self/fd/0")
+    process.kill()
+    child.kill()
+    print(await process.wait(), await waiting)
+
+asyncio.run(main())
+"""
+
+
+def test_what_is_waited_on_is_no_stream() -> None:
+    """Where the host has that closed."""
+    result = sf.run([sys.executable, "-c", LOW], timeout=50)
+    assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
+
+
 def test_signals() -> None:
     child = sf.spawn(["sleep", "60"])
     child.send_signal(signal.SIGKILL)

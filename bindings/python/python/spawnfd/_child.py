@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal as signals
 import time
@@ -121,7 +122,7 @@ class Child(NotPickled):
                 ended.set_result(None)
 
         # A number of its own for each waiter: a loop has one reader for a number.
-        fd = os.dup(self._core.fileno())
+        fd = fcntl.fcntl(self._core.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         try:
             loop.add_reader(fd, wake)
             try:

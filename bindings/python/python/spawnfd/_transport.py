@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal as signals
@@ -17,6 +18,16 @@ _LOST = -(1 << 30)
 
 
 _Base: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+
+
+def _above_standard(fd: int) -> int:
+    """Moves a descriptor away from 0, 1 and 2, where a program would take it for its own stream."""
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
 
 
 class Transport(_Base):  # type: ignore[misc]
@@ -39,7 +50,7 @@ class Transport(_Base):  # type: ignore[misc]
             self._loop.call_soon(self._look)
             return
         try:
-            self._pidfd = pidfd = os.pidfd_open(self._proc.pid)
+            self._pidfd = pidfd = _above_standard(os.pidfd_open(self._proc.pid))
         except ProcessLookupError:
             # Somebody waits for all children, or SIGCHLD is ignored.
             self._loop.call_soon(self._look)
