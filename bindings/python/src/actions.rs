@@ -4,11 +4,11 @@
 use std::fmt::Display;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, SignalSet};
 
 use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequence, wrong_type, wrong_value};
+use crate::classes::Class;
 
 /// Where one of a command's actions comes from.
 #[derive(Clone, Copy, Debug)]
@@ -115,10 +115,11 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
 /// # Errors
 /// TypeError and ValueError for a field that cannot be taken; what the core refuses it reports with the action's index.
 pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
-    static ACTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static ACTION: Class = Class::of("spawnfd.actions", "Action");
     let expected = "a sequence of spawnfd.actions";
+    let class = ACTION.get(list.py())?;
     for (index, action) in sequence(list, "actions", expected)?.iter().enumerate() {
-        if !action.is_instance(ACTION.import(list.py(), "spawnfd.actions", "Action")?)? {
+        if !action.is_instance(&class)? {
             return Err(wrong_type(&format_args!("actions[{index}]"), "one of spawnfd.actions", action));
         }
         // Not by Display, which runs signal handlers and has nowhere to put what they raise.

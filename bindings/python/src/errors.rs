@@ -4,8 +4,9 @@
 use std::ffi::OsStr;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use spawnfd::Errno;
+
+use crate::classes::Class;
 
 /// An error in the caller's terms.
 pub struct Failure<'a> {
@@ -33,10 +34,9 @@ impl<'a> Failure<'a> {
     }
 
     pub fn exception(&self, py: Python<'_>) -> PyErr {
-        static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let made = MAKE.import(py, "spawnfd._errors", "make").and_then(|make: &Bound<'_, PyAny>| {
-            make.call1((self.errno.raw(), self.why, self.file, self.stage, self.action, self.call))
-        });
+        static MAKE: Class = Class::of("spawnfd._errors", "make");
+        let fields = (self.errno.raw(), self.why, self.file, self.stage, self.action, self.call);
+        let made = MAKE.get(py).and_then(|make| make.call1(fields));
         match made {
             Ok(exception) => PyErr::from_value(exception),
             Err(error) => error,

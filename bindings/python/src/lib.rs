@@ -4,6 +4,7 @@
 mod actions;
 mod arguments;
 mod child;
+mod classes;
 mod env;
 mod errors;
 mod job;
@@ -26,6 +27,25 @@ mod warm;
 /// What the package's Python half imports.
 #[pyo3::pymodule]
 mod _spawnfd {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use pyo3::exceptions::PyImportError;
+    use pyo3::{ffi, prelude::*};
+
+    /// Refuses a second interpreter of this process, as CPython does from 3.12 on: the objects of one are nothing for another.
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        static FIRST: AtomicI64 = AtomicI64::new(-1);
+        // SAFETY: this thread is attached to an interpreter, whose state lives as long.
+        let own = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+        match FIRST.compare_exchange(-1, own, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(first) if first != own => {
+                Err(PyImportError::new_err("module spawnfd._spawnfd does not support loading in subinterpreters"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     #[pymodule_export]
     use super::child::Child;
     #[pymodule_export]

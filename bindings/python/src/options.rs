@@ -4,12 +4,12 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
 use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 
 use crate::arguments::{bytes, integer, number, os_string, seconds, wrong_type, wrong_value};
+use crate::classes::Class;
 use crate::limiter::Limiter;
 use crate::stdio::Use;
 
@@ -180,8 +180,8 @@ fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> P
 }
 
 fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
-    static LIMITS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if !value.is_instance(LIMITS.import(value.py(), "spawnfd._types", "Limits")?)? {
+    static LIMITS: Class = Class::of("spawnfd", "Limits");
+    if !value.is_instance(&LIMITS.get(value.py())?)? {
         return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
     }
     let given = |name: &str| value.getattr(name).map(|value| Some(value).filter(|value| !value.is_none()));
@@ -209,8 +209,8 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
 }
 
 fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
-    static SPILL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if !value.is_instance(SPILL.import(value.py(), "spawnfd._types", "Spill")?)? {
+    static SPILL: Class = Class::of("spawnfd", "Spill");
+    if !value.is_instance(&SPILL.get(value.py())?)? {
         return Err(wrong_type(&"spill", "spawnfd.Spill or None", value));
     }
     let mut spill = Spill::new(integer(&value.getattr("max_bytes")?, &"spill.max_bytes")?);

@@ -6,10 +6,10 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use spawnfd::{Drain, Leftovers, Output, SpillEnd, Stop};
 
+use crate::classes::Class;
 use crate::pickled;
 
 /// What came of a run: how it ended, what it wrote, what it used.
@@ -37,16 +37,6 @@ fn python_bytes(py: Python<'_>, made: &OnceLock<Py<PyBytes>>, native: &[u8]) -> 
         let _ = made.set(PyBytes::new(py, native).unbind());
     }
     made.get().map_or_else(|| PyBytes::new(py, native).unbind(), |bytes| bytes.clone_ref(py))
-}
-
-/// One of `spawnfd._types`' tuples.
-fn tuple<'py>(
-    py: Python<'py>,
-    class: &'static PyOnceLock<Py<PyAny>>,
-    name: &str,
-    fields: impl pyo3::call::PyCallArgs<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    class.import(py, "spawnfd._types", name)?.call1(fields)
 }
 
 #[pymethods]
@@ -141,7 +131,7 @@ impl RunResult {
     /// What became of that file: its length, and whether it is whole; None if none was asked for or needed.
     #[getter]
     fn spilled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        static SPILLED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static SPILLED: Class = Class::of("spawnfd", "Spilled");
         let Some(spilled) = &self.output.spill else { return Ok(None) };
         let (end, errno) = match spilled.end {
             SpillEnd::Whole => ("whole", None),
@@ -149,7 +139,7 @@ impl RunResult {
             SpillEnd::Failed(errno) => ("failed", Some(errno.raw())),
             _ => ("failed", None),
         };
-        tuple(py, &SPILLED, "Spilled", (spilled.bytes, end, errno)).map(Some)
+        SPILLED.get(py)?.call1((spilled.bytes, end, errno)).map(Some)
     }
 
     /// Whether the program stopped reading, or ended, before all of `input` (or what was written) was taken.
@@ -180,14 +170,14 @@ impl RunResult {
     /// What of the program's process tree outlived it, and what was done with it.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        static LEFTOVER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static LEFTOVER: Class = Class::of("spawnfd", "Leftover");
         let made = self.output.leftovers.iter().map(|leftover| {
             let fate = match leftover.fate {
                 Leftovers::Kill => "killed",
                 Leftovers::Adopt => "adopted",
                 Leftovers::Detach => "detached",
             };
-            tuple(py, &LEFTOVER, "Leftover", (leftover.pid, &leftover.name, fate))
+            LEFTOVER.get(py)?.call1((leftover.pid, &leftover.name, fate))
         });
         made.collect()
     }
@@ -237,12 +227,11 @@ impl RunResult {
     /// Raises:
     ///     ExitError: It is not; `result` of it is this.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        static EXIT_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static EXIT_ERROR: Class = Class::of("spawnfd", "ExitError");
         if slf.get().ok() {
             return Ok(slf);
         }
-        let class: &Bound<'_, PyAny> = EXIT_ERROR.import(slf.py(), "spawnfd._errors", "ExitError")?;
-        Err(PyErr::from_value(class.call1((slf,))?))
+        Err(PyErr::from_value(EXIT_ERROR.get(slf.py())?.call1((slf,))?))
     }
 
     /// It does not change: the same.

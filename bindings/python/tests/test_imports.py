@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The package imported again, and in another interpreter of the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import spawnfd as sf
+
+START = f"import sys; sys.path.append({str(Path(sf.__file__).parent.parent)!r})"
+
+
+def alone(code: str, *args: str) -> str:
+    """Runs code in an interpreter of its own; what it prints."""
+    command = [sys.executable, "-c", START + code, *args]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+AGAIN = """
+import sys
+import spawnfd as sf
+
+def use(sf):
+    limits, spill = sf.Limits(cpu_time=60), sf.Spill(1 << 20)
+    actions = [sf.actions.Umask(0o77)]
+    result = sf.run(["seq", "1000"], keep=(4, 4), limits=limits, spill=spill, actions=actions)
+    assert type(result.check().spilled) is sf.Spilled
+    try:
+        sf.run(["/nonexistent"])
+    except sf.SpawnError:
+        pass
+    try:
+        sf.run(["false"]).check()
+    except sf.ExitError:
+        pass
+
+def taken_out():
+    names = [name for name in sys.modules if name.split(".")[0] == "spawnfd"]
+    return {name: sys.modules.pop(name) for name in names}
+
+use(sf)
+first = taken_out()
+import spawnfd
+assert spawnfd is not sf
+use(spawnfd)
+# As who has imported a fresh one for a while puts them back.
+taken_out()
+sys.modules.update(first)
+use(sf)
+"""
+
+
+def test_another_time() -> None:
+    assert alone(AGAIN) == ""
+
+
+INTERPRETERS = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import spawnfd as sf
+code = '''
+import os, sys
+sys.path.append(%r)
+try:
+    import spawnfd
+except ImportError:
+    os.write(1, b"refused")
+''' % sys.path[-1]
+other = interpreters.create()
+interpreters.run_string(other, code)
+interpreters.destroy(other)
+sf.run(["true"]).check()
+"""
+
+
+def test_in_another_interpreter() -> None:
+    assert alone(INTERPRETERS) == "refused"
