@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import spawnfd as sf
 
 START = f"import sys; sys.path.append({str(Path(sf.__file__).parent.parent)!r})"
@@ -56,6 +57,42 @@ use(sf)
 
 def test_another_time() -> None:
     assert alone(AGAIN) == ""
+
+
+INSTALLED = """
+import asyncio, importlib, subprocess, sys
+import spawnfd as sf
+
+def places():
+    execute = subprocess.Popen.__dict__["_execute_child"]
+    return execute, asyncio.create_subprocess_exec, asyncio.subprocess.create_subprocess_shell
+
+original = places()
+sf.install()
+if len(sys.argv) > 1:
+    for name in sys.argv[1:]:
+        importlib.reload(sys.modules[name])
+else:
+    for name in list(sys.modules):
+        if name.split(".")[0] == "spawnfd":
+            del sys.modules[name]
+    import spawnfd
+subprocess.run(["true"], check=True)
+now, popen = sys.modules["spawnfd._install"], sys.modules["spawnfd._popen"]
+now.install()
+made = popen.stats().made
+subprocess.run(["true"], check=True)
+assert popen.stats().made == made + 1
+now.uninstall()
+assert places() == original
+subprocess.run(["true"], check=True)
+assert popen.stats().made == made + 1
+"""
+
+
+@pytest.mark.parametrize("names", [[], ["_popen"], ["_install"], ["_popen", "_install"]])
+def test_another_time_while_it_is_installed(names: list[str]) -> None:
+    assert alone(INSTALLED, *(f"spawnfd.{name}" for name in names)) == ""
 
 
 INTERPRETERS = """

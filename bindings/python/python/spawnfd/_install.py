@@ -12,7 +12,7 @@ from asyncio import unix_events
 from typing import TYPE_CHECKING, Any
 
 from spawnfd import asyncio as ours
-from spawnfd._popen import ORIGINAL, POPEN, execute, owner, start_from
+from spawnfd._popen import ORIGINAL, POPEN, execute, mark, marked, owner, start_from
 from spawnfd._transport import Transport, has_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
 
@@ -35,9 +35,10 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 _Loop: Any = owner(unix_events._UnixSelectorEventLoop, "_make_subprocess_transport")
-_ORIGINAL_TRANSPORT: Any = _Loop.__dict__["_make_subprocess_transport"]
-_ORIGINAL_EXEC: Any = asyncio.create_subprocess_exec
-_ORIGINAL_SHELL: Any = asyncio.create_subprocess_shell
+_FOUND: Any = _Loop.__dict__["_make_subprocess_transport"]
+_ORIGINAL_TRANSPORT: Any = marked(_FOUND) or _FOUND
+_ORIGINAL_EXEC: Any = marked(asyncio.create_subprocess_exec) or asyncio.create_subprocess_exec
+_ORIGINAL_SHELL: Any = marked(asyncio.create_subprocess_shell) or asyncio.create_subprocess_shell
 
 
 # All of these look whether they are to act: somebody may have wrapped one before uninstall().
@@ -79,6 +80,8 @@ _PLACES: list[tuple[Any, str, Any, Any]] = [
     (asyncio, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
     (asyncio.subprocess, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
 ]
+for _, _, _original, _ours in _PLACES:
+    mark(_ours, _original)
 
 
 # How many programs a Warm that is made here keeps.
@@ -114,7 +117,8 @@ def install(*, warm: Warm | _Mode | None = None) -> None:
     with _lock:
         _installed = True
         for owner, name, original, ours in _PLACES:
-            if owner.__dict__.get(name) is original:
+            there = owner.__dict__.get(name)
+            if original in (there, marked(there)):
                 setattr(owner, name, ours)
 
 
@@ -135,7 +139,7 @@ def uninstall() -> None:
     global _installed
     with _lock:
         _installed = False
-        for owner, name, original, ours in _PLACES:
-            if owner.__dict__.get(name) is ours:
+        for owner, name, original, _ in _PLACES:
+            if marked(owner.__dict__.get(name)) is original:
                 setattr(owner, name, original)
     _change_warm(None, None)

@@ -22,9 +22,24 @@ def owner(cls: Any, name: str) -> Any:
     return next(base for base in cls.__mro__ if name in base.__dict__)
 
 
+def mark(ours: Any, original: Any) -> None:
+    """Notes what a function of ours stands in the place of."""
+    # Itself, too: functools.wraps() copies this to who wraps it.
+    ours._spawnfd_place = ours, original
+
+
+def marked(function: Any) -> Any:
+    """The original, where a function is ours: an earlier import may have put it there."""
+    # Not an attribute: a mock has all of them.
+    noted = getattr(function, "__dict__", {})
+    ours, original = noted.get("_spawnfd_place", (None, None))
+    return original if ours is function else None
+
+
 # CPython's own, as it was when this was imported.
 POPEN: Any = owner(subprocess.Popen, "_execute_child")
-ORIGINAL: Callable[..., None] = POPEN.__dict__["_execute_child"]
+_FOUND: Any = POPEN.__dict__["_execute_child"]
+ORIGINAL: Callable[..., None] = marked(_FOUND) or _FOUND
 
 # Its arguments, which come by position. 3.11 has added process_group.
 _NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
