@@ -118,3 +118,33 @@ sf.run(["true"]).check()
 
 def test_in_another_interpreter() -> None:
     assert alone(INTERPRETERS) == "refused"
+
+
+DEBUGGED = """
+import _posixsubprocess, subprocess
+calls = []
+original = _posixsubprocess.fork_exec
+
+def fork_exec(*args):
+    calls.append(args)
+    return original(*args)
+
+def patch():
+    _posixsubprocess.fork_exec = fork_exec
+    if hasattr(subprocess, "_fork_exec"):
+        subprocess._fork_exec = fork_exec
+
+if sys.argv[1] == "before":
+    patch()
+import spawnfd as sf
+if sys.argv[1] == "after":
+    patch()
+sf.install()
+subprocess.run(["true"], check=True)
+print(len(calls), dict(sf.stats().passed))
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_debugger_keeps_its_place(when: str) -> None:
+    assert alone(DEBUGGED, when) == "1 {'patched': 1}\n"

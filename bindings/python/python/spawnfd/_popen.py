@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _posixsubprocess
 import functools
 import os
 import subprocess
@@ -11,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import BuiltinFunctionType, MappingProxyType
 from typing import Any
 
 from spawnfd import _spawnfd
@@ -51,8 +52,14 @@ _NEWER: dict[str, Any] = {"process_group": -1}
 _OLDER = {*_PIPES, *_ATTRIBUTES, *_SURROUNDINGS, *_PROGRAM}
 _UNDERSTOOD = _OLDER <= set(_NAMES) <= _OLDER | _NEWER.keys()
 
-# What CPython's code calls for a new process; a program may have put something else there.
-_FORK_EXEC: Any = getattr(subprocess, "_fork_exec", None)
+
+def _fork_exec() -> Any:
+    """What CPython's code calls for a new process; a program may have put something else there."""
+    return getattr(subprocess, "_fork_exec", None) or _posixsubprocess.fork_exec
+
+
+# None: a debugger has done so before this was imported.
+_FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
 # Up to 3.12.0 every failure before exec was reported as one of the working directory.
 _CWD_IS_TOLD_APART = any(
@@ -182,9 +189,7 @@ def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
         return "interpreter"
     if call["preexec_fn"] is not None:
         return "preexec_fn"
-    if getattr(subprocess, "_fork_exec", None) is not _FORK_EXEC or not getattr(
-        subprocess, "_USE_VFORK", True
-    ):
+    if _fork_exec() is not _FORK_EXEC or not getattr(subprocess, "_USE_VFORK", True):
         return "patched"
     return None
 

@@ -13,7 +13,8 @@ With env=None, strings without "=" that C code may have left in the environment 
 What the core cannot start the original does. `stats()` counts it, by reason:
 
     preexec_fn: Python code that runs in the child asks for a fork.
-    patched: The program has replaced subprocess._fork_exec, or set _USE_VFORK to False.
+    patched: The program, or its debugger, has replaced subprocess._fork_exec (Python 3.10:
+        _posixsubprocess.fork_exec), or set _USE_VFORK to False.
     template: No descriptor was left to open the program, or it could not be read.
     closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
     groups: Another user by a root that may not keep its groups.
