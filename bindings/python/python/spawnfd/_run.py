@@ -70,6 +70,10 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     process tree as a timeout does, and waits for its end before the exception goes on (run_async:
     at most 5 s longer than `grace`). What came out is lost then: start() keeps it.
 
+    run_async and start() have a thread of the library at work, up to half a second longer than the
+    last of them; run has none. A fork in that time loses nothing, but from Python 3.12 on os.fork()
+    counts threads, and warns (DeprecationWarning).
+
     Raises:
         SpawnError: The program could not be started, or not be held to its limits; `stage`,
             `errno` and `action` say why. Also

@@ -59,7 +59,7 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
     block does.
 
     `start` awaits (on asyncio, uvloop, trio, anyio) and gives a Job, which any such loop of this
-    process can use; `start_sync` blocks and gives a SyncJob, for threads.
+    process can use; `start_sync` blocks and gives a SyncJob, for threads. For os.fork() see run().
 
     Args:
         argv: As for run().
