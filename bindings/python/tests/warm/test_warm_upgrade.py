@@ -143,17 +143,29 @@ def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) 
         assert warm.run([program], env=ENVIRONMENT).started == mode
 
 
+BETTER = {
+    "hwcaps": ("glibc-hwcaps/x86-64-v2", "glibc-hwcaps/x86-64-v3"),
+    # As ld.so knew them until glibc 2.36.
+    "legacy": ("x86_64", "tls", "tls/x86_64"),
+}
+
+
 @each_mode
-def test_a_better_library_comes(mode: Mode, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["beside", "before"])
+@pytest.mark.parametrize("kind", BETTER)
+def test_a_better_library_comes(kind: str, where: str, mode: Mode, tmp_path: Path) -> None:
     """Not in the place of another, but where ld.so looks first on such a processor."""
     program, library = tmp_path / "program", tmp_path / "libown.so"
+    searched = tmp_path if where == "beside" else tmp_path / "before"
+    searched.mkdir(exist_ok=True)
     build_library(library, 0)
-    build_program(program, 0)
+    flags = (f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{searched}:{tmp_path}")
+    compiled(program, PROGRAM, '-DVERSION="0"', *flags)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
-        for version, level in enumerate(("x86-64-v2", "x86-64-v3"), 1):
+        for version, level in enumerate(BETTER[kind], 1):
             assert warm.run([program], env=ENVIRONMENT).started == mode
-            variant = tmp_path / "glibc-hwcaps" / level
-            variant.mkdir(parents=True)
+            variant = searched / level
+            variant.mkdir(parents=True, exist_ok=True)
             build_library(variant / "libown.so", version)
             cold = sf.run([program], env=ENVIRONMENT).text
             assert warm.run([program], env=ENVIRONMENT).text == cold

@@ -30,6 +30,13 @@ fn of_way() -> WatchFlags {
     WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD
 }
 
+/// Where ld.so looks first in a directory: for what is made for better processors.
+const HWCAPS: &str = "glibc-hwcaps";
+/// That, and, until glibc 2.36, of these any that fit one within the other (dl-hwcaps.c of x86-64 and AArch64).
+const VARIANTS: [&str; 8] = [HWCAPS, "tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64"];
+/// How many may stand within one another: of those of one architecture.
+const DEPTH: usize = 4;
+
 /// The files and directories of all entries, and whom each concerns.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -99,7 +106,7 @@ impl Watch {
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
         let cache = b"/etc/ld.so.cache".to_vec();
-        let (mut seen, mut ways) = (HashSet::new(), HashSet::new());
+        let (mut seen, mut ways, mut searched) = (HashSet::new(), HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
             let path = Path::new(OsStr::from_bytes(file));
             // A link on the way may come to lead elsewhere.
@@ -114,14 +121,16 @@ impl Watch {
             {
                 self.watch_way(inotify, directory, entry, &mut ways)?;
             }
+            if is_library(file)
+                && let Some(directory) = path.parent().filter(|at| at.is_dir())
+                && searched.insert(directory.to_owned())
+            {
+                self.watch_searched(inotify, directory, entry)?;
+            }
             if path.is_dir() {
                 self.watch(inotify, path, of_directory(), entry)?.all = true;
             } else if path.exists() {
                 self.watch(inotify, path, of_file(), entry)?;
-                if let (true, Some(directory)) = (is_library(file), path.parent()) {
-                    self.watch(inotify, directory, of_directory(), entry)?.libraries = true;
-                    self.watch_variants(inotify, directory, entry)?;
-                }
             } else if let Some((directory, name)) = nearest(path) {
                 self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
             }
@@ -157,18 +166,26 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches where ld.so looks first: a directory's libraries for better processors (ld.so(8), glibc-hwcaps).
-    fn watch_variants(&mut self, inotify: &OwnedFd, directory: &Path, entry: u64) -> rustix::io::Result<()> {
-        const VARIANTS: &str = "glibc-hwcaps";
-        let of_variants = directory.parent().filter(|above| above.ends_with(VARIANTS));
-        let directory = of_variants.and_then(Path::parent).unwrap_or(directory);
-        let names = self.watch(inotify, directory, of_directory(), entry)?;
-        names.these.insert(VARIANTS.into());
-        let variants = directory.join(VARIANTS);
-        let Ok(each) = std::fs::read_dir(&variants) else { return Ok(()) };
-        self.watch(inotify, &variants, of_directory(), entry)?.all = true;
-        for variant in each.flatten().map(|variant| variant.path()).filter(|path| path.is_dir()) {
-            self.watch(inotify, &variant, of_directory(), entry)?.libraries = true;
+    /// Watches a directory in which ld.so looks for libraries, and those in it where it looks first.
+    fn watch_searched(&mut self, inotify: &OwnedFd, directory: &Path, entry: u64) -> rustix::io::Result<()> {
+        let is_variant = |at: &Path| {
+            VARIANTS.iter().any(|name| at.ends_with(name)) || at.parent().is_some_and(|above| above.ends_with(HWCAPS))
+        };
+        let top = directory.ancestors().find(|at| !is_variant(at)).unwrap_or(directory);
+        let mut found = vec![(top.to_owned(), 0)];
+        while let Some((at, depth)) = found.pop() {
+            let names = self.watch(inotify, &at, of_directory(), entry)?;
+            let within: Vec<PathBuf> = if at.ends_with(HWCAPS) {
+                names.all = true;
+                std::fs::read_dir(&at).into_iter().flatten().flatten().map(|one| one.path()).collect()
+            } else {
+                names.libraries = true;
+                names.these.extend(VARIANTS.map(Vec::from));
+                VARIANTS.map(|name| at.join(name)).into()
+            };
+            // Each stands once in what ld.so makes of them; a link may lead round in a circle.
+            let within = within.into_iter().filter(|at| depth < DEPTH && at.is_dir());
+            found.extend(within.map(|at| (at, depth + 1)));
         }
         Ok(())
     }
