@@ -167,7 +167,10 @@ class Warm(NotPickled):
         self._core.add_any(depth, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
-        """Waits until all that can be parked is; False if that takes longer than `timeout` s.
+        """Waits until all that can be parked is.
+
+        False if that takes longer than `timeout` s, or something is missing for it now, which is
+        in `stats().cannot`.
 
         Raises:
             TypeError, ValueError: `timeout` is no time to wait.

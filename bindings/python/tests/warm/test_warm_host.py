@@ -144,3 +144,35 @@ what_comes_of(lambda: sf.run(["true"], tree="guard").tree)
 def test_files_must_be_short(way: Way) -> None:
     """RLIMIT_FSIZE is about files in memory as well: SIGXFSZ is not to end the host."""
     assert told(SHORT_FILES, way) == "EFBIG\nEFBIG\n"
+
+
+SHORT_OF_DESCRIPTORS = """
+import resource, shutil
+program = shutil.copy("/bin/true", sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+warm = warm_of("reserve", delay=0.001)
+add(warm, "reserve", "true", 1)
+assert warm.fill(60)
+held = []
+try:
+    while True:
+        held.append(os.dup(0))
+except OSError:
+    pass
+for _ in range(4):
+    os.close(held.pop())
+add(warm, "reserve", program, 1)
+print(warm.fill(60), *warm.stats().cannot.values())
+for number in held:
+    os.close(number)
+print(warm.fill(60), *warm.stats().cannot.values())
+print(warm.run([program]).started)
+"""
+
+
+def test_descriptors_are_short_for_a_while(tmp_path: Path) -> None:
+    """It is told so, and parked when there are some again."""
+    short, *after = told(SHORT_OF_DESCRIPTORS, "reserve", str(tmp_path / "program")).splitlines()
+    assert short.startswith("False "), short
+    assert short.endswith("(): EMFILE"), short
+    assert after == ["True", "reserve"]

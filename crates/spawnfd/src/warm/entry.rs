@@ -29,9 +29,11 @@ pub(super) struct Entry {
     pub(super) making: Option<(Instant, u64)>,
     /// Why it cannot be parked.
     pub(super) cannot: Option<&'static str>,
+    /// What it lacks to be parked, as it has several times in a row, the last time then: it is tried again now and then.
+    pub(super) lacks: Option<(&'static str, Instant)>,
     /// It has been parked before, as it is.
     pub(super) proven: bool,
-    /// How often in a row something has changed while it was being parked.
+    /// How often in a row something has changed while it was being parked, or was missing.
     pub(super) disturbed: u32,
     /// Not before then.
     pub(super) due: Instant,
@@ -53,14 +55,24 @@ impl Entry {
     pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
         let waiting = self.parked.pop_front();
         let is_parent = waiting.is_none();
-        let shared = waiting
-            .or_else(|| self.parent.clone())
-            .ok_or_else(|| if standard_is_open() { "empty" } else { "closed standard stream" })?;
+        let empty =
+            || if standard_is_open() { self.lacks.map_or("empty", |(what, _)| what) } else { "closed standard stream" };
+        let shared = waiting.or_else(|| self.parent.clone()).ok_or_else(empty)?;
         if self.parked.len() + 1 >= self.depth {
             self.due = now + delay;
         }
         self.taken += 1;
         Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
+    }
+
+    /// Whether all wait that can.
+    pub(super) fn is_done(&self) -> bool {
+        self.cannot.is_some() || !self.is_missing()
+    }
+
+    /// Why none waits that should, as far as it is known.
+    pub(super) fn why_not(&self) -> Option<&'static str> {
+        self.cannot.or(self.lacks.map(|(what, _)| what))
     }
 
     pub(super) fn is_missing(&self) -> bool {

@@ -171,7 +171,7 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         match work {
             Work::Park { whose, recipe, object } => {
                 let marker = left.upgrade().map_or_else(|| Marker::leave().map(Arc::new), Ok);
-                let begun = marker.map_err(|errno| NotParked::Now(format!("clone(): {errno:?}"))).and_then(|marker| {
+                let begun = marker.map_err(|errno| NotParked::from(("clone()", errno))).and_then(|marker| {
                     left = Arc::downgrade(&marker);
                     Making::begin(whose, recipe, object, maker, marker)
                 });

@@ -201,7 +201,7 @@ pub struct WarmStats {
     pub memory: u64,
     /// Processes parked so far.
     pub made: u64,
-    /// Programs that cannot be parked, and why.
+    /// Programs that cannot be parked, or not now, and why.
     pub cannot: BTreeMap<OsString, String>,
 }
 
@@ -285,9 +285,11 @@ impl Warm {
     }
 
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
-    /// done now: it is closed, or this process has closed 0, 1 or 2.
+    /// done now: it is closed, this process has closed 0, 1 or 2, or something was missing several times ([`WarmStats::cannot`]), for
+    /// which it goes on to look now and then.
     pub fn fill(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
+        let begun = Instant::now();
+        let deadline = begun.checked_add(timeout);
         loop {
             {
                 let mut state = self.state.lock();
@@ -295,7 +297,7 @@ impl Warm {
                 if state.is_full() {
                     return true;
                 }
-                if state.is_held_up() {
+                if state.is_held_up(begun) {
                     return false;
                 }
             }

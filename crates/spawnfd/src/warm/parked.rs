@@ -250,7 +250,7 @@ impl Parked {
             command.scheduler(abi::SCHED_BATCH, 0);
         }
         let begun = SystemTime::now();
-        let child = command.spawn().map_err(|error| NotParked::Now(error.to_string()))?;
+        let child = command.spawn().map_err(|error| NotParked::of_start(&error))?;
         drop(theirs);
         let identity = identity_of(&child).map_err(|errno| ("fstat()", errno))?;
         let mut parked = Parked {
@@ -640,9 +640,21 @@ fn may_refer_to(child: &Child) -> bool {
     })
 }
 
+impl NotParked {
+    /// By whether it is for want of something.
+    fn of_start(error: &Error) -> NotParked {
+        let why = error.to_string();
+        match error.errno() {
+            Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOSPC => NotParked::Now(why),
+            Errno::EIO | Errno::ETXTBSY => NotParked::Now(why),
+            _ => NotParked::Ever(why),
+        }
+    }
+}
+
 impl From<Failed> for NotParked {
     fn from((call, errno): Failed) -> NotParked {
-        NotParked::Now(format!("{call}: {errno:?}"))
+        NotParked::Now(format!("{call}: {}", errno.name()))
     }
 }
 

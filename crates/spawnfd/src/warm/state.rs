@@ -143,6 +143,7 @@ impl State {
         let entry = Entry {
             id: self.next,
             cannot: can_park(&recipe).err(),
+            lacks: None,
             recipe: Arc::new(recipe),
             depth: if depth == 0 { 2 } else { depth },
             parked: VecDeque::new(),
@@ -242,6 +243,7 @@ impl State {
                 entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
                 entry.proven = false;
+                entry.lacks = None;
                 entry.disturbed = 0;
                 entry.due = now;
                 self.gone.extend(entry.drain());
@@ -347,12 +349,11 @@ impl State {
 
     pub(super) fn stats(&self) -> WarmStats {
         let (_, memory) = self.held();
-        let cannot =
-            self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.cannot?.to_owned())));
+        let cannot = self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.why_not()?)));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.waiting().count()).sum(),
             memory,
-            cannot: cannot.collect::<BTreeMap<_, _>>(),
+            cannot: cannot.map(|(name, why)| (name, why.to_owned())).collect::<BTreeMap<_, _>>(),
             ..self.stats.clone()
         }
     }

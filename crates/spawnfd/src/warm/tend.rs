@@ -42,6 +42,16 @@ pub(super) enum Work {
 
 pub(super) type Waste = (Vec<Waiting>, Vec<Arc<Page>>);
 
+impl Entry {
+    /// It could not be parked for want of something.
+    fn lacked(&mut self, what: &str) {
+        let now = Instant::now();
+        self.disturbed += 1;
+        self.due = now + AGAIN * (1 << self.disturbed.saturating_sub(ATTEMPTS).min(8));
+        self.lacks = (self.disturbed >= ATTEMPTS).then(|| (reason(what), now));
+    }
+}
+
 impl State {
     /// What has come of the keeper's wish for so many.
     pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Vec<Parked>, &'static str>) {
@@ -156,7 +166,7 @@ impl State {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.prefix.is_some();
                 if !entry.recipe.executes && common.watch.add(id, &parked.birth.files, sandboxed).is_err() {
-                    entry.cannot = Some("inotify");
+                    entry.lacked("inotify");
                     return Some(parked);
                 }
                 // It may have found what another mount hides, or shows, by now.
@@ -168,7 +178,7 @@ impl State {
                     entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");
                     return Some(parked);
                 }
-                (entry.disturbed, entry.proven) = (0, true);
+                (entry.disturbed, entry.proven, entry.lacks) = (0, true, None);
                 self.stats.made += 1;
                 let waiting = Waiting::new(version, parked);
                 match entry.recipe.mode {
@@ -198,16 +208,11 @@ impl State {
                     }
                     return None;
                 }
-                let (why, again) = match why {
-                    NotParked::Now(why) => (why, true),
-                    // What has been parked before met with something.
-                    NotParked::Ever(why) => (why, entry.proven),
-                };
-                entry.disturbed += 1;
-                // What has been parked before will be again, when the trouble is over.
-                let patience = if entry.proven { entry.disturbed.saturating_sub(ATTEMPTS).min(8) } else { 0 };
-                entry.due = Instant::now() + AGAIN * (1 << patience);
-                entry.cannot = (!again || !entry.proven && entry.disturbed >= ATTEMPTS).then(|| reason(&why));
+                match why {
+                    // What has been parked before met with something, and will be again when that is over.
+                    NotParked::Ever(why) if !entry.proven => entry.cannot = Some(reason(&why)),
+                    NotParked::Now(why) | NotParked::Ever(why) => entry.lacked(&why),
+                }
                 None
             }
         }
@@ -224,20 +229,20 @@ impl State {
     pub(super) fn is_full(&self) -> bool {
         let (parked, memory) = self.held();
         let room = parked < self.options.processes && memory < self.options.memory;
-        let done = |entry: &Entry| entry.cannot.is_some() || !entry.is_missing();
-        !room || self.entries.iter().all(done)
+        !room || self.entries.iter().all(Entry::is_done)
     }
 
-    /// Whether nothing is parked for the time being.
-    pub(super) fn is_held_up(&self) -> bool {
-        self.shared.is_none() || !standard_is_open()
+    /// Whether nothing is parked for the time being: that is so by itself, or has shown again since then.
+    pub(super) fn is_held_up(&self, since: Instant) -> bool {
+        let held_up = |entry: &Entry| entry.is_done() || entry.lacks.is_some_and(|(_, last)| last >= since);
+        self.shared.is_none() || !standard_is_open() || self.entries.iter().all(held_up)
     }
 
-    /// Nobody is to wait for what could be parked now.
+    /// Nobody is to wait for what could be parked now, nor long for what could not.
     pub(super) fn hurry(&mut self) {
         let now = Instant::now();
         for entry in &mut self.entries {
-            entry.due = entry.due.min(now);
+            entry.due = entry.due.min(if entry.disturbed == 0 { now } else { now + AGAIN });
             if entry.asleep {
                 (entry.asleep, entry.used) = (false, now);
             }
