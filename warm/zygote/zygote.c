@@ -156,8 +156,13 @@ static _Noreturn void probe(const char *where, char **envp)
 			preloads = begins(path, where) && begins(where, path) &&
 				   !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
 	}
-	if (!preloads || !parks)
+	if (!preloads || !parks) {
+		const char why[] = "not handed on";
+
+		spawnfd_say(&to, (struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why,
+			    sizeof(why) - 1, -1);
 		_exit(126);
+	}
 	spawnfd_say(&to, (struct spawnfd_reply){.word = SPAWNFD_PARKED}, NULL, 0, -1);
 	_exit(0);
 }

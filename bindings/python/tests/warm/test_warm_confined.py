@@ -385,9 +385,15 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
 
 
 BARE = ["--bind", "/", "/", "--tmpfs", "/proc", "--"]
+CLOSING = ["-c", 'exec "$@" 3>&- 4>&- 5>&- 6>&- 7>&-', "-"]
+FRONTS = {
+    "environment": ["env", "-i"],
+    "proc": ["bwrap", *BARE],
+    "descriptors": ["bash", *CLOSING],
+}
 
 
-@pytest.mark.parametrize("front", [["env", "-i"], ["bwrap", *BARE]], ids=["environment", "proc"])
+@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
 def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> None:
     """Behind one that does not hand on what would have it wait."""
     need(front[0])
@@ -404,3 +410,23 @@ def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> No
         result = warm.run(["/bin/sh", *script], sandbox=box)
         assert (result.code, result.started) == (0, "cold: not handed on")
     assert ran.read_text() == "ran\n"
+
+
+def test_a_failure_in_front(tmp_path: Path) -> None:
+    """It is called that, and is not for ever."""
+    need_two_shells()
+    trouble, front = tmp_path / "trouble", tmp_path / "front"
+    # More than a pipe holds.
+    many = "head -c 200000 /dev/zero >&2"
+    front.write_text(f'#!/bin/sh\nif [ -e {trouble} ]; then {many}; exit 3; fi\nexec "$@"\n')
+    front.chmod(0o755)
+    trouble.touch()
+    argv, box = ["bash", "-c", "exit 7"], sf.Sandbox([str(front)])
+    with sf.Warm() as warm:
+        warm.add("bash", depth=1, sandbox=box)
+        assert not warm.fill(FILL_S)
+        assert list(warm.stats().cannot.values()) == ["failed in front"]
+        trouble.unlink()
+        assert warm.fill(FILL_S), warm.stats()
+        result = warm.run(argv, sandbox=box, timeout=20)
+    assert (result.code, result.started) == (7, "reserve")

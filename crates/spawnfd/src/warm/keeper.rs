@@ -84,7 +84,7 @@ impl Bell {
         };
         let left = until.map_or(ASLEEP, |until| until.saturating_duration_since(Instant::now()).min(ASLEEP));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let each = all.iter().filter_map(Making::socket).chain([timer]);
+        let each = all.iter().filter_map(Making::source).chain([timer]);
         let mut each: Vec<PollFd<'_>> = each.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let _ = poll(&mut each, Some(&left));
         if self.0.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {

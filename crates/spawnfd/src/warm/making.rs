@@ -7,8 +7,12 @@ use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
 use super::image;
-use super::parked::{NotParked, Parked, Recipe};
+use super::line::Failed;
+use super::parked::{NOT_PARKED, NotParked, PROBES, Parked, Probe, Recipe};
 use super::prefix::Prefix;
 use crate::authority::Marker;
 use crate::error::errno;
@@ -24,6 +28,16 @@ pub(super) struct For {
     pub(super) version: u64,
 }
 
+/// The program in front of a probe.
+#[derive(Debug)]
+struct Front {
+    /// Where it tells what is the matter.
+    errors: Known,
+    /// Of the probe nothing is to be heard any more.
+    is_alone: bool,
+    told: Vec<u8>,
+}
+
 /// One that has been started and is not parked yet.
 #[derive(Debug)]
 pub(super) struct Making {
@@ -32,8 +46,8 @@ pub(super) struct Making {
     object: Arc<Known>,
     maker: ThreadId,
     marker: Arc<Marker>,
-    /// It is there to show that the program in front hands on what parks.
-    probes: bool,
+    /// It is there to show that this one in front hands on what parks.
+    front: Option<Front>,
     until: Instant,
     /// Gone when it is parked.
     parked: Option<Parked>,
@@ -52,7 +66,7 @@ impl Making {
         marker: Arc<Marker>,
     ) -> Result<Making, NotParked> {
         let until = Instant::now();
-        let mut making = Making { whose, recipe, object, maker, marker, probes: false, until, parked: None };
+        let mut making = Making { whose, recipe, object, maker, marker, front: None, until, parked: None };
         making.start()?;
         Ok(making)
     }
@@ -61,9 +75,8 @@ impl Making {
         // One that has shown enough ends first.
         self.parked = None;
         // Before the program could run instead.
-        self.probes = self.unproven().is_some();
-        let probe = self.probes.then(image::zygote_file).transpose();
-        let probe = probe.map_err(|error| ("memfd_create()", errno(error)))?.map(above_standard);
+        let (front, probe) = self.unproven().map(|_| Front::new()).transpose()?.unzip();
+        self.front = front;
         let marker = self.marker.clone();
         self.until = Instant::now() + START;
         self.parked = Some(Parked::begin(&self.recipe, &self.object, self.maker, marker, probe.as_ref())?);
@@ -76,25 +89,67 @@ impl Making {
     }
 
     /// Where it is heard.
-    pub(super) fn socket(&self) -> Option<&OwnedFd> {
-        self.parked.as_ref()?.socket()
+    pub(super) fn source(&self) -> Option<&OwnedFd> {
+        match &self.front {
+            Some(front) if front.is_alone => front.errors.get(),
+            _ => self.parked.as_ref()?.socket(),
+        }
     }
 
     /// What has come of it; `None`: nothing yet.
     pub(super) fn look(&mut self) -> Option<Result<Parked, NotParked>> {
-        let outcome = match self.parked.as_mut()?.is_parked() {
-            None if Instant::now() > self.until => Err(NotParked::Ever("slow".to_owned())),
-            outcome => outcome?,
+        let slow = || (Instant::now() > self.until).then(|| NotParked::Ever("slow".to_owned()));
+        let outcome = match &mut self.front {
+            Some(front) if front.is_alone => return front.trouble().or_else(slow).map(Err),
+            _ => self.parked.as_mut()?.is_parked().or_else(|| slow().map(Err))?,
         };
-        if !self.probes {
-            return outcome.map(|()| self.parked.take()).transpose();
+        let Some(front) = &mut self.front else { return outcome.map(|()| self.parked.take()).transpose() };
+        match outcome {
+            Ok(()) => {
+                if let Some(prefix) = self.unproven() {
+                    prefix.hands_on.store(true, Ordering::Relaxed);
+                }
+                self.start().err().map(Err)
+            }
+            Err(NotParked::Ever(why)) if why == NOT_PARKED => {
+                front.is_alone = true;
+                front.trouble().map(Err)
+            }
+            // The probe itself says so.
+            Err(why) => Some(Err(why)),
         }
-        if outcome.is_err() {
-            return Some(Err(NotParked::Ever("not handed on".to_owned())));
+    }
+}
+
+impl Front {
+    fn new() -> Result<(Front, Probe), Failed> {
+        let program = image::zygote_file().map_err(|error| ("memfd_create()", errno(error)))?;
+        // It is not kept from its end by what nobody reads.
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (errors, theirs) = pipe.map_err(|error| ("pipe2()", errno(error)))?;
+        let errors = Known::new(errors).map_err(|errno| ("fstat()", errno))?;
+        let [program, theirs] = [program, theirs].map(above_standard);
+        Ok((Front { errors, is_alone: false, told: Vec::new() }, Probe { program, errors: theirs }))
+    }
+
+    /// Why it has come to nothing, once it has ended.
+    fn trouble(&mut self) -> Option<NotParked> {
+        const MOST: usize = 16 << 10;
+        let mut part = [0; 4096];
+        match self.errors.get().map(|errors| rustix::io::read(errors, &mut part)) {
+            Some(Err(Errno::AGAIN | Errno::INTR)) => return None,
+            Some(Ok(length @ 1..)) => {
+                let room = MOST.saturating_sub(self.told.len());
+                self.told.extend(&part[..length.min(room)]);
+                return None;
+            }
+            _ => {}
         }
-        if let Some(prefix) = self.unproven() {
-            prefix.hands_on.store(true, Ordering::Relaxed);
-        }
-        self.start().err().map(Err)
+        // Who cannot execute the probe names it.
+        let names_it = self.told.windows(PROBES.len()).any(|part| part == PROBES.as_bytes());
+        Some(match names_it {
+            true => NotParked::Ever("not handed on".to_owned()),
+            false => NotParked::Now("failed in front".to_owned()),
+        })
     }
 }

@@ -128,6 +128,20 @@ pub(super) struct Birth {
     are_told_apart: bool,
 }
 
+/// A small program in the place of another, behind one in front of it.
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) program: OwnedFd,
+    /// Where the one in front tells what is the matter.
+    pub(super) errors: OwnedFd,
+}
+
+/// Where probes are, by a name that nothing else has.
+pub(super) const PROBES: &str = "/proc/self/fd/./";
+
+/// A reason not to be parked: the line has ended.
+pub(super) const NOT_PARKED: &str = "not parked";
+
 /// Why a program is not parked.
 #[derive(Debug)]
 pub(super) enum NotParked {
@@ -160,7 +174,7 @@ impl Parked {
         object: &Known,
         maker: ThreadId,
         marker: Arc<Marker>,
-        probe: Option<&OwnedFd>,
+        probe: Option<&Probe>,
     ) -> Result<Parked, NotParked> {
         let standing = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
         let (line, [theirs, memory]) = Line::new()?;
@@ -211,9 +225,9 @@ impl Parked {
                     None => command.args(&prefix.args),
                     Some(probe) => command
                         .args(prefix.own_args())
-                        .arg(format!("/proc/self/fd/{probe_at}"))
+                        .arg(format!("{PROBES}{probe_at}"))
                         .arg(format!("p{at}:/proc/self/fd/{object_at}"))
-                        .descriptor(probe, probe_at),
+                        .descriptor(&probe.program, probe_at),
                 };
                 if let Some(directory) = &prefix.directory {
                     command.current_dir(OsStr::from_bytes(directory.to_bytes()));
@@ -232,7 +246,7 @@ impl Parked {
             .environment(if recipe.executes { &recipe.env } else { &with_object })
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
-            .stderr(Stdio::Null)
+            .stderr(probe.map_or(Stdio::Null, |probe| Stdio::from(&probe.errors)))
             .default_signals(SignalSet::from_bits(MADE_DEFAULT))
             .descriptor(&theirs, at)
             .descriptor(&owner, owner_at)
@@ -296,7 +310,7 @@ impl Parked {
                 Ok(())
             }
             Some(Reply::Cannot { why }) => Err(NotParked::Ever(String::from_utf8_lossy(why).into_owned())),
-            _ => Err(NotParked::Ever("not parked".to_owned())),
+            _ => Err(NotParked::Ever(NOT_PARKED.to_owned())),
         })
     }
 
