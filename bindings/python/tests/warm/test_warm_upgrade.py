@@ -172,6 +172,33 @@ def test_a_better_library_comes(kind: str, where: str, mode: Mode, tmp_path: Pat
             assert warm.fill(timeout=30)
 
 
+def test_files_change_for_a_while(tmp_path: Path) -> None:
+    """As long as they do nothing is parked of them."""
+    program, library = tmp_path / "program", tmp_path / "libown.so"
+    build_library(library, 0)
+    build_program(program, 0)
+    done = threading.Event()
+
+    def change() -> None:
+        while not done.wait(0.001):
+            library.touch()
+
+    thread = threading.Thread(target=change)
+    with sf.Warm(delay=0.001) as warm:
+        thread.start()
+        try:
+            warm.add(str(program), depth=1, env=ENVIRONMENT)
+            deadline = time.monotonic() + 30
+            while list(warm.stats().cannot.values()) != ["changing files"]:
+                assert time.monotonic() < deadline, warm.stats()
+                time.sleep(0.01)
+        finally:
+            done.set()
+            thread.join()
+        assert warm.fill(timeout=30), warm.stats()
+        assert warm.run([program], env=ENVIRONMENT).started == "reserve"
+
+
 # In a mount namespace of its own: what each mount makes of a call, how it is started, and how often
 # something has been parked.
 MOUNTS = """

@@ -175,7 +175,9 @@ impl State {
                 if remounted || parked.is_outdated() {
                     entry.disturbed += 1;
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
-                    entry.cannot = (entry.disturbed >= PATIENCE).then_some("changing files");
+                    if entry.disturbed >= PATIENCE {
+                        entry.lacked("changing files");
+                    }
                     return Some(parked);
                 }
                 (entry.disturbed, entry.proven, entry.lacks) = (0, true, None);
