@@ -7,6 +7,7 @@ import asyncio
 import errno
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 import trio
+import trio.testing
 from conftest import LOOPS, Go, children
 from spawnfd import _loop, _spawnfd, _trio
 from test_job import DEAF, until
@@ -370,3 +372,70 @@ def test_trio_cleans_up_after_the_main_task(where: str) -> None:
     trio.run(main)
     stopped = {"a generator": 1, "a system task": 1}.get(where, 3)
     assert sorted(ended) == ["cancelled"] * stopped + ["exited"] * ("generator" in where)
+
+
+def test_trio_waits_again_after_the_main_task() -> None:
+    ended: list[str] = []
+
+    async def task(job: sf.Job) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(20, shield=True):
+                assert await job.wait(0.01) is None
+                ended.append((await job.stop()).stop)
+
+    async def main() -> None:
+        trio.lowlevel.spawn_system_task(task, await sf.start(["sleep", "1000"]))
+        await trio.lowlevel.checkpoint()
+
+    # In which order trio ends its own tasks is left to chance.
+    for _ in range(10):
+        trio.run(main)
+    assert ended == ["cancelled"] * 10
+
+
+def test_trio_interrupted_again_does_not_wait_for_the_end(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    deaf = "trap '' TERM; : > \"$0\"; while :; do sleep 0.1; done"
+    before = children()
+
+    async def interrupt() -> None:
+        while not ready.exists():
+            await trio.sleep(0.01)
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+            await trio.testing.wait_all_tasks_blocked()
+
+    async def main() -> None:
+        trio.lowlevel.spawn_system_task(interrupt)
+        await sf.run_async(["sh", "-c", deaf, str(ready)], grace=60)
+
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
+        assert time.monotonic() - begun < 40
+    finally:
+        for pid in children() - before:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_trio_what_a_handler_raises_is_not_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(port: _trio._TrioPort, *_: int) -> None:
+        monkeypatch.undo()
+        await trio.lowlevel.wait_readable(port.queue.fileno())
+        raise SystemExit("asked to end")
+
+    async def main() -> None:
+        monkeypatch.setattr(_trio._TrioPort, "_look", interrupted)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sf.run_async, ["sleep", "60"])
+            nursery.start_soon(sf.run_async, ["true"])
+
+    begun = time.monotonic()
+    with pytest.raises(BaseException, match="Trio nursery") as caught:
+        trio.run(main)
+    assert time.monotonic() - begun < 40
+    raised: Any = caught.value
+    assert [type(error) for error in raised.exceptions] == [SystemExit]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -16,101 +14,107 @@ from spawnfd._loop import Gate
 
 
 class _Future:
-    """As much of asyncio's as the native queue needs."""
+    """As much of asyncio's as who sets it needs."""
 
-    __slots__ = ("_error", "_event", "_port", "_result")
+    __slots__ = ("_done", "_error", "_event", "_result")
 
-    def __init__(self, port: _TrioPort) -> None:
-        self._port = port
+    def __init__(self) -> None:
         self._event = trio.Event()
+        self._done = False
         self._result: Any = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        return self._event.is_set()
+        return self._done
 
+    # Only what has been told is done: who is interrupted here tells it again.
     def set_result(self, result: Any) -> None:
         self._result = result
         self._event.set()
+        self._done = True
 
     def set_exception(self, error: BaseException) -> None:
         self._error = error
         self._event.set()
+        self._done = True
 
+    # Interrupted amid it, one could leave the others with nobody who watches.
+    @trio.lowlevel.enable_ki_protection
     def __await__(self) -> Generator[Any, Any, Any]:
-        if self._port.watched:
-            yield from self._event.wait().__await__()
-        else:
-            yield from self._port.watch_for(self._event).__await__()
+        yield from self._wait().__await__()
         if self._error is not None:
             raise self._error
         return self._result
 
+    async def _wait(self) -> None:
+        await self._event.wait()
+
+
+class _News(_Future):
+    """One that the queue sets."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: _TrioPort) -> None:
+        super().__init__()
+        self._port = port
+
+    async def _wait(self) -> None:
+        while not self._done:
+            if self._port.watched:
+                # The one before may have been set only to have it watch.
+                self._event = trio.Event()
+                await self._event.wait()
+            else:
+                await self._port.watch(self)
+
+    def take_over(self) -> bool:
+        """Has the task that waits watch the queue, if there is one."""
+        waits = self._event.statistics().tasks_waiting > 0
+        self._event.set()
+        return waits
+
 
 class _TrioPort:
-    """See spawnfd._loop.Port. A system task watches the descriptor while the main task runs.
+    """See spawnfd._loop.Port. Of those who wait for the queue one watches it for all.
 
-    Then trio ends it, with the other system tasks, and ends generators that nobody has ended. Who
-    cleans up there, shielded, watches for himself.
+    When he goes another one does. So this needs no task of its own: trio ends those with the main
+    task, and others may clean up for longer.
     """
 
     def __init__(self) -> None:
         self.queue = _spawnfd.Queue()
         self.gate = Gate()
-        self.pending: dict[int, _Future] = {}
+        self.pending: dict[int, _News] = {}
         self.last_key = 0
         self.token = trio.lowlevel.current_trio_token()
-        # Whether the system task watches, and what keeps it there for those who wait for it still.
+        self.watched = False
+
+    async def watch(self, news: _News) -> None:
+        """Hands on what the queue brings, until these have come."""
         self.watched = True
-        self._last: trio.CancelScope | None = None
         try:
-            trio.lowlevel.spawn_system_task(self._watch)
-        except RuntimeError:
-            # There are none any more.
-            self.watched = False
-
-    async def _watch(self) -> None:
-        try:
-            while True:
-                await self._look(self.queue.fileno())
+            while not news.done():
+                await self._look()
         finally:
-            with trio.CancelScope(shield=True) as self._last:
-                while self.pending:
-                    await self._look(self.queue.fileno())
             self.watched = False
+            any(other.take_over() for other in self.pending.values())
 
-    async def watch_for(self, event: trio.Event) -> None:
-        """Waits for what the queue is to bring, where nobody else watches it."""
-        # At one number no two tasks can wait.
-        fd = fcntl.fcntl(self.queue.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
-        try:
-            async with trio.open_nursery() as nursery:
-
-                async def watch() -> None:
-                    while True:
-                        await self._look(fd)
-
-                nursery.start_soon(watch)
-                await event.wait()
-                nursery.cancel_scope.cancel()
-        finally:
-            os.close(fd)
-
-    async def _look(self, fd: int) -> None:
-        await trio.lowlevel.wait_readable(fd)
+    async def _look(self) -> None:
+        await trio.lowlevel.wait_readable(self.queue.fileno())
         self.gate.started = 0
         self.queue.drain(self.pending)
         if self.gate.waiting:
             self.gate.open(self)
 
     def future(self) -> _Future:
-        return _Future(self)
+        return _Future()
 
-    def expect(self) -> tuple[int, _Future]:
+    def expect(self) -> tuple[int, _News]:
         self.last_key += 1
-        future = self.future()
-        self.pending[self.last_key] = future
-        return self.last_key, future
+        news = _News(self)
+        self.pending[self.last_key] = news
+        return self.last_key, news
 
     async def wait(self, future: _Future, timeout: float | None = None) -> Any:
         with trio.move_on_after(float("inf") if timeout is None else timeout):
@@ -120,16 +124,16 @@ class _TrioPort:
     async def finish(self, key: int, timeout: float) -> None:
         future = self.pending.get(key)
         if future is not None:
-            with trio.move_on_after(timeout) as scope:
-                scope.shield = True
-                with suppress(OSError):
-                    await future
-            self.forget(key)
+            try:
+                with trio.move_on_after(timeout) as scope:
+                    scope.shield = True
+                    with suppress(OSError):
+                        await future
+            finally:
+                self.forget(key)
 
     def forget(self, key: int) -> None:
         self.pending.pop(key, None)
-        if not self.pending and self._last is not None:
-            self._last.cancel()
 
     def soon(self, call: Callable[[], object]) -> None:
         self.token.run_sync_soon(call)
