@@ -99,6 +99,24 @@ def test_a_path_that_has_items() -> None:
     assert failure(ours, args, shell=True) == failure(original, args, shell=True)
 
 
+def test_variables_that_can_be_read_once() -> None:
+    class Variables:
+        def __init__(self) -> None:
+            # CPython takes lists for pairs, which are left to it.
+            self.left = iter([["A", "b"], ["C", "d"]])
+
+        def items(self) -> Any:
+            return self.left
+
+        def get(self, name: str) -> None:
+            return None
+
+    def output(module: Any) -> Any:
+        return module.run(["env"], env=Variables(), capture_output=True).stdout
+
+    assert output(ours) == output(original) == b"A=b\nC=d\n"
+
+
 def test_what_a_hook_or_a_handler_raises() -> None:
     """By its type it might be about the arguments; it is not, and nothing is started after it."""
     alone(

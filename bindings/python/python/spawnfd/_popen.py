@@ -221,7 +221,12 @@ def _read(call: dict[str, Any]) -> str | None:
     call["program"] = argv[0] if call["executable"] is None else call["executable"]
     if env is not None and not hasattr(env, "items"):
         return "arguments"
-    call["variables"] = None if env is None else list(env.items())
+    if env is None:
+        call["variables"] = None
+    else:
+        call["variables"] = list(items := env.items())
+        if hasattr(items, "__next__"):
+            call["env"] = _Read(env, call["variables"])
     program = os.fsencode(call["program"])
     if os.path.dirname(program):
         call["candidates"] = [program]
@@ -230,6 +235,22 @@ def _read(call: dict[str, Any]) -> str | None:
         call["candidates"] = [os.path.join(os.fsencode(each), program) for each in directories]
     call["pass_fds"] = sorted(map(int, call["pass_fds"]))
     return None
+
+
+class _Read:
+    """An environment whose items could be read once."""
+
+    def __init__(self, env: Any, items: list[Any]) -> None:
+        self._env, self._items = env, items
+
+    def items(self) -> list[Any]:
+        return self._items
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._env[name]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
 
 
 def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
