@@ -205,6 +205,12 @@ def test_a_watcher_of_the_programs_own() -> None:
         watcher.close()
 
 
+def run_alone(code: str) -> None:
+    package = str(Path(sf.__file__).parent.parent)
+    command = [sys.executable, "-c", textwrap.dedent(code), package]
+    subprocess.run(command, check=True, timeout=50)
+
+
 def test_classes_that_were_replaced_before() -> None:
     """As eventlet does it: by ones that are derived from them."""
     code = """
@@ -223,6 +229,34 @@ def test_classes_that_were_replaced_before() -> None:
         subprocess.run(["true"])
         assert sf.stats().made == 2
     """
-    package = str(Path(sf.__file__).parent.parent)
-    command = [sys.executable, "-c", textwrap.dedent(code), package]
-    subprocess.run(command, check=True, timeout=50)
+    run_alone(code)
+
+
+def test_a_class_that_was_none_at_the_import() -> None:
+    """As unittest.mock and pytest-subprocess do it, for a while."""
+    run_alone("""
+        import sys, subprocess
+        from unittest import mock
+        sys.path.append(sys.argv[1])
+        with mock.patch("subprocess.Popen"):
+            import spawnfd as sf
+            import spawnfd.subprocess
+        assert sf.subprocess.call(["true"]) == 0
+        sf.install()
+        subprocess.run(["true"])
+        assert sf.stats().made == 2
+    """)
+
+
+def test_a_class_that_is_gone_at_the_import() -> None:
+    run_alone("""
+        import gc, sys, subprocess
+        subprocess.Popen = lambda *args, **options: None
+        gc.collect()
+        sys.path.append(sys.argv[1])
+        import spawnfd as sf
+        import spawnfd.subprocess
+        sf.install()
+        sf.uninstall()
+        assert sf.run(["true"]).ok
+    """)

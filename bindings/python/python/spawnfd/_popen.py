@@ -37,8 +37,25 @@ def marked(function: Any) -> Any:
     return original if ours is function else None
 
 
+def _own() -> Any:
+    """CPython's own class, where something that is none stands in its place: a function, a mock."""
+    for cls in object.__subclasses__():
+        if (cls.__module__, cls.__name__) == ("subprocess", "Popen"):
+            return cls
+    return _Gone
+
+
+class _Gone:
+    """In its place where nobody has kept it."""
+
+    def _execute_child(self) -> None: ...
+
+
+_THERE: Any = vars(subprocess)["Popen"]
+# What ours is derived from.
+BASE: Any = _THERE if isinstance(_THERE, type) else _own()
 # CPython's own, as it was when this was imported.
-POPEN: Any = owner(subprocess.Popen, "_execute_child")
+POPEN: Any = owner(BASE, "_execute_child")
 _FOUND: Any = POPEN.__dict__["_execute_child"]
 ORIGINAL: Callable[..., None] = marked(_FOUND) or _FOUND
 

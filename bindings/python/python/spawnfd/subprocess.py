@@ -32,12 +32,12 @@ import subprocess as _original
 from types import FunctionType
 from typing import Any
 
-from spawnfd._popen import Stats, execute, stats
+from spawnfd._popen import BASE, Stats, execute, stats
 
 __all__ = [*_original.__all__, "Stats", "stats"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-class Popen(_original.Popen):  # type: ignore[type-arg]
+class Popen(BASE):  # type: ignore[misc]
     """subprocess.Popen, its program started by spawnfd."""
 
     def _execute_child(self, *args: Any) -> None:
