@@ -347,7 +347,8 @@ fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
     let pair = pair.cast::<PyTuple>().map_err(|_| Refused::Wrong)?;
     let (name, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| Refused::Wrong)?;
     let (name, value) = (string(&name)?, string(&value)?);
-    if name.as_bytes().contains(&b'=') {
+    // An empty one only some versions of CPython take.
+    if name.is_empty() || name.as_bytes().contains(&b'=') {
         return Err(Refused::Wrong);
     }
     Ok([name, value].join(OsStr::new("=")))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess as original
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,20 @@ def test_variables_that_can_be_read_once() -> None:
         return module.run(["env"], env=Variables(), capture_output=True).stdout
 
     assert output(ours) == output(original) == b"A=b\nC=d\n"
+
+
+def test_a_variable_without_a_name() -> None:
+    def outcome(module: Any) -> Any:
+        # By its path, as CPython 3.13 starts it in another way then, and refuses it.
+        env: Any = shutil.which("env")
+        try:
+            return module.run([env], env={"": "b"}, capture_output=True).stdout
+        except ValueError as error:
+            return str(error)
+
+    counted = Counted()
+    assert outcome(ours) == outcome(original)
+    assert counted.get()[0] == 0
 
 
 def test_what_a_hook_or_a_handler_raises() -> None:
