@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
@@ -322,6 +324,53 @@ def test_trio_has_one_port_a_run() -> None:
 
     trio.run(main)
     trio.run(main)
+
+
+def test_trio_half_imported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("trio", "sniffio", "anyio"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    async def main() -> None:
+        assert (await sf.run_async(["true"])).ok
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.05)
+
+    asyncio.run(main())
+
+
+def test_trio_that_does_not_say_whether_it_is_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Before 0.23.
+    monkeypatch.delattr(trio.lowlevel, "in_trio_task")
+
+    async def main() -> None:
+        assert (await sf.run_async(["true"])).ok
+
+    asyncio.run(main())
+    trio.run(main)
+
+
+def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            # As trio-asyncio does it.
+            patch.setattr(sniffio.thread_local, "name", "asyncio")
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                _loop.here()
+        assert isinstance(_loop.here(), _trio._TrioPort)
+
+    trio.run(main)
+
+
+def test_trio_within_asyncio() -> None:
+    async def inner() -> None:
+        assert isinstance(_loop.here(), _trio._TrioPort)
+        assert (await sf.run_async(["true"])).ok
+
+    async def main() -> None:
+        trio.run(inner)
+        assert (await sf.run_async(["true"])).ok
+
+    asyncio.run(main())
 
 
 def test_trio_shields_the_end() -> None:

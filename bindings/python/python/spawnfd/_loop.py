@@ -172,7 +172,7 @@ class Port(Protocol):
 def here() -> Port:
     """The port of the event loop that runs in this thread."""
     trio: Any = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
+    if trio is not None and _runs(trio):
         from spawnfd._trio import port
 
         return port()
@@ -182,6 +182,19 @@ def here() -> Port:
         ours = _AsyncioPort(loop)
         _here.port = weakref.ref(ours)
     return ours
+
+
+def _runs(trio: Any) -> bool:
+    """Whether the code that runs in this thread is trio's, and not asyncio's within it."""
+    sniffio: Any = sys.modules.get("sniffio")
+    try:
+        if sniffio is None:
+            return bool(trio.lowlevel.in_trio_task())
+        # Trio tells it, and so does what has asyncio run within trio.
+        return bool(sniffio.current_async_library() == "trio")
+    except (AttributeError, RuntimeError):
+        # Another thread is importing it; or nobody has told.
+        return False
 
 
 class _AsyncioPort:
@@ -293,8 +306,9 @@ def _give_up(future: asyncio.Future[Any]) -> None:
 
 def _shield() -> AbstractContextManager[object]:
     """Keeps anyio, which cancels a task of asyncio again and again, from doing so for a while."""
-    anyio: Any = sys.modules.get("anyio")
-    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+    # Another thread may be importing it.
+    scope: Any = getattr(sys.modules.get("anyio"), "CancelScope", None)
+    return nullcontext() if scope is None else scope(shield=True)
 
 
 def _nothing() -> None:
