@@ -494,6 +494,30 @@ fn what_is_adopted_is_read_on_and_ends_with_the_job() {
 }
 
 #[test]
+fn what_is_adopted_has_written_before_it_is_ended() {
+    isolated("what_is_adopted_has_written_before_it_is_ended", || {
+        let directory = scratch();
+        let written = directory.path().join("written");
+        let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
+        let (theirs, ours) = std::io::pipe().expect("a pipe");
+        let mut command = sh("(read x <&3; echo late; : > $0; sleep 1000) & echo early");
+        command.arg(&written).descriptor(std::os::fd::OwnedFd::from(theirs), 3);
+        // Whoever reads them has enough with the first.
+        let (job, mut events) =
+            command.start_events(&run, EventOptions { max_bytes: 1, ..EventOptions::default() }).expect("starts");
+        assert_eq!(text(&job.wait().expect("watched")), "early\n");
+        drop(ours);
+        eventually("it has written", || written.exists());
+        job.stop(Duration::ZERO);
+        let mut seen = Vec::new();
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+            seen.extend(bytes);
+        }
+        assert_eq!(String::from_utf8_lossy(&seen), "early\nlate\n");
+    });
+}
+
+#[test]
 fn what_is_adopted_lives_without_the_job_s_pipes() {
     isolated("what_is_adopted_lives_without_the_job_s_pipes", || {
         let before = Snapshot::take();

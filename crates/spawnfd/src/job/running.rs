@@ -404,8 +404,8 @@ impl Running {
         Some(length)
     }
 
-    /// Takes what the program, which has ended, has left in its pipe, also where who wants it as it comes is behind: there is an end
-    /// to it, and it would be lost with the pipe.
+    /// Takes what the program, which has ended, or who was adopted has left in its pipe, also where who wants it as it comes is
+    /// behind: there is an end to it, and it would be lost with the pipe.
     fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
         let Some(outlet) = &mut self.outlets[stream.index()] else { return };
         let mut left = ioctl_fionread(outlet.as_fd()).unwrap_or(0);
@@ -463,9 +463,11 @@ impl Running {
                 self.phase = Phase::Draining(Some(Instant::now()));
             }
             if self.adopted {
+                bury(self.tree.take());
+                let mut buffer = vec![0; 32 << 10];
+                Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
                 self.outlets = [None, None];
                 self.looks = None;
-                bury(self.tree.take());
             }
             return;
         }
