@@ -341,7 +341,7 @@ impl Child {
     /// ```
     pub fn into_pidfd(mut self) -> OwnedFd {
         // Without it there is nothing for Drop to do.
-        self.pidfd.take().expect("a child has its pidfd until it is dropped").into_owned()
+        self.pidfd.take().expect("a child has its pidfd until it is dropped").into()
     }
 
     /// Whether somebody may be left in the session or process group that the child led. Asked when it has been reaped; cheap.

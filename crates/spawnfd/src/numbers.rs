@@ -49,9 +49,9 @@ impl Known {
         Known { fd: Some(fd), identity }
     }
 
-    /// The descriptor, whatever its number means now.
-    pub(crate) fn into_owned(mut self) -> OwnedFd {
-        self.fd.take().expect("it is there until it is dropped")
+    /// Another number for the same file, at which nothing else has come to stand yet.
+    pub(crate) fn of_copy(copy: OwnedFd, original: &Known) -> Known {
+        Known { fd: Some(above_standard(copy)), identity: original.identity }
     }
 
     /// The descriptor, if for the calling thread its number still means what it meant.

@@ -59,7 +59,8 @@ impl Snapshot {
     }
 
     fn keep(&self) -> Result<Kept> {
-        Ok(Kept { fd: duplicate(self.descriptor()?)?, kind: self.kind, source: self.source })
+        self.descriptor()?;
+        Ok(Kept { fd: duplicate(&self.fd)?, kind: self.kind, source: self.source })
     }
 }
 
@@ -76,13 +77,10 @@ impl From<Snapshot> for OwnedFd {
     }
 }
 
-fn duplicate(fd: BorrowedFd<'_>) -> Result<Known> {
-    let copy = fd.try_clone_to_owned().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-    known(copy)
-}
-
-fn known(fd: OwnedFd) -> Result<Known> {
-    Known::new(fd).map_err(|errno| failed(errno, "fstat()"))
+/// Another descriptor for what has just been compared.
+fn duplicate(fd: &Known) -> Result<Known> {
+    let copy = fd.as_fd().try_clone_to_owned().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+    Ok(Known::of_copy(copy, fd))
 }
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
@@ -113,7 +111,8 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
             None => (copy(file, source.size)?, Kind::Memfd),
         };
         if identify(&file) == Ok(source) {
-            return Ok(Snapshot { fd: known(fd)?, kind, source });
+            let fd = Known::new(fd).map_err(|errno| failed(errno, "fstat()"))?;
+            return Ok(Snapshot { fd, kind, source });
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))
@@ -182,7 +181,7 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 
 /// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
 ///
-/// A hit costs three fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
+/// A hit costs two fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -247,8 +246,8 @@ impl SnapshotCache {
             let entry = state.entries.remove(place);
             if !same_version(&entry.source, &now) {
                 state.stats.stale += 1;
-            } else if let Some(fd) = entry.fd.get() {
-                let ours = duplicate(fd.as_fd()).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
+            } else if entry.fd.get().is_some() {
+                let ours = duplicate(&entry.fd).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
                 state.entries.push(entry);
                 state.stats.hits += 1;
                 return ours;
