@@ -432,6 +432,7 @@ class Snapshot:
 
         Raises:
             ValueError: It is closed.
+            SpawnError: EBADF: something else has been put at its number.
         """
     @property
     def kind(self) -> Literal["reflink", "memfd"]:
