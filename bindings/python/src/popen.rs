@@ -171,7 +171,7 @@ impl Spawn {
         if let Some((first, rest)) = argv.split_first() {
             command.arg0(first).args(rest);
         }
-        command.environment(&environment(call.variables.as_deref())?);
+        command.environment(&environment(call)?);
 
         let mut sources = Vec::new();
         // The caller's ends of Popen's pipes, which CPython's child closes: one that was named was not open before.
@@ -335,11 +335,18 @@ fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> 
 }
 
 /// Read under the GIL: see [`environment`](crate::arguments::environment).
-fn environment(variables: Option<&[Bound<'_, PyAny>]>) -> Taken<Env> {
-    let strings = match variables {
+fn environment(call: &Call<'_>) -> Taken<Env> {
+    let strings = match &call.variables {
         Some(variables) => variables.iter().map(variable).collect::<Taken<Vec<_>>>()?,
         None => std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))).collect(),
     };
+    // By posix_spawn, which some versions use where there is no cwd, CPython takes no variable without a name.
+    if call.cwd.is_none()
+        && call.variables.is_some()
+        && strings.iter().any(|string| string.as_bytes().starts_with(b"="))
+    {
+        return Err(Refused::Wrong);
+    }
     Env::verbatim(strings.iter().map(|string| string.as_bytes())).map_err(|_| Refused::Wrong)
 }
 
@@ -347,8 +354,7 @@ fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
     let pair = pair.cast::<PyTuple>().map_err(|_| Refused::Wrong)?;
     let (name, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| Refused::Wrong)?;
     let (name, value) = (string(&name)?, string(&value)?);
-    // An empty one only some versions of CPython take.
-    if name.is_empty() || name.as_bytes().contains(&b'=') {
+    if name.as_bytes().contains(&b'=') {
         return Err(Refused::Wrong);
     }
     Ok([name, value].join(OsStr::new("=")))
