@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use crate::arguments::{borrow, integer, seconds};
 use crate::errors;
 use crate::options::Options;
-use crate::queue::wait_readable;
+use crate::queue::{UNSEEN, wait_readable};
 use crate::request::Request;
 use crate::stdio::Use;
 
@@ -109,8 +109,11 @@ impl Child {
             if let Some(code) = self.poll(py)? {
                 return Ok(Some(code));
             }
-            // Without the lock: it is there as long as this object, and only looked at.
-            if !wait_readable(py, &borrow(self.pidfd), deadline)? {
+            // Without the lock: it is there as long as this object, and only looked at. A sleep is not ended by what has come to stand
+            // at its number.
+            let look = Instant::now() + UNSEEN;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            if !wait_readable(py, &borrow(self.pidfd), Some(until))? && deadline == Some(until) {
                 return Ok(None);
             }
         }

@@ -19,7 +19,7 @@ use crate::request::Subjects;
 use crate::result::RunResult;
 
 /// How long it can go unseen that the application has closed what a thread sleeps in.
-const UNSEEN: Duration = Duration::from_secs(5);
+pub const UNSEEN: Duration = Duration::from_secs(5);
 
 /// What has happened to those one event loop, or one blocking call, waits for, and the descriptor that says that
 /// something has.

@@ -79,6 +79,27 @@ def test_what_is_waited_on_is_no_stream() -> None:
     assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
 
 
+def test_a_number_taken_while_it_is_waited_for() -> None:
+    """What is there says nothing, and the end of the child wakes nobody."""
+    child = sf.spawn(["sleep", "60"])
+    reader, writer = os.pipe()
+    number = child.pidfd
+
+    def take() -> None:
+        os.dup2(reader, number, inheritable=False)
+        os.kill(child.pid, signal.SIGKILL)
+
+    taking = threading.Timer(0.3, take)
+    taking.start()
+    with pytest.raises(OSError, match="file descriptor") as caught:
+        child.wait(40)
+    assert caught.value.errno == errno.EBADF
+    taking.join()
+    assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL
+    for fd in reader, writer, number:
+        os.close(fd)
+
+
 def test_signals() -> None:
     child = sf.spawn(["sleep", "60"])
     child.send_signal(signal.SIGKILL)
