@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spawnfd::{Leftovers, Run, RunHandle};
+use spawnfd::{Run, RunHandle};
 
 use crate::limiter::Turn;
 use crate::options::Options;
@@ -73,11 +73,7 @@ pub fn begin(
 ) -> PyResult<Running> {
     // Here from now on: what is refused gives it back at once.
     let permit = turn.and_then(|turn| turn.get().take());
-    let (mut request, mut run) = prepare(program, args, options, Use::Run)?;
-    if run.leftovers == Leftovers::Adopt {
-        // There is no job that they could end with, as where the run blocks.
-        run.leftovers = Leftovers::Kill;
-    }
+    let (mut request, run) = prepare(program, args, options, Use::Run)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
     }

@@ -260,7 +260,7 @@ impl Command<'_> {
             program,
             started,
             run,
-            Connections { tree, terminal, source, feed_waker, events, limits, permit },
+            Connections { background, tree, terminal, source, feed_waker, events, limits, permit },
         )
     }
 

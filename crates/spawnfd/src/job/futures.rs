@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Supervised runs as futures, for any executor: the engine's thread wakes their tasks, so no thread waits for a child.
 
-use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{Event, Events, Job, Leftovers, Output, Run, Waker};
+use super::{Event, Events, Job, Output, Run, Waker};
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
 
@@ -50,12 +49,7 @@ impl Command<'_> {
             let none = || Error::new(Stage::Limit, Errno::EAGAIN, "limiter: no place is free; await one first");
             self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
         }
-        let mut run = Cow::Borrowed(run);
-        if run.leftovers == Leftovers::Adopt {
-            // There is no job that they could end with, as where the run blocks.
-            run.to_mut().leftovers = Leftovers::Kill;
-        }
-        self.start_with(&run, None, false).map(|(job, _)| job)
+        self.start_with(run, None, false).map(|(job, _)| job)
     }
 }
 

@@ -47,8 +47,8 @@ pub enum Leftovers {
     /// They are killed.
     #[default]
     Kill,
-    /// They go on; what they write is still read, and ending the job ends them. A run that blocks, or is a future, has no job, and kills
-    /// them.
+    /// They go on; what they write is still read, and ending the [job](crate::Job) ends them. A run that is no job (one that blocks, is a
+    /// future, or has a callback) kills them.
     Adopt,
     /// They are left alone.
     Detach,

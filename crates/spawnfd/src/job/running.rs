@@ -168,6 +168,8 @@ impl Outlet {
 /// What a run is connected with, besides its program.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
+    /// There is a job, with which what it has adopted ends.
+    pub(super) background: bool,
     /// Prepared before the program was born.
     pub(super) tree: Option<Tree>,
     pub(super) terminal: Option<Pty>,
@@ -187,7 +189,7 @@ impl Running {
         run: &Run,
         connections: Connections,
     ) -> Result<Running> {
-        let Connections { terminal, source, feed_waker, events, mut tree, limits, permit } = connections;
+        let Connections { background, terminal, source, feed_waker, events, mut tree, limits, permit } = connections;
         if let Some(tree) = &mut tree {
             tree.born(child.id(), child.as_fd());
         }
@@ -212,7 +214,10 @@ impl Running {
             begins_by,
             grace: run.grace,
             drain: run.drain,
-            leftovers: run.leftovers,
+            leftovers: match run.leftovers {
+                Leftovers::Adopt if !background => Leftovers::Kill,
+                asked => asked,
+            },
             output_limit: run.output_limit.unwrap_or(u64::MAX),
             limits: limits.map(Box::new),
             permit,
@@ -543,10 +548,6 @@ impl Running {
 
     /// Runs to the end in the calling thread; asks at the start, after each signal, and soon after it was at work, whether to give up.
     pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
-        if self.leftovers == Leftovers::Adopt {
-            // Nobody reads on, and there is no job that they could end with.
-            self.leftovers = Leftovers::Kill;
-        }
         // Not on the stack, which is the caller's and may be small.
         let mut buffer = vec![0; 32 << 10];
         // Where it is held no handler has run since that was asked.
