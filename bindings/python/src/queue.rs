@@ -92,8 +92,7 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        let wake = Known::new(wake).map_err(|errno| PyOSError::new_err((errno.raw(), "fstat")))?;
-        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake })))
+        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake: Known::new(wake) })))
     }
 
     /// The eventfd to wait for.

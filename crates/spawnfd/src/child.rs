@@ -131,7 +131,7 @@ impl Child {
     ) -> Child {
         let child = Child {
             pid,
-            pidfd: Some(Known::of_fresh(pidfd)),
+            pidfd: Some(Known::new(pidfd)),
             ended: None,
             started,
             sent: AtomicU64::new(0),
@@ -221,13 +221,23 @@ impl Child {
         self.pidfd.as_ref()?.get()
     }
 
+    /// Whether its pidfd's number still means that, as far as the kernel tells pidfds apart.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own_pidfd().is_some()
+    }
+
+    /// What its pidfd refers to, as [`Known`] has it.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.pidfd.as_ref().map_or((0, 0), Known::identity)
+    }
+
     fn failed(&self, errno: Errno) -> Error {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
     /// The same as `reap`, of its own process for sure.
     fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
-        if self.ended.is_none() && self.own_pidfd().is_none() {
+        if self.ended.is_none() && !self.is_own() {
             return Err(self.failed(Errno::EBADF));
         }
         self.reap(block)
@@ -387,7 +397,7 @@ impl Child {
         }
         let pidfd = self.pidfd_number();
         let failed = |errno| Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})"));
-        if self.own_pidfd().is_none() {
+        if !self.is_own() {
             return Err(failed(Errno::EBADF));
         }
         self.note_signal(signal);

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::call;
 
 /// Moves a descriptor away from 0, 1 and 2, where it lands when the application has those closed. There a child would take it for its
 /// own stream; and the application that puts a stream of its own there would find it closed with ours.
@@ -32,18 +32,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// One that has just been made.
-    ///
-    /// # Errors
-    /// As fstat(2).
-    pub fn new(fd: OwnedFd) -> Result<Known, Errno> {
-        let fd = above_standard(fd);
-        let identity = call::identify(fd.as_raw_fd())?;
-        Ok(Known { fd: Some(fd), identity })
-    }
-
-    /// The same of what the kernel has just made: where fstat(2) fails the application has closed it since.
-    pub(crate) fn of_fresh(fd: OwnedFd) -> Known {
+    /// One that has just been made. Where fstat(2) fails the application has closed it since, and nothing is at its number.
+    pub fn new(fd: OwnedFd) -> Known {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd()).unwrap_or_default();
         Known { fd: Some(fd), identity }

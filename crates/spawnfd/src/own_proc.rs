@@ -47,8 +47,7 @@ impl Own {
 }
 
 fn open(which: Own) -> rustix::io::Result<Known> {
-    let file = openat(CWD, which.path(), which.flags(), Mode::empty())?;
-    Known::new(file).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))
+    openat(CWD, which.path(), which.flags(), Mode::empty()).map(Known::new)
 }
 
 /// All of one thread, of one process: see [`fork_generation`].

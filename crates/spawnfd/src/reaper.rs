@@ -44,7 +44,7 @@ pub(crate) fn adopt(pidfd: Known) {
 /// Starts the thread, all signals blocked: they are the host's. Where no thread can be had the children wait for the next one.
 fn start(state: &mut State) {
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-    let bell = Arc::new(Bell(eventfd.and_then(|eventfd| Known::new(eventfd).ok())));
+    let bell = Arc::new(Bell(eventfd.map(Known::new)));
     let ours = bell.clone();
     let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
     let thread =

@@ -91,7 +91,7 @@ impl Given {
         let copy = fd.as_fd().try_clone_to_owned().map_err(|error| from_io(&error))?;
         let fd = copy.as_raw_fd();
         let position = position(fd, call::status_flags(fd)?, call::stat(fd, c"")?.st_mode as u16);
-        Ok(Given { number, fd: Arc::new(Known::new(copy)?), position })
+        Ok(Given { number, fd: Arc::new(Known::new(copy)), position })
     }
 
     /// One for the next start. What that reads it reads from where it began, so each has a description of its own.

@@ -111,8 +111,7 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
             None => (copy(file, source.size)?, Kind::Memfd),
         };
         if identify(&file) == Ok(source) {
-            let fd = Known::new(fd).map_err(|errno| failed(errno, "fstat()"))?;
-            return Ok(Snapshot { fd, kind, source });
+            return Ok(Snapshot { fd: Known::new(fd), kind, source });
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))

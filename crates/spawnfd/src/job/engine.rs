@@ -144,9 +144,8 @@ fn enroll() -> Result<(Arc<Engine>, u64)> {
 impl Engine {
     fn new() -> Result<Engine> {
         let failed = |e| Error::new(Stage::Capture, errno(e), "epoll_create1(EPOLL_CLOEXEC)");
-        let known = |fd| Known::new(fd).map_err(|errno| Error::new(Stage::Capture, errno, "fstat()"));
-        let poll = known(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?)?;
-        let wake = known(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?)?;
+        let poll = Known::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?);
+        let wake = Known::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
         let in_copy = || Inbox { over: true, ..Inbox::default() };
         Ok(Engine { poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })

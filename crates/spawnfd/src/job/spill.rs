@@ -109,7 +109,7 @@ impl SpillFile {
             // Random keys; in a fork's copy the parent's, hence the attempts.
             let path = dir.join(format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish()));
             match rustix::fs::open(&path, flags, PRIVATE) {
-                Ok(file) => break (path, Known::new(file)?),
+                Ok(file) => break (path, Known::new(file)),
                 Err(rustix::io::Errno::EXIST) if attempts < 64 => attempts += 1,
                 Err(e) => return Err(errno(e)),
             }

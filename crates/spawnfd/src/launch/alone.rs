@@ -59,7 +59,7 @@ impl Threads {
             return None;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = Known::new(openat(CWD, "/proc/self/task", flags, Mode::empty()).ok()?).ok()?;
+        let directory = Known::new(openat(CWD, "/proc/self/task", flags, Mode::empty()).ok()?);
         let is_proc = fstatfs(&directory).ok()?.f_type == PROC_SUPER_MAGIC;
         (is_proc && directory.as_fd().as_raw_fd() > 2).then_some(Threads { directory })
     }

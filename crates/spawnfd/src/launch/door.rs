@@ -70,7 +70,7 @@ impl Here {
 
 impl Door {
     fn new(pidfd: OwnedFd) -> Option<Door> {
-        let pidfd = Known::new(pidfd).ok()?;
+        let pidfd = Known::new(pidfd);
         let number: RawFd = pidfd.as_fd().as_raw_fd();
         (3..=LOW).contains(&number).then_some(Door { pidfd })
     }

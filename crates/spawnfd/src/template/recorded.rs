@@ -50,8 +50,7 @@ impl Recorded {
     pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let file = Known::new(file).map_err(|errno| Error::new(Stage::Template, errno, format!("fstat({path:?})")))?;
-        let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
+        let mut recorded = Recorded { path, identity, file: Known::new(file), doubt: Doubt::default() };
         // What is no regular file is not executed; reading it could wait for ever, or take what is somebody else's.
         if identity.is_regular() && recorded.is_recent() {
             match recorded.digest() {

@@ -92,7 +92,7 @@ impl Guard {
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK).map_err(broken("fcntl(F_ADD_SEALS)"))?;
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = Helper::start(&memory)?;
-        let memory = Known::new(memory).map_err(|errno| failed(errno, "fstat()"))?;
+        let memory = Known::new(memory);
         Ok(Guard { table: Arc::new(table), memory, helper, next: 0 })
     }
 
@@ -126,7 +126,7 @@ impl Helper {
         let child = start(memory, |_| ())?;
         let pid = child.id() as i32;
         let mark = sys::Fd::duplicate(child.as_fd().as_raw_fd()).ok().and_then(|pidfd| Mark::of(&pidfd, pid));
-        let pidfd = Known::new(child.into_pidfd()).map_err(|errno| failed(errno, "fstat()"))?;
+        let pidfd = Known::new(child.into_pidfd());
         Ok(Helper { pid, mark, pidfd, handed: false })
     }
 
@@ -136,7 +136,7 @@ impl Helper {
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
             // The number is its own after that: so it was before.
             self.mark?.open(self.pid)?;
-            self.pidfd = Known::new(pidfd).ok()?;
+            self.pidfd = Known::new(pidfd);
             // The reaper's was at such a number, too.
             self.handed = false;
         }
@@ -154,7 +154,7 @@ impl Helper {
             && let Ok(copy) = pidfd.try_clone()
             && !self.handed
         {
-            reaper::adopt(Known::of_fresh(copy));
+            reaper::adopt(Known::new(copy));
         }
         self.handed = true;
     }

@@ -32,9 +32,7 @@ impl Confinement {
     /// # Errors
     /// As fcntl(2) with F_DUPFD.
     pub(super) fn new(park: &Park) -> std::io::Result<Confinement> {
-        let known = |fd: &Arc<OwnedFd>| {
-            Known::new(fd.try_clone()?).map(Arc::new).map_err(|errno| std::io::Error::from_raw_os_error(errno.raw()))
-        };
+        let known = |fd: &Arc<OwnedFd>| fd.try_clone().map(Known::new).map(Arc::new);
         Ok(Confinement {
             no_new_privs: park.no_new_privs,
             ruleset: park.landlock.as_ref().map(known).transpose()?,

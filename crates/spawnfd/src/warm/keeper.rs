@@ -57,7 +57,7 @@ impl Bell {
     fn new() -> Result<Bell, Errno> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(errno)?;
-        Ok(Bell(Arc::new(Timer { fd: Known::new(timer)?, made: Instant::now(), rings: AtomicU64::new(NEVER) })))
+        Ok(Bell(Arc::new(Timer { fd: Known::new(timer), made: Instant::now(), rings: AtomicU64::new(NEVER) })))
     }
 
     /// Has it ring after so long, unless it rings sooner.

@@ -42,7 +42,7 @@ impl Line {
         length::is_allowed(PAGE).and_then(|()| ftruncate(&memory, PAGE)).map_err(failed("ftruncate()"))?;
         fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
         let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
-        let socket = Known::new(socket).map_err(|errno| ("fstat()", errno))?;
+        let socket = Known::new(socket);
         Ok((Line { socket, page }, [theirs, memory].map(above_standard)))
     }
 
@@ -50,7 +50,7 @@ impl Line {
     pub(super) fn renumber(&mut self) -> Result<(), Failed> {
         let socket = self.socket.get().ok_or(("fstat()", Errno::EBADF))?;
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
-        self.socket = Known::new(socket).map_err(|errno| ("fstat()", errno))?;
+        self.socket = Known::new(socket);
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl Line {
             let _ = waitpid(Some(child), WaitOptions::empty());
         } else if let Ok(pidfd) = pidfd_open(child, PidfdFlags::empty()) {
             self.hang_up();
-            reaper::adopt(Known::of_fresh(pidfd));
+            reaper::adopt(Known::new(pidfd));
         }
     }
 

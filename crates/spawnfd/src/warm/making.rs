@@ -127,9 +127,8 @@ impl Front {
         // It is not kept from its end by what nobody reads.
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (errors, theirs) = pipe.map_err(|error| ("pipe2()", errno(error)))?;
-        let errors = Known::new(errors).map_err(|errno| ("fstat()", errno))?;
         let [program, theirs] = [program, theirs].map(above_standard);
-        Ok((Front { errors, is_alone: false, told: Vec::new() }, Probe { program, errors: theirs }))
+        Ok((Front { errors: Known::new(errors), is_alone: false, told: Vec::new() }, Probe { program, errors: theirs }))
     }
 
     /// Why it has come to nothing, once it has ended.

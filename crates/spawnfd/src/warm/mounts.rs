@@ -131,7 +131,7 @@ impl Table {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(CWD, "/proc/thread-self/mountinfo", flags, Mode::empty()).ok()?;
         let [namespace] = own_proc::namespaces(["mnt"]).ok()?;
-        Some(Table { file: Known::new(file).ok()?, namespace, root: root() })
+        Some(Table { file: Known::new(file), namespace, root: root() })
     }
 }
 

@@ -92,8 +92,6 @@ pub(super) struct Parked {
     generation: u64,
     /// Gone when it has become the program.
     child: Option<Child>,
-    /// What its pidfd was: an application may have put another process's at that number.
-    identity: (u64, u64),
     line: Line,
     serial: u32,
     pub(super) birth: Arc<Birth>,
@@ -266,10 +264,9 @@ impl Parked {
         let begun = SystemTime::now();
         let child = command.spawn().map_err(|error| NotParked::of_start(&error))?;
         drop(theirs);
-        let identity = identity_of(&child).map_err(|errno| ("fstat()", errno))?;
+        let are_told_apart = call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != child.identity());
         let mut parked = Parked {
             generation: fork_generation().map_err(|errno| ("mmap()", errno))?,
-            identity,
             child: Some(child),
             line,
             serial: 0,
@@ -284,7 +281,7 @@ impl Parked {
                 files: Vec::new(),
                 since: Instant::now(),
                 begun,
-                are_told_apart: call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != identity),
+                are_told_apart,
             }),
             private: 0,
             child_private: None,
@@ -349,12 +346,11 @@ impl Parked {
             line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
         let child = heard.and_then(|(reply, pidfd)| match reply {
             Reply::Parked { pid, private, .. } => {
-                let child = Child::new(pid, pidfd, Default::default(), self.birth.started, None);
-                Some((identity_of(&child).ok()?, child, private))
+                Some((Child::new(pid, pidfd, Default::default(), self.birth.started, None), private))
             }
             Reply::Cannot { .. } => None,
         });
-        let (Some((identity, child, private)), Ok(())) = (child, line.renumber()) else {
+        let (Some((child, private)), Ok(())) = (child, line.renumber()) else {
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
             line.bury_child();
@@ -363,7 +359,6 @@ impl Parked {
         Some(Parked {
             generation: self.generation,
             child: Some(child),
-            identity,
             line,
             serial: 0,
             birth: self.birth.clone(),
@@ -446,7 +441,7 @@ impl Parked {
     /// # Errors
     /// Why it has not been offered.
     pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<Claim, Answer> {
-        if !self.child.as_ref().is_some_and(|child| self.is_own(child)) {
+        if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(Answer::Refused("descriptor table"));
         }
         self.serial += 1;
@@ -562,11 +557,6 @@ impl Parked {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Whether its pidfd's number still means that, as far as the kernel tells pidfds apart.
-    fn is_own(&self, child: &Child) -> bool {
-        identity_of(child) == Ok(self.identity)
-    }
-
     /// The process, to be ended and waited for; `None`: not by this process, or not for sure.
     fn take_child(&mut self) -> Option<Child> {
         let child = self.child.take()?;
@@ -576,16 +566,16 @@ impl Parked {
             return None;
         }
         let are_told_apart = self.birth.are_told_apart;
-        if self.is_own(&child) && (are_told_apart || may_refer_to(&child)) {
+        if child.is_own() && (are_told_apart || may_refer_to(&child)) {
             return Some(child);
         }
-        let pid = child.id() as i32;
+        let (pid, identity) = (child.id() as i32, child.identity());
         // The number is the application's.
         std::mem::forget(child);
         self.line.hang_up();
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let again = Child::new(pid, pidfd, Default::default(), self.birth.started, None);
-        if are_told_apart && self.is_own(&again) {
+        if are_told_apart && again.identity() == identity {
             return Some(again);
         }
         // The host may have waited for it, and this be another process.
@@ -638,10 +628,6 @@ impl Departure {
             _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
         }
     }
-}
-
-fn identity_of(child: &Child) -> Result<(u64, u64), Errno> {
-    call::identify(child.as_fd().as_raw_fd())
 }
 
 /// Whether a pidfd, by what /proc tells, refers to that process, or to one that has been waited for.

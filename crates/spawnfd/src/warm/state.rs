@@ -80,7 +80,7 @@ impl State {
         let options = WarmOptions { idle, age, delay, ..options };
         let object = image::object().map_err(|error| ("memfd_create()", errno(error)))?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
-        let object = Arc::new(Known::new(object).map_err(|errno| ("fstat()", errno))?);
+        let object = Arc::new(Known::new(object));
         Ok(State { shared: Some(Common { object, watch }), options, ..State::none() })
     }
 

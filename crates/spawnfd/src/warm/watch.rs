@@ -79,7 +79,7 @@ impl Watch {
     /// As inotify_init1(2).
     pub(super) fn new() -> rustix::io::Result<Watch> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let inotify = Known::new(inotify).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+        let inotify = Known::new(inotify);
         let buffer = vec![std::mem::MaybeUninit::uninit(); 4096];
         Ok(Watch { inotify, mounts: Mounts::default(), watched: HashMap::new(), buffer })
     }

@@ -134,7 +134,7 @@ impl LauncherThread {
             .map_err(|e| failed("socketpair()", errno(e)))?;
         // The thread's end first: what lies below it is copied.
         let theirs = above_standard(theirs);
-        let socket = Known::new(socket).map_err(|errno| failed("fstat()", errno))?;
+        let socket = Known::new(socket);
         let ((requests, arriving), (answering, replies)) = (channel(), channel());
         let (begun, begins) = channel();
         let (number, made_by) = (theirs.as_raw_fd(), (authority.clone(), Credentials::current()));
