@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{executable, exits_with, rounds};
-use spawnfd::{Command, Drain, ErrorKind, Run, Stop, Template, TemplateCache};
+use spawnfd::tree::{Tree, Want};
+use spawnfd::{Command, Drain, ErrorKind, Limits, Run, Stop, Template, TemplateCache, TerminalSize};
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{isolated, scratch};
+use spawnfd_tests::{confine, isolated, scratch, skip};
 
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);
 static NEWS: AtomicBool = AtomicBool::new(false);
@@ -332,5 +333,31 @@ fn time_runs_out_for_what_stops_or_stays_silent() {
             }
             assert!(!has_children());
         });
+    });
+}
+
+/// The child begins in the caller's table, and comes to them there.
+#[test]
+fn what_is_made_for_a_run_stays_until_its_child_has_it() {
+    isolated("what_is_made_for_a_run_stays_until_its_child_has_it", || {
+        let mut runs = vec![Run::new().terminal(TerminalSize::default())];
+        if Tree::prepare(Want::Cgroup).is_ok() {
+            runs.push(Run::new().tree(Want::Cgroup));
+            runs.push(Run::new().limits(Limits::new().cpu_time(Duration::from_secs(60))));
+        } else {
+            skip("no cgroup can be made");
+        }
+        for (run, has_clone3) in runs.iter().flat_map(|run| [(run, true), (run, false)]) {
+            common::alone(|| {
+                if !has_clone3 {
+                    confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+                }
+                assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
+                for _ in 0..rounds(40) {
+                    let output = sh("echo here").run_with(run).expect("runs");
+                    assert_eq!(output.text().trim_end(), "here");
+                }
+            });
+        }
     });
 }

@@ -157,6 +157,13 @@ impl Child {
         self.held.as_ref().map(Held::mask)
     }
 
+    /// Leaves it descriptors that were made for it: one that begins in its caller's table takes them there.
+    pub(crate) fn leave(&mut self, made: Vec<OwnedFd>) {
+        if let Some(held) = &mut self.held {
+            held.leave(made);
+        }
+    }
+
     /// Takes back what was left to it.
     pub(crate) fn let_go(&mut self) {
         self.held = None;

@@ -31,6 +31,7 @@ pub(crate) struct Lowered {
 /// Step indexes of what is no action of the caller's.
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
 const STDIO: u16 = u16::MAX - 8;
+const ANNOUNCEMENT: u16 = u16::MAX - 5;
 const CURRENT_DIR: u16 = u16::MAX - 4;
 const USER_MAP: u16 = u16::MAX - 3;
 const SESSION: u16 = u16::MAX - 2;
@@ -258,7 +259,7 @@ impl Lowering {
             }
         }
         if let Some(to) = &command.announcement {
-            self.step(TREE, Op::Announce { to: to.clone() });
+            self.step(ANNOUNCEMENT, Op::Announce { to: to.clone() });
         }
     }
 
@@ -372,7 +373,7 @@ fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {
 pub(crate) fn stage_of(index: u16) -> Stage {
     match index {
         USER_MAP | SESSION => Stage::Clone,
-        TREE => Stage::Tree,
+        TREE | ANNOUNCEMENT => Stage::Tree,
         GIVEN => Stage::Descriptors,
         CURRENT_DIR => Stage::CurrentDir,
         STDIO.. => Stage::Stdio((index - STDIO) as u8),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
 
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::{self, Poll};
@@ -12,7 +13,7 @@ use super::running::{Connections, Log, Running};
 use super::waker::contained;
 use super::{Chunk, EventOptions, Events, InputWriter, Output, Permit, Pty, Run, Source, TerminalSize, Waker, events};
 use crate::child::Child;
-use crate::command::{Command, Stdio};
+use crate::command::{Command, Descriptor, Stdio};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
@@ -246,14 +247,15 @@ impl Command<'_> {
         self.new_session = true;
         let launched = self.launch(run, wait, background);
         self.new_session = false;
-        self.end_tree();
         self.forget_actions_from(actions);
+        let mut made: Vec<OwnedFd> = self.end_tree().into_iter().collect();
         for (stdio, captured) in self.stdio.iter_mut().zip(capture) {
-            if captured {
-                *stdio = Stdio::Inherit;
+            if captured && let Stdio::Descriptor(Descriptor::Owned(end)) = std::mem::take(stdio) {
+                made.push(end);
             }
         }
-        let (child, tree, terminal, limits) = launched?;
+        let (mut child, tree, terminal, limits) = launched?;
+        child.leave(made);
         let program = self.program_name().to_string_lossy().into_owned();
         Running::new(
             child,

@@ -82,7 +82,7 @@ impl InFlight {
 pub(crate) struct Held {
     mask: SignalSet,
     flight: Option<Flight>,
-    /// The child's ends of its pipes.
+    /// The child's ends of its pipes, and what else was made for it.
     ends: Vec<OwnedFd>,
 }
 
@@ -96,6 +96,11 @@ impl Held {
     pub(super) fn until(mut self, flight: Flight, ends: Vec<OwnedFd>) -> Held {
         (self.flight, self.ends) = (Some(flight), ends);
         self
+    }
+
+    /// With more that the child takes.
+    pub(crate) fn leave(&mut self, made: Vec<OwnedFd>) {
+        self.ends.extend(made);
     }
 
     /// The calling thread's signal mask otherwise.
