@@ -287,8 +287,8 @@ def test_bar_status(low: float, value: float, high: float, status: str) -> None:
 
 def test_bars_file_has_the_agent_bars() -> None:
     found = {bar["id"]: bar["bar"] for bar in bars.load()}
-    assert found["agent.asyncio.1x16.nointerp.cold"] == 1.15
-    assert found["agent.autogen.1x16.all.cold"] == 1.08
+    assert found["agent.asyncio.1x16.nointerp.cold"] == 1.25
+    assert found["agent.autogen.1x16.all.cold"] == 1.12
 
 
 # ---- the whole ----
