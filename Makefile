@@ -49,8 +49,8 @@ test-confined: setup ## The cross-launcher suites under Docker's default seccomp
 
 test-python: python ## The Python package's tests, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) ../../$(PY) -m pytest -q -rs
-	$(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/kernel bench/warm
-	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
+	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/kernel bench/warm
+	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
 test-interpreters: python ## Parked CPythons and Node.js, every version: those of this machine, and of npm.
 	$(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
