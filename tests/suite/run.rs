@@ -12,7 +12,7 @@ use common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
 use spawnfd::{Command, Drain, Errno, Output, Run, Stage, Stdio, Stop, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{isolated, isolated_within, scratch};
+use spawnfd_tests::{confine, isolated, isolated_within, scratch};
 
 fn sh(script: &str) -> Command<'static> {
     let mut command = Command::new("/bin/sh");
@@ -380,6 +380,67 @@ fn what_the_application_has_at_a_run_s_numbers_stays() {
         unsafe {
             libc::kill(program, libc::SIGKILL);
             libc::waitpid(program, std::ptr::null_mut(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_run_that_fails_ends_its_program() {
+    isolated("a_run_that_fails_ends_its_program", || {
+        let directory = scratch();
+        let path = directory.path().join("pids");
+        let line = format!("sleep 1000 & echo $$ $! >{0}.new; mv {0}.new {0}; wait", path.display());
+        // Called before the program is watched.
+        let confine = || {
+            eventually("both are there", || path.exists());
+            confine::deny(&[("ppoll", libc::ENOMEM)]).expect("confined");
+            false
+        };
+        let run_here = || sh(&line).run_interruptible(&Run::new(), confine).expect_err("not watched any more");
+        let error = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::ENOMEM), "{error}");
+        let pids = fs::read_to_string(&path).expect("written");
+        eventually("both are killed", || !pids.split_whitespace().any(is_alive));
+        eventually("it is reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn a_run_whose_program_somebody_else_has_reaped_ends_its_tree() {
+    isolated("a_run_whose_program_somebody_else_has_reaped_ends_its_tree", || {
+        let directory = scratch();
+        let path = directory.path().join("pid");
+        let line = format!("sleep 1000 & echo $! >{}", path.display());
+        let reap = || {
+            // SAFETY: stores nothing; the program is the only child.
+            assert!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0);
+            // Else the kernel says how it ended (Linux 6.15).
+            confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+            false
+        };
+        let run_here = || sh(&line).run_interruptible(&Run::new(), reap).expect_err("not to be waited for");
+        let error = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
+        let left = fs::read_to_string(&path).expect("written");
+        eventually("it is killed", || !is_alive(&left));
+    });
+}
+
+#[test]
+fn a_run_that_cannot_be_fed_ends_its_program() {
+    isolated("a_run_that_cannot_be_fed_ends_its_program", || {
+        let run = Run::new().input("never written");
+        let sleep = || Command::new("/bin/sleep").arg("1000").run_with(&run).map(drop);
+        let beside = || Command::new("/bin/sleep").arg("1000").run_then(&run, |_| ()).map(drop);
+        let starts: [&(dyn Fn() -> spawnfd::Result<()> + Sync); 2] = [&sleep, &beside];
+        for start in starts {
+            let failed = || {
+                confine::deny(&[("fcntl", libc::EPERM)]).expect("confined");
+                start().expect_err("its pipe cannot be made ready")
+            };
+            let error = std::thread::scope(|scope| scope.spawn(failed).join().expect("its assertions hold"));
+            assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EPERM), "{error}");
+            eventually("it is killed and reaped", || common::children().is_empty());
         }
     });
 }

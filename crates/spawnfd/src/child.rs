@@ -250,6 +250,11 @@ impl Child {
         self.reap(block)
     }
 
+    /// Whether it has been reaped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Reaps the child if it has ended. One that never became the program is an error.
     pub(crate) fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {

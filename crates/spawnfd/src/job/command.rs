@@ -39,7 +39,8 @@ impl Command<'_> {
     /// are captured where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). Its process tree is ended with a timeout.
     ///
     /// # Errors
-    /// Only that the program could not be started or watched; how it ended is in the [`Output`](crate::Output).
+    /// Only that the program could not be started or watched; how it ended is in the [`Output`](crate::Output). One that cannot be watched any more
+    /// is killed, with its process tree; it is left alone where numbers that it was watched by have become the application's (EBADF).
     pub fn run(&mut self) -> Result<Output> {
         self.run_with(&Run::default())
     }

@@ -203,11 +203,10 @@ impl Engine {
     }
 
     /// Takes a run in and watches its descriptors.
-    fn add(&self, id: u64, mut running: Running, done: Done) -> Result<()> {
+    fn add(&self, id: u64, running: Running, done: Done) -> Result<()> {
         // Held until the job is in: the thread that gets its first event finds it then.
         let mut inbox = self.lock();
         if inbox.over {
-            running.end(Stop::Cancelled, Some(Duration::ZERO));
             return Err(lost());
         }
         for part in Part::ALL {
@@ -218,7 +217,6 @@ impl Engine {
             let data = epoll::EventData::new_u64(id << 2 | part as u64);
             if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
                 // Leaving the job closes what was added, which takes it out of the set.
-                running.end(Stop::Cancelled, Some(Duration::ZERO));
                 return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
-use spawnfd_sys::{Errno, abi, call};
+use spawnfd_sys::{Errno, abi, call, fork_generation};
 
 use super::engine::UNSEEN;
 use super::holders::holders;
@@ -68,6 +68,8 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
+    /// The process that runs it, not a fork's copy: see [`fork_generation`].
+    generation: u64,
     /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
     tree: Option<Tree>,
     /// When it last had its number for sure, as [`Tree::now`] has it.
@@ -195,16 +197,12 @@ impl Running {
         }
         let begins_by = child.begins_by(Instant::now());
         let waker = feed_waker.unwrap_or_else(|| Waker::new(|| ()));
-        let feed = match (source, child.stdin.take(), &terminal) {
-            (Some(source), _, Some(terminal)) => Some(Feed::terminal(terminal.writer()?, source, waker)?),
-            (Some(source), Some(pipe), None) => Some(Feed::new(pipe.into(), source, waker)?),
-            _ => None,
-        };
+        let stdin = child.stdin.take();
         let pipe = |pipe: Option<PipeReader>| pipe.map(|pipe| Outlet::Pipe(pipe, false));
-        let stdout = terminal.map(Outlet::Terminal).or(pipe(child.stdout.take()));
-        let outlets = [stdout, pipe(child.stderr.take())];
-        Ok(Running {
+        let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
+        let mut running = Running {
             child,
+            generation: fork_generation().unwrap_or(1),
             tree,
             seen: 0,
             home: Tree::home(),
@@ -225,14 +223,23 @@ impl Running {
             limit: None,
             told: false,
             status: None,
-            feed,
+            feed: None,
             input_refused: false,
-            outlets,
+            outlets: [terminal.map(Outlet::Terminal).or(stdout), stderr],
             log: Arc::new(Log(PerProcess::here(Record::new(&run.record()), || Record::new(&Keep::default())))),
             events,
             adopted: false,
             looks: None,
-        })
+        };
+        // What fails from here on ends it.
+        running.feed = match (source, stdin, &running.outlets[0]) {
+            (Some(source), _, Some(Outlet::Terminal(terminal))) => {
+                Some(Feed::terminal(terminal.writer()?, source, waker)?)
+            }
+            (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source, waker)?),
+            _ => None,
+        };
+        Ok(running)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -687,6 +694,18 @@ impl Running {
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),
             cuts,
+        }
+    }
+}
+
+impl Drop for Running {
+    /// Ends a program whose run has failed, and its tree: nobody else would.
+    fn drop(&mut self) {
+        let is_ours = fork_generation().unwrap_or(1) == self.generation && self.child.is_own();
+        if is_ours && !self.child.has_ended() {
+            self.signal_tree(SIGKILL);
+            // Once more: who was born meanwhile.
+            bury(self.tree.take());
         }
     }
 }
