@@ -128,6 +128,23 @@ fn what_is_left_to_the_clone_launcher() {
 }
 
 #[test]
+fn only_the_next_start_is_cold_where_one_has_died() {
+    isolated("only_the_next_start_is_cold_where_one_has_died", || {
+        let (mode, started) = BOTH[0];
+        let warm = any(mode, 2);
+        let mut command = Command::new("/bin/true");
+        command.warm(&warm);
+        command.died();
+        for expected in [Started::Cold("died"), started, started] {
+            filled(&warm);
+            assert_eq!(command.run().expect("runs").started, expected);
+        }
+        assert_eq!(command.died().spawn().map(|child| child.started()), Ok(Started::Cold("died")));
+        assert_eq!(run(&warm, &mut command), (started, 0));
+    });
+}
+
+#[test]
 fn beside_a_process_of_its_own() {
     isolated("beside_a_process_of_its_own", || {
         for (mode, started) in BOTH {

@@ -94,10 +94,7 @@ impl Command<'_> {
         match outcome {
             Err(error) if error.is_unstarted() => {
                 self.take_turn(run, interrupted)?;
-                self.died = true;
-                let again = self.begin(run, Wait::End(interrupted), None);
-                self.died = false;
-                again?.run_here(interrupted)
+                self.died().begin(run, Wait::End(interrupted), None)?.run_here(interrupted)
             }
             Err(error) if self.may_succeed_waited_for(&error) => {
                 self.take_turn(run, interrupted)?;

@@ -51,15 +51,17 @@ pub(crate) enum Wait<'a> {
 }
 
 /// Starts a command; again where the descriptors it lacked may be those of other templates in its cache.
-pub(crate) fn spawn(command: &Command<'_>, mut wait: Wait<'_>) -> Result<Child> {
+pub(crate) fn spawn(command: &mut Command<'_>, mut wait: Wait<'_>) -> Result<Child> {
     authority::remember_if_alone();
-    match spawn_renewing(command, &mut wait) {
+    let outcome = match spawn_renewing(command, &mut wait) {
         // An action has a table of the child's own to run out of, and others have been performed before it.
         Err(error) if error.errno() == Errno::EMFILE && error.action().is_none() && command.has_others_given_up() => {
             spawn_renewing(command, &mut wait)
         }
         outcome => outcome,
-    }
+    };
+    command.died = false;
+    outcome
 }
 
 /// Finds a command's template, and renews it if a cache gave it and it is stale.
