@@ -8,29 +8,17 @@ use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use super::engine::{self, Order, RunHandle};
-use super::limits::{self, Watch};
+use super::limits;
 use super::running::{Connections, Log, Running};
 use super::waker::contained;
-use super::{Chunk, EventOptions, Events, InputWriter, Output, Permit, Pty, Run, Source, TerminalSize, Waker, events};
+use super::{
+    Chunk, EventOptions, Events, InputWriter, Output, Permit, Producer, Pty, Run, Source, TerminalSize, Waker, events,
+};
 use crate::child::Child;
 use crate::command::{Command, Descriptor, Stdio};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
-use crate::tree::Tree;
-
-/// What is to be connected with a run, besides what [`Run`] says.
-#[derive(Default)]
-struct Plugs {
-    /// It runs beside its caller, who may end before it.
-    background: bool,
-    source: Option<Source>,
-    feed_waker: Option<Waker>,
-    events: Option<super::Producer>,
-}
-
-/// A program under way, and what was made for it.
-type Launched = (Child, Option<Tree>, Option<Pty>, Option<Watch>);
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
@@ -90,11 +78,11 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         self.take_turn(run, interrupted)?;
-        let outcome = self.begin(run, Wait::End(interrupted), None)?.run_here(&mut *interrupted);
+        let outcome = self.begin(run, Wait::End(interrupted), Connections::default())?.run_here(&mut *interrupted);
         match outcome {
             Err(error) if error.is_unstarted() => {
                 self.take_turn(run, interrupted)?;
-                self.died().begin(run, Wait::End(interrupted), None)?.run_here(interrupted)
+                self.died().begin(run, Wait::End(interrupted), Connections::default())?.run_here(interrupted)
             }
             Err(error) if self.may_succeed_waited_for(&error) => {
                 self.take_turn(run, interrupted)?;
@@ -105,7 +93,7 @@ impl Command<'_> {
                 } else {
                     Wait::Exec
                 };
-                self.begin(run, wait, None)?.run_here(interrupted)
+                self.begin(run, wait, Connections::default())?.run_here(interrupted)
             }
             outcome => outcome,
         }
@@ -134,9 +122,10 @@ impl Command<'_> {
     /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`. So is that
     /// a parked process was killed before it had begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        let submitted = engine::submit(|_| self.begin(run, Wait::No, Plugs::default()), Box::new(done));
+        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::No, Connections::default())?, ()));
+        let submitted = engine::submit(begin, Box::new(done));
         self.permit = None;
-        submitted
+        submitted.map(|(handle, ())| handle)
     }
 
     /// Starts the program and gives a handle to it: to wait without ending it, to read, to write, to stop it.
@@ -159,7 +148,7 @@ impl Command<'_> {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn start(&mut self, run: &Run) -> Result<Job> {
-        self.start_with(run, None, true).map(|(job, _)| job)
+        self.start_with(run, true, |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts the program; what it writes also comes as events while it runs.
@@ -167,42 +156,38 @@ impl Command<'_> {
     /// # Errors
     /// As [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
-        let (job, events) = self.start_with(run, Some(options), true)?;
-        // They were asked for.
-        events.map(|events| (job, events)).ok_or_else(|| Error::invalid("start_events()".to_owned()))
+        self.start_with(run, true, |handle| {
+            let (producer, events) = events(options, handle.waker(Order::Read));
+            (Some(producer), events)
+        })
     }
 
-    pub(super) fn start_with(
+    /// `listen` connects who is to have the output as it comes.
+    pub(super) fn start_with<E>(
         &mut self,
         run: &Run,
-        options: Option<EventOptions>,
-        background: bool,
-    ) -> Result<(Job, Option<Events>)> {
-        let (writer, source) = match run.writable {
-            Some(max_bytes) => {
-                let (writer, source) = Source::stream(max_bytes);
-                (Some(writer), Some(source))
-            }
-            None => (None, None),
-        };
+        is_job: bool,
+        listen: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
+    ) -> Result<(Job, E)> {
+        let (writer, source) = run.writable.map(Source::stream).unzip();
         let state = Arc::new(State::new());
-        let (told, mut log, mut seen, mut pid) = (state.clone(), None, None, 0);
-        let handle = engine::submit(
+        let told = state.clone();
+        let submitted = engine::submit(
             |handle| {
-                let (producer, events) = options.map(|options| events(options, handle.waker(Order::Read))).unzip();
-                seen = events;
-                let feed_waker = Some(handle.waker(Order::Feed));
-                let plugs = Plugs { background, source, feed_waker, events: producer };
-                let running = self.begin(run, Wait::Start, plugs)?;
-                (log, pid) = (Some(running.log()), running.pid());
-                Ok(running)
+                if let Some(writer) = &writer {
+                    writer.set_engine(handle.waker(Order::Feed));
+                }
+                let (events, seen) = listen(handle);
+                let connections = Connections { is_job, source, events, ..Connections::default() };
+                let running = self.begin(run, Wait::Start, connections)?;
+                let (log, pid) = (running.log(), running.pid());
+                Ok((running, (log, pid, seen)))
             },
             Box::new(move |output| told.tell(output.map(Arc::new))),
         );
         // Taken, unless it did not even come to that.
         self.permit = None;
-        let handle = handle?;
-        let log = log.ok_or_else(|| Error::invalid("start()".to_owned()))?;
+        let (handle, (log, pid, seen)) = submitted?;
         Ok((Job { handle, pid, state, log, writer, ends: true }, seen))
     }
 
@@ -220,12 +205,13 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait<'_>, plugs: impl Into<Option<Plugs>>) -> Result<Running> {
+    fn begin(&mut self, run: &Run, wait: Wait<'_>, mut connections: Connections) -> Result<Running> {
         self.take_turn(run, &mut || false)?;
-        let permit = self.permit.take();
+        connections.permit = self.permit.take();
         let started = Instant::now();
-        let Plugs { background, source, feed_waker, events } = plugs.into().unwrap_or_default();
-        let source = source.or_else(|| run.input.clone().map(Source::bytes));
+        if connections.source.is_none() {
+            connections.source = run.input.clone().map(Source::bytes);
+        }
         let asked = std::mem::take(&mut self.stdio);
         let piped = |stdio: &Stdio<'_>| matches!(stdio, Stdio::Inherit);
         let capture: [bool; 3] = std::array::from_fn(|number| piped(&asked[number]) || run.terminal.is_some());
@@ -235,7 +221,7 @@ impl Command<'_> {
             let input = number == 0;
             number += 1;
             match (input, captured) {
-                (true, _) if source.is_some() => Stdio::Piped,
+                (true, _) if connections.source.is_some() => Stdio::Piped,
                 (true, true) => Stdio::Null,
                 (false, true) => Stdio::Piped,
                 (_, false) => stdio,
@@ -243,7 +229,7 @@ impl Command<'_> {
         });
         let actions = self.begin_own_actions();
         self.new_session = true;
-        let launched = self.launch(run, wait, background);
+        let launched = self.launch(run, wait, &mut connections);
         self.new_session = false;
         self.forget_actions_from(actions);
         let mut made: Vec<OwnedFd> = self.end_tree().into_iter().collect();
@@ -252,25 +238,20 @@ impl Command<'_> {
                 made.push(end);
             }
         }
-        let (mut child, tree, terminal, limits) = launched?;
+        let mut child = launched?;
         child.leave(made);
         let program = self.program_name().to_string_lossy().into_owned();
-        Running::new(
-            child,
-            program,
-            started,
-            run,
-            Connections { background, tree, terminal, source, feed_waker, events, limits, permit },
-        )
+        Running::new(child, program, started, run, connections)
     }
 
-    fn launch(&mut self, run: &Run, wait: Wait<'_>, background: bool) -> Result<Launched> {
-        let terminal = self.open_terminal(run)?;
-        let (tree, watch) = limits::prepare(self, run, background)?;
-        if let Some(tree) = &tree {
+    /// Makes what a run's program is to be born with, and starts it.
+    fn launch(&mut self, run: &Run, wait: Wait<'_>, connections: &mut Connections) -> Result<Child> {
+        connections.terminal = self.open_terminal(run)?;
+        (connections.tree, connections.limits) = limits::prepare(self, run, connections.is_job)?;
+        if let Some(tree) = &connections.tree {
             self.begin_tree(tree)?;
         }
-        Ok((launch::spawn(self, wait)?, tree, terminal, watch))
+        launch::spawn(self, wait)
     }
 
     fn open_terminal(&mut self, run: &Run) -> Result<Option<Pty>> {

@@ -113,17 +113,17 @@ struct Job {
 /// The engine of this process, if one runs.
 static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
 
-/// Begins a run that is given its handle before it starts, and hands it over.
-pub(super) fn submit(begin: impl FnOnce(&RunHandle) -> Result<Running>, done: Done) -> Result<RunHandle> {
+/// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
+pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(Running, T)>, done: Done) -> Result<(RunHandle, T)> {
     let (engine, id) = enroll()?;
     let handle = RunHandle { engine: Arc::downgrade(&engine), id };
-    let outcome = begin(&handle).and_then(|running| engine.add(id, running, done));
+    let outcome = begin(&handle).and_then(|(running, more)| engine.add(id, running, done).map(|()| more));
     if outcome.is_err() {
         engine.lock().expected -= 1;
         // It sleeps without limit for one that is to come.
         engine.wake();
     }
-    outcome.map(|()| handle)
+    outcome.map(|more| (handle, more))
 }
 
 /// An engine, and the number of a run that it waits for.
@@ -383,8 +383,8 @@ impl Desk {
                 return self.news(News { id, part: Part::Stderr, hung_up: true });
             }
             Order::Signal { signal, tree: true } => running.signal_tree(signal),
-            Order::Signal { signal, tree: false } => drop(running.signal(signal)),
-            Order::Resize(size) => drop(running.resize(size)),
+            Order::Signal { signal, tree: false } => running.signal(signal),
+            Order::Resize(size) => running.resize(size),
         }
         self.settle(id, Ok(()));
     }

@@ -49,7 +49,7 @@ impl Command<'_> {
             let none = || Error::new(Stage::Limit, Errno::EAGAIN, "limiter: no place is free; await one first");
             self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
         }
-        self.start_with(run, None, false).map(|(job, _)| job)
+        self.start_with(run, false, |_| (None, ())).map(|(job, ())| job)
     }
 }
 

@@ -222,6 +222,11 @@ impl InputWriter {
         }
     }
 
+    /// Sets what is called when there is something to write after there was nothing.
+    pub(super) fn set_engine(&self, waker: Waker) {
+        self.0.lock().engine = Some(waker);
+    }
+
     /// Sets what is called when there is room after there was none, or nobody reads any more.
     pub fn set_waker(&self, waker: Waker) {
         let before = self.0.lock().writer.replace(waker);
@@ -242,7 +247,7 @@ pub enum Feeding {
     Again,
     /// When the pipe has room.
     Blocked,
-    /// When the waker is called; until then the pipe is not to be watched.
+    /// When the stream has more; until then the pipe is not to be watched.
     Idle,
     /// Never: all is written, or the program reads no more. The feed is to be dropped, which closes the pipe.
     Done,
@@ -264,17 +269,14 @@ pub struct Feed {
 const WRITES_IN_A_ROW: usize = 4;
 
 impl Feed {
-    /// Feeds `source` into a pipe, which is made non-blocking. `waker` is called when a stream that was idle is not any more.
+    /// Feeds `source` into a pipe, which is made non-blocking.
     ///
     /// # Errors
     /// EBADF only.
-    pub fn new(pipe: OwnedFd, source: Source, waker: Waker) -> Result<Feed> {
+    pub fn new(pipe: OwnedFd, source: Source) -> Result<Feed> {
         fcntl_getfl(&pipe)
             .and_then(|flags| fcntl_setfl(&pipe, flags | OFlags::NONBLOCK))
             .map_err(|e| Error::new(Stage::Capture, errno(e), "fcntl(F_SETFL, O_NONBLOCK)"))?;
-        if let Source::Stream(stream) = &source {
-            stream.0.lock().engine = Some(waker);
-        }
         Ok(Feed { pipe, source, is_terminal: false, ending: false, last: b'\n', refused: false })
     }
 
@@ -283,8 +285,8 @@ impl Feed {
     ///
     /// # Errors
     /// EBADF only.
-    pub fn terminal(terminal: OwnedFd, source: Source, waker: Waker) -> Result<Feed> {
-        Ok(Feed { is_terminal: true, ..Feed::new(terminal, source, waker)? })
+    pub fn terminal(terminal: OwnedFd, source: Source) -> Result<Feed> {
+        Ok(Feed { is_terminal: true, ..Feed::new(terminal, source)? })
     }
 
     /// Whether the program stopped reading before the end.

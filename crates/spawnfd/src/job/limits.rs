@@ -215,23 +215,23 @@ impl Limits {
 }
 
 /// Makes the tree that a run is to have, if any, beforehand.
-fn tree_of(run: &Run, background: bool) -> Result<Option<Tree>> {
+fn tree_of(run: &Run, is_job: bool) -> Result<Option<Tree>> {
     match run.tree {
         Some(Want::Group) => Ok(None),
         Some(want) => Tree::prepare(want).map(Some),
-        None if background => Ok(Tree::prepare(Want::Guard).ok()),
+        None if is_job => Ok(Tree::prepare(Want::Guard).ok()),
         None => Ok(None),
     }
 }
 
-/// Makes the tree that a run is to have, and has the program limited. `background`: nobody waits for it in this thread.
+/// Makes the tree that a run is to have, and has the program limited. `is_job`: somebody holds it: it may outlive the call.
 ///
 /// # Errors
 /// EINVAL: a limit nothing could run within. EOPNOTSUPP: one that nobody enforces here. And those of [`Tree::prepare`].
-pub(super) fn prepare(command: &mut Command<'_>, run: &Run, background: bool) -> Result<(Option<Tree>, Option<Watch>)> {
+pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Result<(Option<Tree>, Option<Watch>)> {
     let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(run, background)?, None));
+        return Ok((tree_of(run, is_job)?, None));
     }
     limits.validate()?;
     // CPU time is counted in any cgroup, and one that was asked for is made in any case.
@@ -242,7 +242,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, background: bool) ->
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(run, background)?, None),
+        None => (tree_of(run, is_job)?, None),
     };
     let held = ledger.as_ref().map(Ledger::held).unwrap_or_default();
     let mut enforced = Vec::new();

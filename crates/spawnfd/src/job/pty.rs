@@ -129,7 +129,6 @@ impl Terminal {
 #[cfg(test)]
 mod tests {
     use super::super::input::{Feed, Feeding, Source};
-    use super::super::waker::Waker;
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::termios::tcgetwinsize;
@@ -201,7 +200,7 @@ mod tests {
                 read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
                 let source = Source::bytes(input.into());
                 let writer = pty.writer().expect("a descriptor");
-                let mut feed = Feed::terminal(writer, source, Waker::new(|| {})).expect("own terminal");
+                let mut feed = Feed::terminal(writer, source).expect("own terminal");
                 assert_eq!((feed.write(), feed.has_more()), (Feeding::Done, false));
                 read_until(&mut pty, &mut text, |_| false);
                 assert_eq!(text, format!("ready\r\n{output}"), "{input:?}");

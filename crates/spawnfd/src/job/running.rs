@@ -18,7 +18,7 @@ use super::holders::holders;
 use super::limits::Watch;
 use super::{
     Drain, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Permit, Producer, Pty, Record, Recorded, Resource,
-    Run, Source, Stop, Stream, Waker,
+    Run, Source, Stop, Stream,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
@@ -170,14 +170,12 @@ impl Outlet {
 /// What a run is connected with, besides its program.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// There is a job, with which what it has adopted ends.
-    pub(super) background: bool,
+    /// Somebody holds it: it may outlive the call, and adopt, which ends with the job.
+    pub(super) is_job: bool,
     /// Prepared before the program was born.
     pub(super) tree: Option<Tree>,
     pub(super) terminal: Option<Pty>,
     pub(super) source: Option<Source>,
-    /// Called when there is something to write again.
-    pub(super) feed_waker: Option<Waker>,
     pub(super) events: Option<Producer>,
     pub(super) limits: Option<Watch>,
     pub(super) permit: Option<Permit>,
@@ -191,12 +189,11 @@ impl Running {
         run: &Run,
         connections: Connections,
     ) -> Result<Running> {
-        let Connections { background, terminal, source, feed_waker, events, mut tree, limits, permit } = connections;
+        let Connections { is_job, mut tree, terminal, source, events, limits, permit } = connections;
         if let Some(tree) = &mut tree {
             tree.born(child.id(), child.as_fd());
         }
         let begins_by = child.begins_by(Instant::now());
-        let waker = feed_waker.unwrap_or_else(|| Waker::new(|| ()));
         let stdin = child.stdin.take();
         let pipe = |pipe: Option<PipeReader>| pipe.map(|pipe| Outlet::Pipe(pipe, false));
         let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
@@ -213,7 +210,7 @@ impl Running {
             grace: run.grace,
             drain: run.drain,
             leftovers: match run.leftovers {
-                Leftovers::Adopt if !background => Leftovers::Kill,
+                Leftovers::Adopt if !is_job => Leftovers::Kill,
                 asked => asked,
             },
             output_limit: run.output_limit.unwrap_or(u64::MAX),
@@ -233,10 +230,8 @@ impl Running {
         };
         // What fails from here on ends it.
         running.feed = match (source, stdin, &running.outlets[0]) {
-            (Some(source), _, Some(Outlet::Terminal(terminal))) => {
-                Some(Feed::terminal(terminal.writer()?, source, waker)?)
-            }
-            (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source, waker)?),
+            (Some(source), _, Some(Outlet::Terminal(terminal))) => Some(Feed::terminal(terminal.writer()?, source)?),
+            (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source)?),
             _ => None,
         };
         Ok(running)
@@ -541,15 +536,14 @@ impl Running {
     }
 
     /// Sends a signal to the program alone.
-    pub(super) fn signal(&self, signal: i32) -> Result<()> {
-        self.child.signal(signal)
+    pub(super) fn signal(&self, signal: i32) {
+        let _ = self.child.signal(signal);
     }
 
-    /// Changes the size of its terminal.
-    pub(super) fn resize(&self, size: super::TerminalSize) -> Result<()> {
-        match &self.outlets[0] {
-            Some(Outlet::Terminal(terminal)) => terminal.resize(size),
-            _ => Err(Error::new(Stage::Capture, spawnfd_sys::Errno::ENOTTY, "resize()")),
+    /// Changes the size of its terminal, if it has one.
+    pub(super) fn resize(&self, size: super::TerminalSize) {
+        if let Some(Outlet::Terminal(terminal)) = &self.outlets[0] {
+            let _ = terminal.resize(size);
         }
     }
 

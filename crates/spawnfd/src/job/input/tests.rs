@@ -9,20 +9,16 @@ use std::thread;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn feed(source: Source, waker: Waker) -> (std::io::PipeReader, Feed) {
+fn feed(source: Source) -> (std::io::PipeReader, Feed) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
-    (reader, Feed::new(writer.into(), source, waker).expect("own pipe"))
-}
-
-fn silent() -> Waker {
-    Waker::new(|| {})
+    (reader, Feed::new(writer.into(), source).expect("own pipe"))
 }
 
 #[test]
 fn bytes_are_written_as_the_pipe_has_room() {
     deadline(LONG, || {
         let bytes: Arc<[u8]> = (0..1 << 20).map(|byte| byte as u8).collect();
-        let (mut reader, mut feed) = feed(Source::bytes(bytes.clone().into()), silent());
+        let (mut reader, mut feed) = feed(Source::bytes(bytes.clone().into()));
         assert_eq!(Arc::strong_count(&bytes), 2, "no copy");
         let mut read = Vec::new();
         loop {
@@ -46,7 +42,7 @@ fn bytes_are_written_as_the_pipe_has_room() {
 #[test]
 fn nothing_is_the_end() {
     deadline(LONG, || {
-        let (mut reader, mut feed) = feed(Source::bytes(b"".as_slice().into()), silent());
+        let (mut reader, mut feed) = feed(Source::bytes(b"".as_slice().into()));
         assert_eq!(feed.write(), Feeding::Done);
         drop(feed);
         assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0);
@@ -57,7 +53,7 @@ fn nothing_is_the_end() {
 fn a_reader_that_is_gone_is_no_error_and_no_signal() {
     spawnfd_tests::isolated("job::input::tests::a_reader_that_is_gone_is_no_error_and_no_signal", || {
         call::set_disposition(13, false).expect("SIGPIPE");
-        let (reader, mut feed) = feed(Source::bytes("x".into()), silent());
+        let (reader, mut feed) = feed(Source::bytes("x".into()));
         drop(reader);
         assert_eq!((feed.write(), feed.has_more(), feed.refused()), (Feeding::Done, true, true));
         assert_eq!(call::pending_signals(), Ok(0));
@@ -73,8 +69,9 @@ fn a_stream_says_when_it_is_full_and_when_not() {
             Waker::new(move || _ = counter.fetch_add(1, Ordering::SeqCst))
         };
         let (engine, room) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        writer.set_engine(count(&engine));
         writer.set_waker(count(&room));
-        let (mut reader, mut feed) = feed(input, count(&engine));
+        let (mut reader, mut feed) = feed(input);
         let now = || (engine.load(Ordering::SeqCst), room.load(Ordering::SeqCst));
         assert_eq!(feed.write(), Feeding::Idle);
         assert_eq!(writer.write(b"").expect("open"), 0);
@@ -101,7 +98,7 @@ fn a_stream_says_when_it_is_full_and_when_not() {
 fn a_writer_that_waits_is_told_that_nobody_reads() {
     deadline(LONG, || {
         let (writer, input) = Source::stream(4);
-        let (reader, mut feed) = feed(input, silent());
+        let (reader, mut feed) = feed(input);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| writer.write_timeout(b"12345", LONG));
             while !feed_is_starved(&feed) {
@@ -124,7 +121,8 @@ fn everything_written_arrives() {
     deadline(LONG, || {
         let (writer, input) = Source::stream(1000);
         let (wake, woken) = std::sync::mpsc::channel();
-        let (mut reader, mut feed) = feed(input, Waker::new(move || _ = wake.send(())));
+        writer.set_engine(Waker::new(move || _ = wake.send(())));
+        let (mut reader, mut feed) = feed(input);
         let total = 500_000_usize;
         thread::scope(|scope| {
             scope.spawn(move || {
