@@ -34,6 +34,7 @@ mod sandbox;
 pub mod snapshot;
 pub mod support;
 mod template;
+mod thread;
 pub mod tree;
 mod warm;
 

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd_sys::{call, wait_pidfd};
+use spawnfd_sys::wait_pidfd;
 
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
+use crate::thread::start_thread;
 
 /// How long a thread that cannot be woken leaves those that arrive unseen.
 const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -41,16 +42,12 @@ pub(crate) fn adopt(pidfd: Known) {
     }
 }
 
-/// Starts the thread, all signals blocked: they are the host's. Where no thread can be had the children wait for the next one.
+/// Starts the thread. Where no thread can be had the children wait for the next one.
 fn start(state: &mut State) {
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
     let bell = Arc::new(Bell(eventfd.map(Known::new)));
     let ours = bell.clone();
-    let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
-    let thread =
-        std::thread::Builder::new().name("spawnfd-reaper".into()).stack_size(128 << 10).spawn(move || run(&ours));
-    let _ = call::set_signal_mask(mask);
-    if thread.is_ok() {
+    if start_thread("spawnfd-reaper", 128 << 10, move || run(&ours)).is_ok() {
         state.bell = Some(bell);
     }
 }

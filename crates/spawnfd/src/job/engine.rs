@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::Errno;
 
 use super::running::{Part, Running, timespec};
 use super::waker::contained;
@@ -16,6 +16,7 @@ use super::{Output, Stop, TerminalSize, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
+use crate::thread::start_thread;
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -155,15 +156,12 @@ impl Engine {
         self.inbox.lock()
     }
 
-    /// Starts the thread, all signals blocked: they are the host's.
+    /// Starts the thread.
     fn start(self: &Arc<Engine>) -> Result<()> {
-        let failed = |errno| Error::new(Stage::Capture, errno, "pthread_create()");
         let engine = self.clone();
-        let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST).map_err(failed)?;
-        let thread =
-            std::thread::Builder::new().name("spawnfd-engine".into()).stack_size(256 << 10).spawn(move || engine.run());
-        let _ = call::set_signal_mask(mask);
-        thread.map(drop).map_err(|e| failed(crate::template::from_io(&e)))
+        start_thread("spawnfd-engine", 256 << 10, move || engine.run())
+            .map(drop)
+            .map_err(|errno| Error::new(Stage::Capture, errno, "pthread_create()"))
     }
 
     fn wake(&self) {

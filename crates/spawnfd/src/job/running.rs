@@ -23,6 +23,7 @@ use super::{
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
 use crate::per_process::PerProcess;
+use crate::thread::start_thread;
 use crate::tree::{Survivor, Tier, Tree};
 
 const SIGKILL: i32 = 9;
@@ -710,11 +711,8 @@ fn bury(tree: Option<Tree>) {
     if tree.kill(Duration::ZERO) {
         return;
     }
-    let Ok(mask) = call::set_signal_mask(call::SIGNALS_OF_THE_HOST) else { return };
     // Without a thread it is dropped, and so ended, here.
-    let _ =
-        std::thread::Builder::new().name("spawnfd-undertaker".into()).stack_size(128 << 10).spawn(move || drop(tree));
-    let _ = call::set_signal_mask(mask);
+    let _ = start_thread("spawnfd-undertaker", 128 << 10, move || drop(tree));
 }
 
 pub(super) fn timespec(left: Duration) -> Timespec {

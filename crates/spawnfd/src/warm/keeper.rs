@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use spawnfd_sys::{Errno, call, fork_generation};
+use spawnfd_sys::{Errno, fork_generation};
 
 use super::making::Making;
 use super::parked::NotParked;
@@ -21,6 +21,7 @@ use crate::authority::Marker;
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};
 use crate::per_process::PerProcess;
+use crate::thread::start_thread;
 
 /// The thread, once there is something to park.
 #[derive(Debug)]
@@ -124,14 +125,7 @@ impl Keeper {
         let rings = bell.clone();
         let (state, ended) = (self.state.clone(), self.ended.clone());
         let maker = std::thread::current().id();
-        // All signals are the host's.
-        let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
-        let thread = std::thread::Builder::new()
-            .name("spawnfd-warm".into())
-            .stack_size(256 << 10)
-            .spawn(move || keep(&state, &rings, maker, &ended));
-        let _ = call::set_signal_mask(mask);
-        let thread = thread.map_err(|error| crate::template::from_io(&error))?;
+        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &rings, maker, &ended))?;
         *running = Some(Running { bell, thread });
         Ok(())
     }

@@ -32,6 +32,7 @@ use crate::inherited::{Directories, Inherited};
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::Credentials;
+use crate::thread::start_thread;
 use inside::{Request, Served};
 
 /// A thread that starts programs from a descriptor table of its own.
@@ -127,7 +128,6 @@ impl LauncherThread {
     #[doc(alias("CLONE_FILES", "CLOSE_RANGE_UNSHARE"))]
     pub fn new() -> Result<LauncherThread> {
         let failed = |call: &str, errno| Error::new(Stage::Clone, errno, format!("launcher thread: {call}"));
-        let from_io = |e: std::io::Error| crate::template::from_io(&e);
         let generation = fork_generation().map_err(|errno| failed("mmap()", errno))?;
         let authority = Authority::of_calling_thread().map_err(|e| failed("open(\"/proc/thread-self\")", errno(e)))?;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -138,14 +138,8 @@ impl LauncherThread {
         let ((requests, arriving), (answering, replies)) = (channel(), channel());
         let (begun, begins) = channel();
         let (number, made_by) = (theirs.as_raw_fd(), (authority.clone(), Credentials::current()));
-        // All signals are the host's.
-        let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST).map_err(|errno| failed("sigprocmask()", errno))?;
-        let thread = std::thread::Builder::new()
-            .name("spawnfd-launch".into())
-            .stack_size(256 << 10)
-            .spawn(move || inside::run(number, &made_by, &begun, &arriving, &answering));
-        let _ = call::set_signal_mask(mask);
-        let handle = thread.map_err(|e| failed("clone()", from_io(e)))?;
+        let body = move || inside::run(number, &made_by, &begun, &arriving, &answering);
+        let handle = start_thread("spawnfd-launch", 256 << 10, body).map_err(|errno| failed("clone()", errno))?;
         let begun = begins.recv().unwrap_or(Err(("a panic", Errno::EIO)));
         // From here on it has an end of its own.
         drop(theirs);
