@@ -6,7 +6,7 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,7 +34,7 @@ pub struct Child {
     /// Signals that its holder has sent, as a set.
     sent: AtomicU64,
     /// It was to end by SIGTERM, and had not begun.
-    called_off: AtomicBool,
+    called_off: bool,
     /// Whether it has become the program is to be asked when it has ended.
     flight: Option<Landing>,
     /// What its caller, who waits for its end, leaves to it meanwhile.
@@ -135,7 +135,7 @@ impl Child {
             ended: None,
             started,
             sent: AtomicU64::new(0),
-            called_off: AtomicBool::new(false),
+            called_off: false,
             flight,
             held: None,
             failure: None,
@@ -180,24 +180,22 @@ impl Child {
         matches!(self.flight, Some(Landing::Warm(_))).then(|| now + crate::warm::PATIENCE)
     }
 
-    /// Ends it if it has not begun by now: then it is as if it had never been asked.
-    pub(crate) fn must_have_begun(&self) {
-        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd())
-            && departure.call_off()
-        {
+    /// Ends it if it has not begun by now: then it is as if it had never been asked. Whether that is so.
+    pub(crate) fn call_off(&self) -> bool {
+        let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd()) else { return false };
+        let called_off = departure.call_off();
+        if called_off {
             // Not noted as its holder's.
             let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
         }
+        called_off
     }
 
     /// Ends it if it has not begun by now, as SIGTERM would have ended it: a parked process throws away what it finds when it begins.
-    pub(crate) fn terminate_unbegun(&self) {
-        if let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd())
-            && departure.call_off()
-        {
-            self.called_off.store(true, Ordering::Relaxed);
+    pub(crate) fn terminate_unbegun(&mut self) {
+        if self.call_off() {
+            self.called_off = true;
             self.note_signal(9);
-            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
         }
     }
 
@@ -269,7 +267,7 @@ impl Child {
                     .err()
                     .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status))
                     .map(|error| error.with_end(Some(ended)));
-                if self.called_off.load(Ordering::Relaxed) {
+                if self.called_off {
                     self.ended = Some(Ended { status: 15, ..ended });
                 }
             }

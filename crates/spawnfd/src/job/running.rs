@@ -437,7 +437,7 @@ impl Running {
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {
                 if self.begins_by.take_if(|at| now >= *at).is_some() {
-                    self.child.must_have_begun();
+                    self.child.call_off();
                 }
                 self.look_at_limits(now);
             }
