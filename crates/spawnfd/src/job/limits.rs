@@ -6,18 +6,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource as Rlimit, getrlimit};
+use spawnfd_sys::{abi, call};
 
 use super::Run;
 use crate::child::Usage;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
 use crate::tree::{Bounds, Ledger, Tree, Want};
-
-/// RLIMIT_* numbers, the same on all architectures this library runs on.
-const CPU: u32 = 0;
-const NPROC: u32 = 6;
-const AS: u32 = 9;
 
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
@@ -267,7 +262,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
     if let Some(bytes) = limits.memory
         && settle(Resource::Memory, held.memory, Enforcer::Rlimit)? == Enforcer::Rlimit
     {
-        lower(command, AS, Rlimit::As, bytes, bytes);
+        lower(command, abi::RLIMIT_AS, bytes, bytes);
     }
     let mut most = None;
     if let Some(pids) = limits.pids {
@@ -277,7 +272,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         if let (Enforcer::Rlimit, Some(user)) = (by, user) {
             // More than may be: that they are there tells that the limit is reached. Others of the user come and go meanwhile.
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
-            lower(command, NPROC, Rlimit::Nproc, all, all);
+            lower(command, abi::RLIMIT_NPROC, all, all);
         }
         most = Some(pids).filter(|_| by != Enforcer::Cgroup);
     }
@@ -287,8 +282,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         budget = Some(match settle(Resource::CpuTime, ledger.is_some(), Enforcer::Rlimit)? {
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
-                let (soft, hard) =
-                    lower(command, CPU, Rlimit::Cpu, soft, soft.saturating_add(whole_seconds(run.grace)));
+                let (soft, hard) = lower(command, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
                 Budget::OfEach { told: Duration::from_secs(soft), killed: Duration::from_secs(hard) }
             }
             _ => Budget::OfAll(time),
@@ -301,13 +295,12 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
 }
 
 /// Adds an rlimit, or leaves what is lower already; what it is then.
-fn lower(command: &mut Command<'_>, number: u32, resource: Rlimit, soft: u64, hard: u64) -> (u64, u64) {
-    let now = getrlimit(resource);
-    let inherited = (now.current.unwrap_or(u64::MAX), now.maximum.unwrap_or(u64::MAX));
-    let (highest_soft, highest_hard) = command.rlimit(number).unwrap_or(inherited);
+fn lower(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
+    let inherited = || call::limit(resource).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max));
+    let (highest_soft, highest_hard) = command.rlimit(resource).unwrap_or_else(inherited);
     let hard = hard.min(highest_hard);
     let soft = soft.min(highest_soft).min(hard);
-    command.limit(number, Some(soft), Some(hard));
+    command.limit(resource, Some(soft), Some(hard));
     (soft, hard)
 }
 

@@ -5,34 +5,17 @@
 
 use std::thread::ThreadId;
 
-use rustix::process::{Resource, Rlimit, getrlimit};
 use spawnfd_child::Op;
 use spawnfd_guard::sys;
-use spawnfd_sys::abi;
+use spawnfd_sys::{abi, call};
 
 use super::mounts;
 use crate::authority::Authority;
 use crate::inherited::Inherited;
 use crate::own_proc::{self, Own};
 
-const RESOURCES: [(Resource, u32); 16] = [
-    (Resource::As, abi::RLIMIT_AS),
-    (Resource::Core, abi::RLIMIT_CORE),
-    (Resource::Cpu, abi::RLIMIT_CPU),
-    (Resource::Data, abi::RLIMIT_DATA),
-    (Resource::Fsize, abi::RLIMIT_FSIZE),
-    (Resource::Locks, abi::RLIMIT_LOCKS),
-    (Resource::Memlock, abi::RLIMIT_MEMLOCK),
-    (Resource::Msgqueue, abi::RLIMIT_MSGQUEUE),
-    (Resource::Nice, abi::RLIMIT_NICE),
-    (Resource::Nofile, abi::RLIMIT_NOFILE),
-    (Resource::Nproc, abi::RLIMIT_NPROC),
-    (Resource::Rss, abi::RLIMIT_RSS),
-    (Resource::Rtprio, abi::RLIMIT_RTPRIO),
-    (Resource::Rttime, abi::RLIMIT_RTTIME),
-    (Resource::Sigpending, abi::RLIMIT_SIGPENDING),
-    (Resource::Stack, abi::RLIMIT_STACK),
-];
+/// How many resources have a limit: their numbers are those below.
+const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
 /// What the calling thread would hand down, but for descriptors, working directory and signal mask.
 #[derive(Debug)]
@@ -41,7 +24,8 @@ pub(super) struct Standing {
     inherited: Inherited,
     /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
     group: [Option<i32>; 2],
-    limits: [Rlimit; RESOURCES.len()],
+    /// Soft and hard, by resource.
+    limits: [(u64, u64); LIMITS],
     /// Device, inode and mount of the root directory.
     root: mounts::Place,
     oom_score_adj: Option<i32>,
@@ -56,7 +40,9 @@ impl Standing {
             authority: Authority::of_calling_thread().ok()?,
             inherited: Inherited::of_calling_thread(),
             group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
-            limits: RESOURCES.map(|(resource, _)| getrlimit(resource)),
+            limits: std::array::from_fn(|resource| {
+                call::limit(resource as u32).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max))
+            }),
             root: mounts::root()?,
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
@@ -101,20 +87,19 @@ impl Standing {
             return Err(what);
         }
         let mut steps = vec![Op::Umask { mask: now.umask() }];
-        for ((_, number), (was, is)) in RESOURCES.iter().zip(self.limits.iter().zip(&now.limits)) {
+        for (resource, (was, is)) in (0u32..).zip(self.limits.into_iter().zip(now.limits)) {
             if was == is {
                 continue;
             }
             // These are put to use at exec: stacks and heaps are laid out by them.
-            if !executes && matches!(*number, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
+            if !executes && matches!(resource, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
                 return Err("memory limits");
             }
-            let [soft, hard] = [is.current, is.maximum].map(|limit| limit.unwrap_or(u64::MAX));
-            if hard > was.maximum.unwrap_or(u64::MAX) {
+            let (rlim_cur, rlim_max) = is;
+            if rlim_max > was.1 {
                 return Err("raised limits");
             }
-            let limit = abi::rlimit64 { rlim_cur: soft, rlim_max: hard };
-            steps.push(Op::Limit { resource: *number, limit });
+            steps.push(Op::Limit { resource, limit: abi::rlimit64 { rlim_cur, rlim_max } });
         }
         match (self.oom_score_adj, now.oom_score_adj) {
             (was, is) if was == is => {}
