@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -98,6 +99,18 @@ fn without_proc_programs_are_started_all_the_same() {
         let required = ["clone CLONE_PIDFD", "waitid P_PIDFD"].contains(&feature["name"].as_str().unwrap());
         assert!(!required || feature["available"] == true, "{feature}");
     }
+}
+
+#[test]
+fn a_shim_in_a_directory_whose_name_is_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&odd).unwrap();
+    script(&odd.join("python"), "#!/bin/sh\nexec /bin/true \"$@\"\n");
+    let called = finish(command().env("PATH", &odd).args(["doctor", "--json", "--no-timing"]));
+    assert_eq!(called.code, Some(0), "{}", called.stderr);
+    let value: Value = serde_json::from_str(&called.stdout).unwrap();
+    assert!(value["shims"][0]["path"].as_str().unwrap().ends_with("/python"), "{value}");
 }
 
 #[test]

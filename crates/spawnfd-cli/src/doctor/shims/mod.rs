@@ -5,10 +5,10 @@ mod find;
 mod resolve;
 mod time;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The tools people and agents start most. Only these are run.
 const WELL_KNOWN: [&str; 22] = [
@@ -23,15 +23,28 @@ const BUDGET: Duration = Duration::from_secs(8);
 #[derive(Clone, Debug, Serialize)]
 pub struct Shim {
     pub name: String,
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Whose it is: `pyenv`, `npm`, …, or `script`.
     pub tool: &'static str,
     /// What it starts, with the arguments before the caller's; known only if somebody could be asked.
+    #[serde(serialize_with = "as_texts")]
     pub target: Option<Vec<PathBuf>>,
     /// Why the target is not known, or nothing was timed.
     pub note: Option<String>,
     #[serde(flatten)]
     pub cost: Option<Cost>,
+}
+
+/// A path in JSON, what is no UTF-8 in it replaced: serde would write nothing at all.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+#[expect(clippy::ref_option, reason = "so serde calls it")]
+fn as_texts<S: Serializer>(paths: &Option<Vec<PathBuf>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let texts = paths.as_ref().map(|paths| paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>());
+    texts.serialize(serializer)
 }
 
 /// The best of a few runs each way.

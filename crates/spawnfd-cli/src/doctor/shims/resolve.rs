@@ -19,7 +19,7 @@ pub fn target(shim: &Shim) -> Result<Vec<PathBuf>, String> {
     }
     let tool = tool(shim).ok_or_else(|| format!("{} itself is not in PATH", shim.tool))?;
     let mut command = Command::new(&tool);
-    command.args(["which", &shim.name]);
+    command.args(["which", &shim.name]).parent_death_signal(9);
     let output = command.run_with(&Run::new().timeout(PATIENCE)).map_err(|error| error.to_string())?;
     let text = output.text();
     let path = text.lines().next().unwrap_or_default().trim();

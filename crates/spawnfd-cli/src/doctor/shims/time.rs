@@ -36,7 +36,8 @@ pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, Strin
 fn once(program: &[PathBuf]) -> Result<f64, String> {
     let Some((first, rest)) = program.split_first() else { return Err("not timed: nothing to run".to_owned()) };
     let mut command = Command::new(first);
-    command.args(rest).arg("--version");
+    // It does not outlive this command, whatever ends that.
+    command.args(rest).arg("--version").parent_death_signal(9);
     let output =
         command.run_with(&Run::new().timeout(PATIENCE).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
     match (output.stop, output.ok()) {
