@@ -3,8 +3,10 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::{Errno, Error, Stage};
 
 /// The command itself failed.
@@ -74,7 +76,7 @@ impl Failure {
     /// Prints the one line.
     pub fn print(&self) {
         // Nobody can be told that standard error is gone.
-        let _ = writeln!(io::stderr(), "spawnfd: {}", self.message);
+        let _ = complain(format!("spawnfd: {}\n", self.message).as_bytes());
     }
 }
 
@@ -86,12 +88,28 @@ impl From<Error> for Failure {
 
 /// Prints on standard output; a reader that has left is no failure, and ends the printing.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::new(format!("standard output: {}", reason(&e)))),
-        Ok(()) => Ok(()),
+    write(io::stdout().as_fd(), bytes).map_err(|e| Failure::new(format!("standard output: {}", reason(&e))))
+}
+
+/// The same on standard error.
+pub fn complain(bytes: &[u8]) -> Result<(), Failure> {
+    write(io::stderr().as_fd(), bytes).map_err(|e| Failure::new(format!("standard error: {}", reason(&e))))
+}
+
+/// Writes all of it, waiting for room where the descriptor would not. (std's streams take a closed one for one that has taken all.)
+fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(stream, bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(rustix::io::Errno::PIPE) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], None);
+            }
+            Err(e) => return Err(e.into()),
+        }
     }
+    Ok(())
 }
 
 /// The kernel's reason without std's " (os error N)".
@@ -104,10 +122,13 @@ pub fn reason(error: &io::Error) -> String {
 pub fn usage(error: &clap::Error) -> u8 {
     use clap::error::ErrorKind;
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            0
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(error.render().to_string().as_bytes()) {
+            Ok(()) => 0,
+            Err(failure) => {
+                failure.print();
+                OURS
+            }
+        },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             OURS

@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::net::{SendFlags, send};
 
@@ -17,7 +17,7 @@ use rustix::net::{SendFlags, send};
 /// EBADF: it is not open, or one that this process has opened since.
 pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
     let closed = || io::Error::from_raw_os_error(libc::EBADF);
-    if number < 0 {
+    if number < 0 || began_without(number) {
         return Err(closed());
     }
     // SAFETY: only looked at, by a call that answers EBADF if it is not open.
@@ -42,23 +42,51 @@ pub fn began_without_sigpipe() -> bool {
     BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
 }
 
-static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
+/// Whether a standard stream was closed when this process began. Rust's runtime puts /dev/null there before main().
+pub fn began_without(stream: i32) -> bool {
+    (0..3).contains(&stream) && BEGAN_WITHOUT.load(Ordering::Relaxed) >> stream & 1 == 1
+}
 
-extern "C" fn look_at_sigpipe() {
+/// Closes the streams that were, for the program to find them so: once nothing is opened any more that could come to stand there.
+pub fn close_as_it_began() {
+    for stream in (0..3).filter(|stream| began_without(*stream)) {
+        // SAFETY: /dev/null, which the runtime has opened and never looks at again.
+        unsafe { libc::close(stream) };
+    }
+}
+
+/// Whether a signal is ignored.
+pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks, and changes nothing; zeroed is a valid value.
-    let ignored = unsafe {
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr());
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init().sa_sigaction == libc::SIG_IGN
-    };
-    BEGAN_WITHOUT_SIGPIPE.store(ignored, Ordering::Relaxed);
+    }
+}
+
+/// Has a signal do by itself what it does by default.
+pub fn make_default(signal: i32) {
+    // SAFETY: no handler.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
+static BEGAN_WITHOUT: AtomicU8 = AtomicU8::new(0);
+
+extern "C" fn look_at_what_is_given() {
+    BEGAN_WITHOUT_SIGPIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    // SAFETY: asks, and changes nothing.
+    let is_closed = |stream: &i32| unsafe { libc::fcntl(*stream, libc::F_GETFD) } < 0;
+    let closed = (0..3).filter(is_closed).fold(0, |closed, stream| closed | 1 << stream);
+    BEGAN_WITHOUT.store(closed, Ordering::Relaxed);
 }
 
 /// Called by libc before the runtime begins.
 // SAFETY: the section holds pointers to functions; this one needs nothing of the runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_THE_RUNTIME: extern "C" fn() = look_at_sigpipe;
+static BEFORE_THE_RUNTIME: extern "C" fn() = look_at_what_is_given;
 
 /// Has a byte sent into `socket` for each such signal: 1 if it comes from the kernel, as the terminal's do, 0 if somebody has sent it.
 ///

@@ -3,9 +3,11 @@
 
 mod common;
 
-use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
 
 use common::{call, command, complaint, finish, run, wait, wait_status};
 
@@ -256,4 +258,94 @@ fn what_is_missing_is_named() {
     ] {
         assert_eq!(run(args).stderr, message);
     }
+}
+
+/// The command, begun without these streams.
+fn without(streams: &'static [i32]) -> Command {
+    let mut command = command();
+    // SAFETY: closes numbers between fork and exec, which is all it does.
+    unsafe {
+        command.pre_exec(move || {
+            streams.iter().for_each(|stream| _ = libc::close(*stream));
+            Ok(())
+        })
+    };
+    command
+}
+
+#[test]
+fn streams_that_are_closed_are_so_for_the_program() {
+    let open = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n >&9; done";
+    for (streams, left) in [(&[0][..], "1\n2\n"), (&[1], "0\n2\n"), (&[0, 1, 2], "")] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("seen");
+        let file = format!("w:{}:9", path.display());
+        std::fs::write(&path, "").unwrap();
+        let called = finish(without(streams).args(["run", "--open", &file, "--", "bash", "-c", open]));
+        assert_eq!(
+            (called.code.is_some(), std::fs::read_to_string(&path).unwrap().as_str()),
+            (true, left),
+            "{called:?}"
+        );
+    }
+    let called = finish(without(&[0]).args(["run", "--fd", "0:5", "--", "true"]));
+    assert!(complaint(&called, 125).starts_with("--fd 0:5: "));
+    for flags in [&["--capture"][..], &["--capture", "--json"]] {
+        let called = finish(without(&[1]).arg("run").args(flags).args(["--", "echo", "hi"]));
+        assert!(complaint(&called, 125).starts_with("standard output: "));
+    }
+}
+
+#[test]
+fn what_cannot_be_written_keeps_nothing_else_back() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let both = ["run", "--capture", "--", "sh", "-c", "echo out; echo err >&2; exit 3"];
+    let called = wait(command().args(both).stdout(full()).stderr(Stdio::piped()).spawn().unwrap());
+    let said = String::from_utf8(called.stderr).unwrap();
+    assert_eq!(called.status.code(), Some(125));
+    assert!(said.starts_with("err\n") && said.contains("standard output: "), "{said}");
+    let called = wait(command().args(both).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
+    assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(125), &b"out\n"[..]));
+    for args in [&["--help"][..], &["--version"], &["run", "--json", "true"]] {
+        let called = wait(command().args(args).stdout(full()).stderr(full()).spawn().unwrap());
+        assert_eq!(called.status.code(), Some(125), "{args:?}");
+    }
+    // It falls back with a word about that.
+    let thread =
+        ["run", "--launcher", "thread", "--parent-death-signal", "WINCH", "--", "sh", "-c", "echo out; exit 3"];
+    let called = wait(command().args(thread).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
+    assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(3), &b"out\n"[..]));
+}
+
+#[test]
+fn room_is_waited_for() {
+    let (mut ours, theirs) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+    let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
+    let mut child = command().args(long).stdout(theirs).stderr(Stdio::piped()).spawn().unwrap();
+    let mut bytes = vec![0; 300_000];
+    ours.read_exact(&mut bytes).unwrap();
+    assert_eq!(wait_status(&mut child).code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_it_while_nobody_reads() {
+    let (mut ours, theirs) = std::io::pipe().unwrap();
+    let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
+    let mut child = command().args(long).stdout(theirs).spawn().unwrap();
+    // It prints when the program has ended.
+    ours.read_exact(&mut [0]).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(wait_status(&mut child).signal(), Some(15));
+}
+
+/// Their own word for it: /proc may not be there, and names in it need not be text.
+#[test]
+fn what_is_ignored_stays_so_by_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join(OsStr::from_bytes(b"caf\xe9"));
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_spawnfd"), &name).unwrap();
+    let script = "trap '' HUP; exec \"$0\" run --capture -- sh -c 'kill -HUP $PPID; echo on'";
+    let called = finish(std::process::Command::new("sh").args(["-c", script]).arg(&name));
+    assert_eq!((called.code, called.stdout.as_str()), (Some(0), "on\n"), "{called:?}");
 }

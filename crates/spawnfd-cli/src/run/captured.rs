@@ -16,6 +16,7 @@ use super::report;
 use super::signals::{Signals, Woken};
 use super::values;
 use crate::failure::{Failure, TIMEOUT, reason};
+use crate::os;
 
 const HEADING: &str = "Captured runs";
 const LIMITS: &str = "Limits of captured runs";
@@ -186,6 +187,7 @@ impl Capture {
             // Readable at the other end from now on.
             drop(ending);
         };
+        os::close_as_it_began();
         let handle = command.run_then(&settings, done).map_err(&failed)?;
         let mut ended_by = None;
         loop {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgAction, Args, ValueEnum};
 use spawnfd::{Command, Error, LauncherThread, Namespaces, SignalSet, Stage};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, complain};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
@@ -121,7 +121,7 @@ Paths: those in --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --secc
 command before the program starts; those in other actions by the child, from where it then is. A relative PROGRAM is \
 relative to this command's directory.
 
-Signals: HUP, TERM, USR1 and USR2 sent to this command are passed on to the program; so are INT and QUIT, unless it is in \
+Signals: TERM, USR1 and USR2 sent to this command are passed on to the program; so are HUP, INT and QUIT, unless it is in \
 the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \
 program twice, as nothing tells it from what is sent to this command alone: a program with --process-group 0 gets it once. With --capture \
 the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
@@ -184,6 +184,7 @@ impl Run {
             return Ok(ended.code);
         }
         let signals = signals::Signals::watch()?;
+        os::close_as_it_began();
         let begun = Instant::now();
         let mut child = command.spawn().map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
@@ -191,6 +192,7 @@ impl Run {
         drop((command, launcher));
         let status = signals.wait(&mut child)?;
         let wall: Duration = begun.elapsed();
+        drop(signals);
         report.ended(self.name(), &child, status, wall, timing)?;
         Ok(report::code(status))
     }
@@ -260,6 +262,7 @@ impl Run {
 /// Says why a launcher was not used.
 fn say_how(launcher: Option<&LauncherThread>) {
     for reason in launcher.iter().flat_map(|launcher| launcher.stats().fell_back.into_keys()) {
-        eprintln!("spawnfd: started without the thread: {reason}");
+        // Nobody can be told that standard error is gone.
+        let _ = complain(format!("spawnfd: started without the thread: {reason}\n").as_bytes());
     }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use spawnfd::{Child, Drain, Output, SpillEnd, Stop, Usage};
 
 use super::names::signal_name;
-use crate::failure::{Failure, print};
+use crate::failure::{Failure, complain, print};
 use crate::table;
 
 /// What is to be reported, and where to.
@@ -128,7 +128,7 @@ impl Report {
     ) -> std::result::Result<(), Failure> {
         let usage = child.usage().unwrap_or_default();
         if self.time {
-            table_of(status, Stop::Exited, wall, usage, timing);
+            complain(&table_of(status, Stop::Exited, wall, usage, timing))?;
         }
         if self.json {
             self.write(&Result {
@@ -153,6 +153,8 @@ impl Report {
 
     /// Prints what a captured run gave, and reports it.
     pub fn captured(self, name: &OsStr, output: &Output, timing: Timing) -> std::result::Result<(), Failure> {
+        let mut err = Vec::new();
+        let printed;
         let cut = match &output.drain {
             Drain::Cut(pids) => Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
             _ => None,
@@ -166,7 +168,7 @@ impl Report {
                 Stop::Limit => "limit",
                 _ => "other",
             };
-            self.write(&Result {
+            printed = self.write(&Result {
                 program: &name.to_string_lossy(),
                 ok: output.ok(),
                 code: output.code(),
@@ -198,11 +200,11 @@ impl Report {
                     leftovers_unknown: output.leftovers_unknown,
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
                 }),
-            })?;
+            });
         } else {
-            print(&output.stdout)?;
-            let mut err = io::stderr().lock();
-            let _ = err.write_all(&output.stderr);
+            // What cannot be written on one is no reason to keep back the other.
+            printed = print(&output.stdout);
+            err.extend_from_slice(&output.stderr);
             if output.omitted_bytes > 0 {
                 let _ = writeln!(err, "spawnfd: {} bytes in the middle were not kept (--keep)", output.omitted_bytes);
             }
@@ -245,9 +247,9 @@ impl Report {
             }
         }
         if self.time {
-            table_of(output.status, output.stop, output.wall, output.usage, timing);
+            err.extend(table_of(output.status, output.stop, output.wall, output.usage, timing));
         }
-        Ok(())
+        printed.and(complain(&err))
     }
 
     /// Reports why there was no run.
@@ -269,15 +271,11 @@ impl Report {
     fn write(self, value: &impl Serialize) -> std::result::Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
         line.push(b'\n');
-        if self.captured {
-            return print(&line);
-        }
-        let _ = io::stderr().lock().write_all(&line);
-        Ok(())
+        if self.captured { print(&line) } else { complain(&line) }
     }
 }
 
-fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing: Timing) {
+fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
     let ended = match (status.code(), status.signal()) {
         _ if stop == Stop::Timeout => "time over".to_owned(),
         (Some(code), _) => format!("exit {code}"),
@@ -290,5 +288,5 @@ fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing
         rows.push(("spawn", table::duration(spawn)));
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    let _ = io::stderr().lock().write_all(table::align(&rows).as_bytes());
+    table::align(&rows).into_bytes()
 }

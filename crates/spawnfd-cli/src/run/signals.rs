@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::Child;
 
 use crate::failure::{Failure, reason};
-use crate::os::{on_signal, process_group};
+use crate::os::{is_ignored, make_default, on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -34,10 +34,9 @@ pub enum Woken {
 impl Signals {
     /// Begins to watch. A signal that is ignored stays so, here and in the program: nohup(1) means it.
     pub fn watch() -> Result<Signals, Failure> {
-        let ignored = ignored();
         let mut sockets = Vec::new();
         for signal in WATCHED {
-            if ignored >> (signal - 1) & 1 == 1 {
+            if is_ignored(signal) {
                 continue;
             }
             let failed = |e: std::io::Error| Failure::new(format!("watching for signals: {}", reason(&e)));
@@ -78,7 +77,7 @@ impl Signals {
         loop {
             match self.sleep(child.as_fd())? {
                 Woken::Ready => return Ok(child.wait()?),
-                Woken::Signal { number: SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
+                Woken::Signal { number: SIGHUP | SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
                 Woken::Signal { number, .. } => {
                     // It may have ended, or run under other ids: then it is out of reach for everybody like us.
                     let _ = child.signal(number);
@@ -93,9 +92,9 @@ fn shares_group(child: &Child) -> bool {
     i32::try_from(child.id()).is_ok_and(|pid| process_group(pid).is_some_and(|group| Some(group) == process_group(0)))
 }
 
-/// The signals this process ignores, as a bit set.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
+impl Drop for Signals {
+    /// The program has ended: from here on signals are this command's own again.
+    fn drop(&mut self) {
+        self.sockets.iter().for_each(|(signal, _)| make_default(*signal));
+    }
 }
