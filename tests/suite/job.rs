@@ -711,15 +711,26 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
     isolated("what_the_application_has_at_a_job_s_numbers_stays", || {
         let directory = scratch();
         let path = directory.path().join("theirs");
-        let file = fs::File::create(&path).expect("own directory");
+        let file =
+            fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("own directory");
         let run = Run::new().tree(Want::Group).writable(10).window(100);
         // The engine's numbers are left alone.
         let other = start("read x; echo $x", &run);
-        for told in [true, false] {
+        // What is written to it says so; the next look does; or an event of the file that was there, which lives on in a fork's copy.
+        for (told, copied) in [(true, false), (false, false), (false, true)] {
             let before = Snapshot::take().fds;
-            let job = start("exec cat", &run);
-            job.write(b"a").expect("reads");
-            read_until(&job, 0, "a");
+            let job = start(
+                if copied { "read a; echo $a; sleep 1; echo b; exec sleep 1000" } else { "cat; exec sleep 1000" },
+                &run,
+            );
+            job.write(if copied { b"a\n" } else { b"a" }).expect("reads");
+            read_until(&job, 0, if copied { "a\n" } else { "a" });
+            // SAFETY: the copy makes no call but this one.
+            let copy = copied.then(|| unsafe { libc::fork() });
+            while copy == Some(0) {
+                // SAFETY: sleeps until it is killed.
+                unsafe { libc::pause() };
+            }
             let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
             assert_eq!(numbers.len(), 4);
             let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
@@ -729,7 +740,7 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             let lost = job.wait_timeout(Duration::from_secs(60)).expect_err("not watched any more");
             assert_eq!(lost.errno(), Errno::EBADF);
             assert_eq!(job.write(b"b").expect_err("nobody writes it").errno(), Errno::EPIPE);
-            assert_eq!(job.read(0).text(), "a");
+            assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });
             let program = job.id() as i32;
             drop(job);
             assert_eq!(fs::metadata(&path).expect("there").len(), 0, "nothing is written to it");
@@ -738,8 +749,10 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             }
             // SAFETY: own child, which nobody else waits for.
             unsafe {
-                libc::kill(program, libc::SIGKILL);
-                libc::waitpid(program, std::ptr::null_mut(), 0);
+                for child in copy.into_iter().chain([program]) {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                }
             }
             drop(theirs);
         }

@@ -272,7 +272,7 @@ impl Engine {
                 desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(&self, id));
             }
             for event in std::mem::take(&mut desk.again) {
-                desk.news(event);
+                desk.heard(&self, event);
             }
             for event in &events {
                 let data = event.data.u64();
@@ -297,7 +297,7 @@ impl Engine {
                     desk.take(&mut self.lock());
                 }
                 let flags = event.flags;
-                desk.news(News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
+                desk.heard(&self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
             desk.tick(&self, Instant::now());
             // Nothing is locked: a callback may submit the next run.
@@ -350,8 +350,18 @@ impl Desk {
         }
     }
 
-    /// Gives a run up whose numbers the application has closed, or put something else at. Not asked where an event has come: that is
-    /// of the file that was added.
+    /// An event has come: moves its job on, unless the number is the application's by now. The event is of the file that was added, which
+    /// lives on in any copy of our table: that of a child on its way to exec, or a fork's.
+    fn heard(&mut self, engine: &Engine, news: News) {
+        let is_ours = |job: &Job| job.running.watched(news.part).is_none_or(|(fd, _)| engine.watches(fd));
+        if self.jobs.get(&news.id).is_some_and(is_ours) {
+            self.news(news);
+        } else {
+            self.look(engine, news.id);
+        }
+    }
+
+    /// Gives a run up whose numbers the application has closed, or put something else at.
     fn look(&mut self, engine: &Engine, id: u64) {
         if self.jobs.get(&id).is_some_and(|job| !engine.watches_all(&job.running))
             && let Some(job) = self.remove(id)

@@ -696,8 +696,7 @@ impl Running {
 impl Drop for Running {
     /// Ends a program whose run has failed, and its tree: nobody else would.
     fn drop(&mut self) {
-        let is_ours = fork_generation().unwrap_or(1) == self.generation && self.child.is_own();
-        if is_ours && !self.child.has_ended() {
+        if !self.child.has_ended() && fork_generation().unwrap_or(1) == self.generation && self.child.is_own() {
             self.signal_tree(SIGKILL);
             // Once more: who was born meanwhile.
             bury(self.tree.take());
