@@ -134,7 +134,7 @@ class _Counters:
     def made(self, how: str) -> None:
         with self._lock:
             self._made += 1
-            if how in ("reserve", "fork"):
+            if how in ("reserve", "fork", "zygote", "pool"):
                 self._warm += 1
             elif how.startswith("cold: "):
                 self._cold[how.removeprefix("cold: ")] += 1

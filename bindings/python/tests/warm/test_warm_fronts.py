@@ -22,7 +22,7 @@ import pytest
 import spawnfd as sf
 from conftest import children
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Mode, each_mode, need
+from warm_support import ANY, FILL_S, Mode, Way, each_mode, need, warm_of
 
 ECHO = ["-c", "echo $0 $1", "a", "b"]
 
@@ -296,6 +296,17 @@ def test_installed_with_a_warm() -> None:
         assert counted()[:2] == (made + 7, started + 4)
     with pytest.raises(ValueError, match="closed"):
         sf.install(warm=warm)
+
+
+@pytest.mark.parametrize("way", ANY)
+def test_installed_with_a_warm_for_any_program(way: Way) -> None:
+    with warm_of(way) as warm:
+        warm.add_any(depth=2)
+        filled(warm)
+        sf.install(warm=warm)
+        made, started, cold = counted()
+        both_ways()
+        assert counted() == (made + 2, started + 2, cold)
 
 
 @each_mode
