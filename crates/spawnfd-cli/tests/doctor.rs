@@ -114,6 +114,28 @@ fn a_shim_in_a_directory_whose_name_is_no_text() {
 }
 
 #[test]
+fn the_cgroup_is_where_the_library_finds_it() {
+    if skip_unless_root("the_cgroup_is_where_the_library_finds_it") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let point = dir.path().join("the last");
+    fs::create_dir(&point).unwrap();
+    let script = "mount -t cgroup2 none \"$1\" || exit 77; exec \"$0\" doctor --json --no-timing";
+    let unshare = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_spawnfd")];
+    let called = finish(std::process::Command::new("unshare").args(unshare).arg(&point).env("PATH", "/usr/bin:/bin"));
+    if called.code == Some(77) || called.stderr.contains("unshare") {
+        println!("skipped: mounting is refused");
+        return;
+    }
+    assert_eq!(called.code, Some(0), "{}", called.stderr);
+    let value: Value = serde_json::from_str(&called.stdout).unwrap();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
+    assert_eq!(value["cgroup"]["directory"], point.join(own).to_str().unwrap());
+}
+
+#[test]
 fn text_for_people() {
     let called = finish(command().env("PATH", "/nowhere").args(["doctor", "--no-timing"]));
     assert_eq!(called.code, Some(0));

@@ -2,7 +2,10 @@
 //! What of the kernel this library uses, and what it does where that is missing: for `spawnfd doctor`, and for callers who
 //! want to know before they rely on it.
 
+use std::path::PathBuf;
+
 use crate::launch::features;
+use crate::tree;
 
 /// What happens where the kernel, or a filter over it, does not have a feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +66,12 @@ pub fn support() -> Support {
         fetch: features::close_range() && features::fetch(),
         features: &FEATURES,
     }
+}
+
+/// The directory of this process's own cgroup (v2), if it has one.
+#[doc(hidden)]
+pub fn own_cgroup() -> Option<PathBuf> {
+    tree::own_directory()
 }
 
 const fn feature(name: &'static str, since: &'static str, purpose: &'static str, without: Without) -> Feature {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use spawnfd::Errno;
+use spawnfd::{Errno, support};
 
 #[derive(Debug, Serialize)]
 pub struct Cgroup {
@@ -21,7 +21,7 @@ pub struct Cgroup {
 /// Looks where this process is, and makes and removes an empty group there.
 pub fn probe() -> Cgroup {
     let mut found = Cgroup { directory: None, writable: false, controllers: Vec::new(), problem: None };
-    let Some(directory) = own_directory() else {
+    let Some(directory) = support::own_cgroup() else {
         found.problem = Some("not mounted".to_owned());
         return found;
     };
@@ -34,24 +34,4 @@ pub fn probe() -> Cgroup {
     }
     found.directory = Some(directory);
     found
-}
-
-/// Where cgroup v2 is mounted, and this process's place in it.
-fn own_directory() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // 36 35 0:30 ROOT POINT options [optional…] - TYPE source options
-    let mount = mounts.lines().find_map(|line| {
-        let (fields, kind) = line.split_once(" - ")?;
-        let mut fields = fields.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        kind.starts_with("cgroup2 ").then(|| (root.to_owned(), point.to_owned()))
-    });
-    let (root, point) = mount?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(own);
-    let below = below.trim_start_matches('/');
-    let point = PathBuf::from(point);
-    let directory = if below.is_empty() { point } else { point.join(below) };
-    directory.is_dir().then_some(directory)
 }

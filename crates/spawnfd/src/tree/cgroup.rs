@@ -66,6 +66,11 @@ pub(super) fn place_for(limits: &Bounds, anyway: bool) -> Result<Place> {
     own.place_below(base)
 }
 
+/// The directory of this process's own cgroup, if there is one.
+pub(crate) fn own_directory() -> Option<PathBuf> {
+    own().ok().map(|own| own.dir)
+}
+
 fn own() -> Result<Own> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let line = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -232,6 +237,34 @@ mod tests {
     #[test]
     fn undoes_the_escapes_of_mountinfo() {
         assert_eq!(unescape(r"/a\040b\134c\09"), Path::new(r"/a b\c\09"));
+    }
+
+    #[test]
+    fn a_mount_that_has_it_is_below_its_root_and_the_last() {
+        let scratch = spawnfd_tests::scratch();
+        let dir = scratch.path().join("two words");
+        for group in ["one/b", "two/b", "two"] {
+            std::fs::create_dir_all(dir.join(group)).expect("made");
+            std::fs::write(dir.join(group).join("cgroup.procs"), "").expect("made");
+        }
+        let mount = |root: &str, point: &str, kind: &str| {
+            let point = dir.join(point).display().to_string().replace(' ', r"\040");
+            format!("31 23 0:28 {root} {point} rw shared:5 - {kind} {kind} rw\n")
+        };
+        let two = mount("/", "one", "cgroup2") + &mount("/a\\040b", "two", "cgroup2") + &mount("/", "two", "cgroup");
+        let found = [
+            ("/b", Some("one/b")),
+            ("/a b/b", Some("two/b")),
+            ("/a b", Some("two")),
+            // Beside that root, though it begins with its name.
+            ("/a bb/b", None),
+            ("/../b", None),
+        ];
+        for (own, expected) in found {
+            assert_eq!(directory(&two, own), expected.map(|group| dir.join(group)), "{own}");
+        }
+        let hidden = mount("/", "one", "cgroup2") + &mount("/", "two", "cgroup2");
+        assert_eq!(directory(&hidden, "/b"), Some(dir.join("two/b")));
     }
 
     #[test]

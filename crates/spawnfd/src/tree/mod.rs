@@ -21,6 +21,7 @@ use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
 use crate::error::{Error, Result};
 pub(crate) use bounds::{Bounds, Ledger};
+pub(crate) use cgroup::own_directory;
 use cgroup::{Group, Place};
 use guard::Watch;
 use pidns::Pidns;
