@@ -199,6 +199,20 @@ fn snapshots_before_mfd_exec() {
 }
 
 #[test]
+fn where_memory_cannot_be_executed_no_copy_is_a_snapshot() {
+    isolated("where_memory_cannot_be_executed_no_copy_is_a_snapshot", || {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        executable(&path, exits_with(5));
+        common::deny_executable_memory();
+        confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+        let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("of no use");
+        let found = (error.stage(), error.errno(), error.call());
+        assert_eq!(found, (spawnfd::Stage::Snapshot, Errno::EACCES, "memfd_create()"), "{error}");
+    });
+}
+
+#[test]
 fn a_time_namespace_for_children() {
     isolated("a_time_namespace_for_children", || {
         // SAFETY: numbers only. Before Linux 6.3 no child of this thread can share its memory from then on.

@@ -360,36 +360,12 @@ fn the_guard_has_nothing_of_its_host() {
 #[test]
 fn the_guard_starts_where_memory_cannot_be_executed() {
     isolated("the_guard_starts_where_memory_cannot_be_executed", || {
-        // As vm.memfd_noexec=2 has it: what does not ask to be executable is not refused.
-        deny_executable_memory();
+        common::deny_executable_memory();
         let mut sh = start(Want::Guard, "sleep 1000");
         let image = fs::read_link(format!("/proc/{}/exe", own_guard()));
         assert!(image.is_err() || !image.expect("readable").starts_with("/memfd:"));
         assert!(sh.tree.kill(PATIENCE));
     });
-}
-
-/// Answers EACCES to memfd_create with MFD_EXEC, for the calling thread.
-fn deny_executable_memory() {
-    const MFD_EXEC: u32 = 0x10;
-    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
-    let answer = |value| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
-    // struct seccomp_data: the number at 0, the low half of the second argument at 24.
-    let mut filter = [
-        load(0),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_memfd_create as u32),
-        load(24),
-        instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, MFD_EXEC),
-        answer(libc::SECCOMP_RET_ERRNO | libc::EACCES as u32),
-        answer(libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: a flag of this thread, and a program that the kernel copies and checks.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
-    }
 }
 
 #[test]

@@ -53,6 +53,45 @@ fn a_copy_is_no_longer_than_files_may_be() {
 }
 
 #[test]
+fn a_file_that_is_shorter_than_it_says() {
+    isolated("a_file_that_is_shorter_than_it_says", || {
+        let path = Path::new("/sys/kernel/fscaps");
+        let Ok(text) = fs::read(path) else { return skip("no such file in /sys") };
+        let Ok(snapshot) = snapshot::open(path) else { return skip("it cannot be copied inside the kernel") };
+        assert!(text.len() < snapshot.source().size as usize);
+        assert_eq!(contents(&snapshot), text);
+    });
+}
+
+#[test]
+fn a_signal_of_the_hosts_own_stays() {
+    isolated("a_signal_of_the_hosts_own_stays", || {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, [0; 8192]).expect("own directory");
+        if take(open(&path)).expect("a snapshot").kind() != Kind::Memfd {
+            return skip("this file system shares extents");
+        }
+        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: numbers, and signal sets of this frame; the signal is blocked when it is sent.
+        unsafe {
+            let (mut set, mut found): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+            let mut is_pending = || {
+                assert_eq!(libc::sigpending(&raw mut found), 0);
+                libc::sigismember(&raw const found, libc::SIGXFSZ) == 1
+            };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
+            libc::sigaddset(&raw mut set, libc::SIGXFSZ);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()), 0);
+            let refused = || take(open(&path)).map(drop).expect_err("longer than allowed").errno();
+            assert_eq!((refused(), is_pending()), (Errno::EFBIG, false));
+            assert_eq!(libc::raise(libc::SIGXFSZ), 0);
+            assert_eq!((refused(), is_pending()), (Errno::EFBIG, true));
+        }
+    });
+}
+
+#[test]
 fn a_copy_is_sealed() {
     isolated("a_copy_is_sealed", || {
         let directory = scratch();

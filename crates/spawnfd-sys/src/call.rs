@@ -444,16 +444,22 @@ pub fn pending_signals() -> Result<SignalSet, Errno> {
     Ok(pending)
 }
 
-/// Writes bytes, and takes away the signal that some refusals come with: EPIPE (a pipe without readers) and EFBIG (a file beyond
-/// RLIMIT_FSIZE) say enough, and by default SIGPIPE or SIGXFSZ would end the host. Leaves one alone that was pending before.
+/// Writes bytes, [without a signal](without_signal).
 pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    without_signal(|| write(fd, bytes))
+}
+
+/// Makes a system call, and takes away the signal that some refusals come with: EPIPE (a pipe without readers) and EFBIG (a file beyond
+/// RLIMIT_FSIZE) say enough, and by default SIGPIPE or SIGXFSZ would end the host. Leaves one alone that was pending before, or is
+/// sent to the process: the kernel's is sent to the calling thread, and such come first.
+pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
     const SIGXFSZ: SignalSet = 1 << (abi::SIGXFSZ - 1);
     let mask = signal_mask();
     set_signal_mask(mask | SIGPIPE | SIGXFSZ)?;
     let pending = pending_signals().unwrap_or(0);
-    let written = write(fd, bytes);
-    let sent = match written {
+    let outcome = call();
+    let sent = match outcome {
         Err(Errno::EPIPE) => SIGPIPE,
         Err(Errno::EFBIG) => SIGXFSZ,
         _ => 0,
@@ -465,7 +471,7 @@ pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
             enter!(__NR_rt_sigtimedwait, &raw const set, core::ptr::null::<u8>(), now.as_ptr(), size_of::<SignalSet>());
     }
     set_signal_mask(mask)?;
-    written
+    outcome
 }
 
 /// What a signal does when it is delivered.

@@ -25,7 +25,7 @@ mod error;
 mod inherited;
 mod job;
 mod launch;
-mod length;
+mod memfd;
 mod numbers;
 mod own_proc;
 mod per_process;

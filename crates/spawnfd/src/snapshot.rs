@@ -5,16 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::MutexGuard;
 
-use rustix::fs::{
-    CWD, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fcntl_add_seals, fstatfs, ioctl_ficlone, memfd_create, openat,
-    seek, sendfile,
-};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom, fstatfs, ioctl_ficlone, openat, seek, sendfile};
 use rustix::io::pread;
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage, errno};
-use crate::length;
+use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::{from_io, identify, is_recent};
@@ -93,7 +90,8 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// fine ones) two changes within one tick look like one, and a copy from between them can go unnoticed.
 ///
 /// # Errors
-/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. EFBIG: longer than RLIMIT_FSIZE, where it is copied. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
+/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. EFBIG: longer than RLIMIT_FSIZE, where it is copied.
+/// EACCES: it is to be copied, and vm.memfd_noexec is 2: what cannot be executed is no snapshot. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
     // Twice in a row is bad luck, more often is a file being written.
@@ -155,24 +153,24 @@ fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 
 /// Copies into a sealed memfd, inside the kernel.
 fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
-    length::is_allowed(size).map_err(|e| failed(errno(e), "sendfile()"))?;
-    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = memfd_create("spawnfd-snapshot", wanted | MemfdFlags::EXEC)
-        // Before Linux 6.3 there is no such flag, and every memfd can be executed.
-        .or_else(|_| memfd_create("spawnfd-snapshot", wanted))
-        .map_err(|e| failed(errno(e), "memfd_create()"))?;
+    let memfd = memfd::create("spawnfd-snapshot", true).map_err(|errno| failed(errno, "memfd_create()"))?;
+    // A sendfile beyond RLIMIT_FSIZE says how much it has copied, and sends the signal all the same.
+    let set_length = |length| memfd::set_length(&memfd, length).map_err(|errno| failed(errno, "ftruncate()"));
+    set_length(size)?;
     let mut offset = 0;
     while offset < size {
         let left = usize::try_from(size - offset).unwrap_or(usize::MAX);
         match sendfile(&memfd, file, Some(&mut offset), left) {
-            // Cut short meanwhile: the caller sees the change.
-            Ok(0) => break,
+            // Cut short meanwhile: the caller sees the change. Or shorter than it says, as in /sys.
+            Ok(0) => {
+                set_length(offset)?;
+                break;
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(failed(errno(e), "sendfile()")),
         }
     }
-    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
-        .map_err(|e| failed(errno(e), "fcntl(F_ADD_SEALS)"))?;
+    memfd::seal(&memfd, false).map_err(|errno| failed(errno, "fcntl(F_ADD_SEALS)"))?;
     // Without /proc it stays one that could be written, but for the seals.
     let read_only = read_only(&memfd).or_else(|_| seek(&memfd, SeekFrom::Start(0)).map(|_| memfd));
     read_only.map_err(|e| failed(errno(e), "lseek()"))

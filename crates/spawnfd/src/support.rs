@@ -162,7 +162,7 @@ static FEATURES: [Feature; 24] = [
         "memfd_create MFD_EXEC",
         "6.3",
         "snapshots that can be executed",
-        instead("a memfd without the flag", "nothing, unless vm.memfd_noexec forbids it"),
+        instead("a memfd without the flag", "nothing; where vm.memfd_noexec forbids it there are no copies"),
     ),
     feature("madvise MADV_WIPEONFORK", "4.14", "noticing a fork of the caller", Without::Nothing),
     feature("Landlock", "5.13", "confinement by a ruleset", Without::Refused),

@@ -335,3 +335,27 @@ pub fn keeps_statuses() -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
+
+/// Answers EACCES to memfd_create with MFD_EXEC, for the calling thread: as vm.memfd_noexec=2 has it, what does not ask to be executable
+/// is not refused.
+pub fn deny_executable_memory() {
+    const MFD_EXEC: u32 = 0x10;
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let answer = |value| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
+    // struct seccomp_data: the number at 0, the low half of the second argument at 24.
+    let mut filter = [
+        load(0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_memfd_create as u32),
+        load(24),
+        instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, MFD_EXEC),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EACCES as u32),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a flag of this thread, and a program that the kernel copies and checks.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}

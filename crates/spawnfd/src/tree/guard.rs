@@ -4,7 +4,6 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use spawnfd_child::Announcement;
@@ -17,7 +16,7 @@ use super::{failed, image};
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, errno};
-use crate::length;
+use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::reaper;
@@ -79,17 +78,10 @@ pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
 
 impl Guard {
     fn start() -> Result<Guard> {
-        let broken = |call: &'static str| move |e| failed(errno(e), call);
-        let memory =
-            memfd_create("spawnfd-trees", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL)
-                // Before Linux 6.3 there is no such flag.
-                .or_else(|_| memfd_create("spawnfd-trees", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
-                .map(above_standard)
-                .map_err(broken("memfd_create()"))?;
-        length::is_allowed(SIZE as u64)
-            .and_then(|()| ftruncate(&memory, SIZE as u64))
-            .map_err(broken("ftruncate()"))?;
-        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK).map_err(broken("fcntl(F_ADD_SEALS)"))?;
+        let broken = |call: &'static str| move |errno| failed(errno, call);
+        let memory = memfd::create("spawnfd-trees", false).map(above_standard).map_err(broken("memfd_create()"))?;
+        memfd::set_length(&memory, SIZE as u64).map_err(broken("ftruncate()"))?;
+        memfd::seal(&memory, true).map_err(broken("fcntl(F_ADD_SEALS)"))?;
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = Helper::start(&memory)?;
         let memory = Known::new(memory);

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_guard::IMAGE;
 use spawnfd_sys::Errno;
 
@@ -12,7 +12,7 @@ use crate::child::Child;
 use crate::command::{Command, SignalSet};
 use crate::env::Env;
 use crate::error::{Result, errno};
-use crate::length;
+use crate::memfd;
 use crate::template::Template;
 
 /// Starts the helper with the three descriptors it asks for, and with what `configure` adds.
@@ -25,7 +25,8 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
         configure(&mut command);
         command.stdin(owner).stdout(table).stderr(ready).spawn()
     };
-    let mut outcome = in_memory().map_err(|e| failed(errno(e), "memfd_create()")).and_then(attempt);
+    let mut outcome =
+        memfd::holding("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
         // EACCES: vm.memfd_noexec, or a file system mounted noexec; EPERM: a security module. Anything else is not about the file.
@@ -39,32 +40,12 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
     outcome
 }
 
-fn write_all(file: &OwnedFd) -> rustix::io::Result<()> {
-    length::is_allowed(IMAGE.len() as u64)?;
-    let mut rest = IMAGE;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(file, rest)?..];
-    }
-    Ok(())
-}
-
-fn in_memory() -> rustix::io::Result<OwnedFd> {
-    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = match memfd_create("spawnfd-guard", wanted | MemfdFlags::EXEC) {
-        // Before Linux 6.3 there is no such flag, and every memfd can be executed.
-        Err(rustix::io::Errno::INVAL) => memfd_create("spawnfd-guard", wanted)?,
-        outcome => outcome?,
-    };
-    write_all(&memfd)?;
-    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    Ok(memfd)
-}
-
 /// As a file without a name.
-fn in_directory(dir: &std::ffi::OsStr) -> rustix::io::Result<OwnedFd> {
-    let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500))?;
-    write_all(&file)?;
+fn in_directory(dir: &std::ffi::OsStr) -> std::result::Result<OwnedFd, Errno> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(CWD, dir, flags, Mode::from(0o500)).map_err(errno)?;
+    memfd::write_all(&file, IMAGE)?;
     // Nobody keeps it open for writing: executing it would be ETXTBSY.
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(errno)
 }

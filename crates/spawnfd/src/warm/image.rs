@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, getxattr, memfd_create, openat};
+use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
+use spawnfd_sys::Errno;
 
-use crate::error::{Error, Result, Stage, errno};
-use crate::length;
+use crate::error::{Error, Result, Stage};
+use crate::memfd;
 use crate::template::Template;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
@@ -20,13 +21,13 @@ const WITH_THREADS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-wa
 ///
 /// # Errors
 /// As memfd_create(2).
-pub(super) fn object() -> rustix::io::Result<OwnedFd> {
-    sealed("spawnfd-warm", OBJECT)
+pub(super) fn object() -> std::result::Result<OwnedFd, Errno> {
+    memfd::holding("spawnfd-warm", OBJECT)
 }
 
 /// The same, of the object for programs that have threads.
-pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
-    sealed("spawnfd-warm", WITH_THREADS)
+pub(super) fn object_with_threads() -> std::result::Result<OwnedFd, Errno> {
+    memfd::holding("spawnfd-warm", WITH_THREADS)
 }
 
 /// The program that is parked to execute others.
@@ -34,29 +35,13 @@ pub(super) fn object_with_threads() -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// As memfd_create(2).
 pub(super) fn zygote() -> Result<Template> {
-    let file = zygote_file().map_err(|error| Error::new(Stage::Warm, errno(error), "memfd_create()"))?;
+    let file = zygote_file().map_err(|errno| Error::new(Stage::Warm, errno, "memfd_create()"))?;
     Template::from_descriptor(file)
 }
 
 /// The same, as a file.
-pub(super) fn zygote_file() -> rustix::io::Result<OwnedFd> {
-    sealed("spawnfd-zygote", ZYGOTE)
-}
-
-fn sealed(name: &str, image: &[u8]) -> rustix::io::Result<OwnedFd> {
-    length::is_allowed(image.len() as u64)?;
-    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = match memfd_create(name, wanted | MemfdFlags::EXEC) {
-        // Before Linux 6.3 there is no such flag, and every memfd can be mapped to be executed.
-        Err(rustix::io::Errno::INVAL) => memfd_create(name, wanted)?,
-        outcome => outcome?,
-    };
-    let mut rest = image;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&memfd, rest)?..];
-    }
-    fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    Ok(memfd)
+pub(super) fn zygote_file() -> std::result::Result<OwnedFd, Errno> {
+    memfd::holding("spawnfd-zygote", ZYGOTE)
 }
 
 /// Whether a program would load the object: one that would not must not be started, as it would not park, but run.

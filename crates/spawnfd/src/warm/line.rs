@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, waitid, waitpid,
@@ -15,7 +14,7 @@ use spawnfd_sys::{Errno, receive};
 
 use super::wire::Page;
 use crate::error::errno;
-use crate::length;
+use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::reaper;
 
@@ -34,14 +33,13 @@ pub(super) type Failed = (&'static str, Errno);
 impl Line {
     /// A line, and what the other side needs of it: its socket, and the page as a file.
     pub(super) fn new() -> Result<(Line, [OwnedFd; 2]), Failed> {
-        let failed = |call| move |error| (call, errno(error));
+        let failed = |call| move |errno| (call, errno);
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(failed("socketpair()"))?;
-        let memory = memfd_create("spawnfd-page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(failed("memfd_create()"))?;
-        length::is_allowed(PAGE).and_then(|()| ftruncate(&memory, PAGE)).map_err(failed("ftruncate()"))?;
-        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(failed("fcntl()"))?;
-        let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
+            .map_err(|error| ("socketpair()", errno(error)))?;
+        let memory = memfd::create("spawnfd-page", false).map_err(failed("memfd_create()"))?;
+        memfd::set_length(&memory, PAGE).map_err(failed("ftruncate()"))?;
+        memfd::seal(&memory, true).map_err(failed("fcntl()"))?;
+        let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(failed("mmap()"))?);
         let socket = Known::new(socket);
         Ok((Line { socket, page }, [theirs, memory].map(above_standard)))
     }

@@ -123,7 +123,7 @@ impl Making {
 
 impl Front {
     fn new() -> Result<(Front, Probe), Failed> {
-        let program = image::zygote_file().map_err(|error| ("memfd_create()", errno(error)))?;
+        let program = image::zygote_file().map_err(|errno| ("memfd_create()", errno))?;
         // It is not kept from its end by what nobody reads.
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (errors, theirs) = pipe.map_err(|error| ("pipe2()", errno(error)))?;

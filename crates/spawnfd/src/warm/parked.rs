@@ -180,7 +180,7 @@ impl Parked {
         let owner = above_standard(owner.map_err(|error| ("pidfd_open()", errno(error)))?);
         let with_threads = match recipe.kind {
             Kind::Node => {
-                let object = object_with_threads().map_err(|error| ("memfd_create()", errno(error)))?;
+                let object = object_with_threads().map_err(|errno| ("memfd_create()", errno))?;
                 Some(above_standard(object))
             }
             _ => None,

@@ -78,7 +78,7 @@ impl State {
         // What is added to a time of day has to stay one.
         let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(FOREVER));
         let options = WarmOptions { idle, age, delay, ..options };
-        let object = image::object().map_err(|error| ("memfd_create()", errno(error)))?;
+        let object = image::object().map_err(|errno| ("memfd_create()", errno))?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
         let object = Arc::new(Known::new(object));
         Ok(State { shared: Some(Common { object, watch }), options, ..State::none() })

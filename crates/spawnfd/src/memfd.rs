@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library's own files in memory. RLIMIT_FSIZE holds for them, too: beyond it the kernel does not only refuse (EFBIG), but sends
+//! SIGXFSZ, which must not end the host.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use spawnfd_sys::{Errno, call};
+
+use crate::error::errno;
+
+/// An empty one, which can be sealed.
+///
+/// # Errors
+/// As memfd_create(2). EACCES: `executable`, where vm.memfd_noexec is 2.
+pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
+    let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let execution = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };
+    let outcome = match memfd_create(name, wanted | execution) {
+        // Before Linux 6.3 there are no such flags, and every memfd can be executed.
+        Err(rustix::io::Errno::INVAL) => memfd_create(name, wanted),
+        outcome => outcome,
+    };
+    outcome.map_err(errno)
+}
+
+/// One that can be executed, holds these bytes and cannot be changed.
+///
+/// # Errors
+/// As [`create`] and [`write_all`].
+pub(crate) fn holding(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let memfd = create(name, true)?;
+    write_all(&memfd, bytes)?;
+    seal(&memfd, false)?;
+    Ok(memfd)
+}
+
+/// Writes to such a file, or another of the library's own.
+///
+/// # Errors
+/// As write(2).
+pub(crate) fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        rest = &rest[call::write_without_signal(file.as_raw_fd(), rest)?..];
+    }
+    Ok(())
+}
+
+/// Makes it so long.
+///
+/// # Errors
+/// As ftruncate(2).
+pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
+    call::without_signal(|| ftruncate(file, length).map_err(errno))
+}
+
+/// Has it keep its length, its seals and, unless it is to be written to, its contents.
+///
+/// # Errors
+/// As fcntl(2).
+pub(crate) fn seal(file: impl AsFd, writable: bool) -> Result<(), Errno> {
+    let contents = if writable { SealFlags::empty() } else { SealFlags::WRITE };
+    fcntl_add_seals(file, contents | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(errno)
+}
