@@ -135,19 +135,19 @@ impl Template {
                 [.., script, _] => interpreter_of(&script.path, &error),
                 _ => error,
             })?;
-            let Some(line) = read_script(last)? else { break };
+            let Some(interpreter) = read_script(last)? else { break };
             if files.len() > script::NESTING {
                 return Err(Error::new(Stage::Template, Errno::ELOOP, format!("template({path:?})")));
             }
-            if !Path::new(line.interpreter()).is_absolute() {
+            if !interpreter.as_bytes().starts_with(b"/") {
                 return Err(Error::new(
                     Stage::Template,
                     Errno::EINVAL,
-                    format!("template({path:?}): interpreter {:?} must be absolute", line.interpreter),
+                    format!("template({path:?}): interpreter {interpreter:?} must be absolute"),
                 ));
             }
-            let interpreter = Recorded::open(&line.interpreter);
-            files.push(interpreter.map_err(|error| interpreter_of(&files[files.len() - 1].path, &error))?);
+            let recorded = Recorded::open(&interpreter);
+            files.push(recorded.map_err(|error| interpreter_of(&files[files.len() - 1].path, &error))?);
         }
         let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone() });
         let same = files.iter().map(|file| Check::Same { path: file.path.clone(), identity: file.identity });
@@ -344,8 +344,8 @@ fn may_execute(file: &Recorded) -> Result<()> {
     call::may_execute(&file.path).map(drop).or_else(refused)
 }
 
-/// The `#!` line of a file; `None` also for one that may only be executed, which no interpreter could read either.
-fn read_script(file: &Recorded) -> Result<Option<script::Line>> {
+/// The interpreter of a file's `#!` line; `None` also for one that may only be executed, which no interpreter could read either.
+fn read_script(file: &Recorded) -> Result<Option<CString>> {
     use std::io::Read;
     let mut head = Vec::with_capacity(script::HEAD);
     let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));

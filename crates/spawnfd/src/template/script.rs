@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `#!` line, by the kernel's own rules (fs/binfmt_script.c, Linux 6.12).
 
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CString;
 
 use spawnfd_sys::Errno;
 
@@ -12,18 +11,11 @@ pub(crate) const HEAD: usize = 256;
 /// How many interpreters may themselves be scripts before exec says ELOOP (fs/exec.c, exec_binprm).
 pub(crate) const NESTING: usize = 5;
 
-/// What a `#!` line names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Line {
-    pub(crate) interpreter: CString,
-    pub(crate) argument: Option<CString>,
-}
-
-/// Reads the line from the first bytes of a file. `None`: no script.
+/// The interpreter that the line names, from the first bytes of a file. `None`: no script.
 ///
 /// # Errors
 /// ENOEXEC: no interpreter is named, or its name is cut off at [`HEAD`] bytes.
-pub(crate) fn parse(head: &[u8]) -> Result<Option<Line>, Errno> {
+pub(crate) fn parse(head: &[u8]) -> Result<Option<CString>, Errno> {
     let Some(rest) = head.strip_prefix(b"#!") else {
         return Ok(None);
     };
@@ -41,49 +33,27 @@ pub(crate) fn parse(head: &[u8]) -> Result<Option<Line>, Errno> {
     if stop.is_none() && !whole {
         return Err(Errno::ENOEXEC);
     }
-    let (name, rest) = line.split_at(stop.unwrap_or(line.len()));
+    let name = &line[..stop.unwrap_or(line.len())];
     if name.is_empty() {
         return Err(Errno::ENOEXEC);
     }
-    let text = |bytes: &[u8]| {
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-        CString::new(&bytes[..end]).unwrap_or_default()
-    };
-    let first = rest.iter().position(|byte| !blank(byte));
-    let argument = first.map(|first| &rest[first..]).and_then(|rest| {
-        let last = rest.iter().rposition(|byte| !blank(byte))?;
-        Some(text(&rest[..=last])).filter(|argument| !argument.is_empty())
-    });
-    Ok(Some(Line { interpreter: text(name), argument }))
-}
-
-impl Line {
-    pub(crate) fn interpreter(&self) -> &OsStr {
-        OsStr::from_bytes(self.interpreter.as_bytes())
-    }
+    CString::new(name).map(Some).map_err(|_| Errno::ENOEXEC)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Interpreter and argument.
-    type Parts = (Vec<u8>, Option<Vec<u8>>);
-
-    fn line(head: &[u8]) -> Result<Option<Parts>, Errno> {
-        let split = |line: Line| (line.interpreter.into_bytes(), line.argument.map(CString::into_bytes));
-        parse(head).map(|line| line.map(split))
-    }
-
     #[test]
     fn reads_what_the_kernel_reads() {
-        assert_eq!(line(b"\x7fELF"), Ok(None));
-        assert_eq!(line(b"#!/bin/sh\n"), Ok(Some((b"/bin/sh".to_vec(), None))));
-        assert_eq!(line(b"#! \t/bin/sh  -e x \t\nrest"), Ok(Some((b"/bin/sh".to_vec(), Some(b"-e x".to_vec())))));
-        assert_eq!(line(b"#!/bin/sh"), Ok(Some((b"/bin/sh".to_vec(), None))));
-        assert_eq!(line(b"#!/bin/sh\r\n"), Ok(Some((b"/bin/sh\r".to_vec(), None))));
+        assert_eq!(parse(b"\x7fELF"), Ok(None));
+        assert_eq!(parse(b"#!/bin/sh\n"), Ok(Some(c"/bin/sh".to_owned())));
+        assert_eq!(parse(b"#! \t/bin/sh  -e x \t\nrest"), Ok(Some(c"/bin/sh".to_owned())));
+        assert_eq!(parse(b"#!/bin/sh"), Ok(Some(c"/bin/sh".to_owned())));
+        assert_eq!(parse(b"#!/bin/sh\0x\n"), Ok(Some(c"/bin/sh".to_owned())));
+        assert_eq!(parse(b"#!/bin/sh\r\n"), Ok(Some(c"/bin/sh\r".to_owned())));
         for bad in [&b"#!"[..], b"#!\n/bin/sh", b"#!  \t \n"] {
-            assert_eq!(line(bad), Err(Errno::ENOEXEC));
+            assert_eq!(parse(bad), Err(Errno::ENOEXEC));
         }
     }
 
@@ -91,8 +61,8 @@ mod tests {
     fn refuses_a_name_cut_off_at_the_buffer() {
         let mut head = b"#!/".to_vec();
         head.resize(HEAD, b'x');
-        assert_eq!(line(&head), Err(Errno::ENOEXEC));
+        assert_eq!(parse(&head), Err(Errno::ENOEXEC));
         head[HEAD - 10] = b' ';
-        assert!(line(&head).unwrap().unwrap().1.is_some(), "a cut argument is taken as it is");
+        assert!(parse(&head).unwrap().is_some(), "a cut argument is taken as it is");
     }
 }
