@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use spawnfd_sys::call::{self, Disposition, SignalSet};
+use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Errno, RawFd, Stack, abi, clone_child};
 
 use crate::descriptors::{self, Sources};
@@ -334,7 +334,7 @@ fn let_signals_in(start: &Start<'_>) -> Result<(), Errno> {
 fn reset(mut signals: SignalSet) {
     while signals != 0 {
         // SIGKILL and SIGSTOP refuse; they are default anyway.
-        let _ = call::set_disposition(signals.trailing_zeros() + 1, false);
+        let _ = call::make_default(signals.trailing_zeros() + 1);
         signals &= signals - 1;
     }
 }
@@ -344,7 +344,7 @@ fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     let mut found = 0;
     while signals != 0 {
         let signal = signals & signals.wrapping_neg();
-        if call::disposition(signal.trailing_zeros() + 1)? == Disposition::Handler {
+        if call::has_handler(signal.trailing_zeros() + 1)? {
             found |= signal;
         }
         signals &= signals - 1;

@@ -474,33 +474,19 @@ pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, E
     outcome
 }
 
-/// What a signal does when it is delivered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Disposition {
-    /// SIG_DFL
-    Default,
-    /// SIG_IGN
-    Ignore,
-    /// A handler.
-    Handler,
-}
-
-/// How `signal` is disposed of in the calling task's table.
-pub fn disposition(signal: u32) -> Result<Disposition, Errno> {
+/// Whether `signal` has a handler in the calling task's table.
+pub fn has_handler(signal: u32) -> Result<bool, Errno> {
     let mut old = core::mem::MaybeUninit::<[usize; 4]>::zeroed();
     enter!(__NR_rt_sigaction, signal, core::ptr::null::<u8>(), old.as_mut_ptr(), size_of::<SignalSet>())?;
     // SAFETY: all-zero is a valid value, and struct sigaction is no larger.
     let old = unsafe { old.assume_init() };
-    Ok(match old[0] {
-        0 => Disposition::Default,
-        1 => Disposition::Ignore,
-        _ => Disposition::Handler,
-    })
+    // SIG_DFL is 0, SIG_IGN 1.
+    Ok(old[0] > 1)
 }
 
-/// Makes a signal default or ignored in the calling task's table.
-pub fn set_disposition(signal: u32, ignore: bool) -> Result<usize, Errno> {
-    let new = [usize::from(ignore), 0, 0, 0];
+/// Makes a signal default in the calling task's table.
+pub fn make_default(signal: u32) -> Result<usize, Errno> {
+    let new = [0usize; 4];
     enter!(__NR_rt_sigaction, signal, new.as_ptr(), core::ptr::null::<u8>(), size_of::<SignalSet>())
 }
 

@@ -52,7 +52,7 @@ fn nothing_is_the_end() {
 #[test]
 fn a_reader_that_is_gone_is_no_error_and_no_signal() {
     spawnfd_tests::isolated("job::input::tests::a_reader_that_is_gone_is_no_error_and_no_signal", || {
-        call::set_disposition(13, false).expect("SIGPIPE");
+        call::make_default(13).expect("SIGPIPE");
         let (reader, mut feed) = feed(Source::bytes("x".into()));
         drop(reader);
         assert_eq!((feed.write(), feed.has_more(), feed.refused()), (Feeding::Done, true, true));
