@@ -55,9 +55,14 @@ impl Snapshot {
         self.fd.get().map(AsFd::as_fd).ok_or_else(lost)
     }
 
-    fn keep(&self) -> Result<Kept> {
-        self.descriptor()?;
-        Ok(Kept { fd: duplicate(&self.fd)?, kind: self.kind, source: self.source })
+    /// The same, by another descriptor.
+    ///
+    /// # Errors
+    /// As [`descriptor`](Snapshot::descriptor), and EMFILE.
+    fn duplicate(&self) -> Result<Snapshot> {
+        let copy = self.descriptor()?.try_clone_to_owned();
+        let copy = copy.map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+        Ok(Snapshot { fd: Known::of_copy(copy, &self.fd), ..*self })
     }
 }
 
@@ -72,12 +77,6 @@ impl From<Snapshot> for OwnedFd {
     fn from(snapshot: Snapshot) -> OwnedFd {
         snapshot.fd.into()
     }
-}
-
-/// Another descriptor for what has just been compared.
-fn duplicate(fd: &Known) -> Result<Known> {
-    let copy = fd.as_fd().try_clone_to_owned().map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-    Ok(Known::of_copy(copy, fd))
 }
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
@@ -188,15 +187,8 @@ pub struct SnapshotCache {
 #[derive(Debug, Default)]
 struct State {
     /// Most recently used last. 64 entries are searched faster than hashed.
-    entries: Vec<Kept>,
+    entries: Vec<Snapshot>,
     stats: SnapshotStats,
-}
-
-#[derive(Debug)]
-struct Kept {
-    fd: Known,
-    kind: Kind,
-    source: Identity,
 }
 
 /// What a snapshot cache has done so far.
@@ -243,11 +235,14 @@ impl SnapshotCache {
             let entry = state.entries.remove(place);
             if !same_version(&entry.source, &now) {
                 state.stats.stale += 1;
-            } else if entry.fd.get().is_some() {
-                let ours = duplicate(&entry.fd).map(|fd| Snapshot { fd, kind: entry.kind, source: entry.source });
-                state.entries.push(entry);
-                state.stats.hits += 1;
-                return ours;
+            } else {
+                let ours = entry.duplicate();
+                // Closed by the application, it is taken anew.
+                if !ours.as_ref().is_err_and(|error| error.errno() == Errno::EBADF) {
+                    state.entries.push(entry);
+                    state.stats.hits += 1;
+                    return ours;
+                }
             }
         }
         state.stats.misses += 1;
@@ -258,7 +253,7 @@ impl SnapshotCache {
         if doubtful || snapshot.source != now {
             return Ok(snapshot);
         }
-        let kept = snapshot.keep()?;
+        let kept = snapshot.duplicate()?;
         let mut state = self.lock();
         state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));
         if state.entries.len() >= self.capacity {

@@ -55,7 +55,7 @@ class SnapshotStats(NamedTuple):
 class SnapshotCache(NotPickled):
     """Snapshots by the version of the file they are of; the least recently used leaves first.
 
-    A version is told by device, inode, ctime, mtime and size: a hit costs three fstats and a
+    A version is told by device, inode, ctime, mtime and size: a hit costs two fstats and a
     dup. A file that has changed within the granularity of timestamps is not kept.
     """
 
