@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use spawnfd_child::Announcement;
-use spawnfd_sys::ArgBlock;
 use spawnfd_sys::call::FilterInstruction;
+use spawnfd_sys::{ArgBlock, abi, call};
 
 pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
@@ -404,9 +404,19 @@ impl<'fd> Command<'fd> {
             || self.all_actions().any(|action| matches!(action, Action::JoinNamespace { .. }))
     }
 
-    /// Whether the standard stream of that number is the caller's own.
-    pub(crate) fn inherits_stream(&self, number: i32) -> bool {
-        usize::try_from(number).is_ok_and(|number| matches!(self.stdio.get(number), Some(Stdio::Inherit)))
+    /// Which of the caller's 0, 1 and 2 are open.
+    ///
+    /// # Errors
+    /// The program is to inherit one that exec would close: brought along, it would stay open.
+    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
+        let mut streams = [false; 3];
+        for (number, (stdio, open)) in (0..).zip(self.stdio.iter().zip(&mut streams)) {
+            match call::descriptor_flags(number) {
+                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
+                flags => *open = flags.is_ok(),
+            }
+        }
+        Ok(streams)
     }
 
     /// Whether the child opens files, which may take for ever.

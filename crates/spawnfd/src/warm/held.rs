@@ -27,10 +27,6 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn is_parent(&self) -> bool {
-        self.is_parent
-    }
-
     pub(super) fn kind(&self) -> Kind {
         self.recipe.kind
     }

@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
 use spawnfd_child::{Failure, Op, Plan, Step};
 use spawnfd_sys::call::FilterInstruction;
-use spawnfd_sys::{abi, call};
 
 pub use kind::Kind;
 
@@ -348,15 +347,8 @@ impl Warm {
             })
         };
         let held = own.and_then(|held| self.born(held)).or_else(|reason| self.take_any(reason))?;
-        let executes = held.executes();
-        let mut offer = Offer { warm: self, held: Some(held), executes, streams: [false; 3] };
-        for (number, open) in (0..).zip(&mut offer.streams) {
-            match call::descriptor_flags(number) {
-                // It would be gone after exec.
-                Ok(abi::FD_CLOEXEC) if command.inherits_stream(number) => return Err("close-on-exec stream"),
-                flags => *open = flags.is_ok(),
-            }
-        }
+        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
+        offer.streams = command.open_streams()?;
         Ok(offer)
     }
 
@@ -372,7 +364,7 @@ impl Warm {
 
     /// What a start has taken; or, where that is what others are forked from, and all these are in use, one more of them.
     fn born(&self, held: Held) -> std::result::Result<Held, &'static str> {
-        if !held.is_parent() {
+        if !held.is_parent {
             return Ok(held);
         }
         let born = held.lock().fork(1);
@@ -398,8 +390,6 @@ impl Warm {
 pub(crate) struct Offer<'a> {
     warm: &'a Warm,
     held: Option<Held>,
-    /// By who executes any program.
-    executes: bool,
     streams: [bool; 3],
 }
 
@@ -424,13 +414,13 @@ impl Offer<'_> {
         waits: bool,
         may_stand_still: bool,
     ) -> std::result::Result<Outcome, &'static str> {
+        let executes = self.held.as_ref().is_some_and(Held::executes);
         let reason = match self.start_from_held(plan, template, cgroup, waits, may_stand_still) {
-            Err(reason) if !self.executes => reason,
+            Err(reason) if !executes => reason,
             outcome => return outcome,
         };
         self.finish(State::put_back);
         self.held = Some(self.warm.take_any(reason)?);
-        self.executes = true;
         self.start_from_held(plan, template, cgroup, waits, may_stand_still).map_err(|_| reason)
     }
 

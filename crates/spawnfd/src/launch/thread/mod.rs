@@ -201,14 +201,7 @@ impl Shared {
             true => None,
             false => Some(Directories::of_calling_thread(now.umask()).ok_or("directories")?),
         };
-        let mut streams = [false; 3];
-        for (number, open) in (0..).zip(&mut streams) {
-            match call::descriptor_flags(number) {
-                // It would be gone after exec, but not before.
-                Ok(abi::FD_CLOEXEC) if command.inherits_stream(number) => return Err("close-on-exec stream"),
-                flags => *open = flags.is_ok(),
-            }
-        }
+        let streams = command.open_streams()?;
         Ok(Alike { inherited: Inherited::of_calling_thread(), directories, streams })
     }
 }
