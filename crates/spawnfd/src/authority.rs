@@ -277,7 +277,7 @@ impl Marker {
     /// # Errors
     /// As clone(2).
     pub(crate) fn leave() -> Result<Marker, Errno> {
-        let marker = leave_marker(&mut Room::new()?, features::clone3()).map_err(|refused| refused.0)?;
+        let marker = leave_marker(&mut Room::new()?, features::CLONE3.works()).map_err(|refused| refused.0)?;
         let pidfd = Known::new(OwnedFd::from(marker.pidfd));
         Ok(Marker { pidfd, inside: inside(marker.pid) })
     }

@@ -60,10 +60,10 @@ pub struct Support {
 /// What the library uses in this process: as found by asking once, or, after a spawn that met a filter, as found then.
 pub fn support() -> Support {
     Support {
-        kernel: features::kernel(),
-        clone3: features::clone3(),
-        close_range: features::close_range(),
-        fetch: features::close_range() && features::fetch(),
+        kernel: features::KERNEL.works(),
+        clone3: features::CLONE3.works(),
+        close_range: features::CLOSE_RANGE.works(),
+        fetch: features::CLOSE_RANGE.works() && features::FETCH.works(),
         features: &FEATURES,
     }
 }

@@ -251,7 +251,7 @@ impl Lowering {
     /// The cgroup of the program's tree, before ids change. A cgroup that the caller names is joined afterwards, and leaves it.
     fn tree(&mut self, command: &Command<'_>) {
         if let Some(dir) = &command.birth_cgroup {
-            if features::clone3() {
+            if features::CLONE3.works() {
                 self.cgroup = Some((TREE, dir.as_raw_fd()));
             } else {
                 let dir = self.source(dir.as_fd());
@@ -331,7 +331,7 @@ impl Lowering {
     fn action(&mut self, index: usize, action: &Action<'_>, command: &Command<'_>) {
         match action {
             Action::UserIds { .. } => self.before_user_ids(index, command),
-            Action::Cgroup { dir } if features::clone3() && self.cgroup.is_none() => {
+            Action::Cgroup { dir } if features::CLONE3.works() && self.cgroup.is_none() => {
                 self.cgroup = Some((index as u16, dir.number()));
                 return;
             }

@@ -60,7 +60,7 @@ impl Here {
             Ok(pidfd) => Door::new(pidfd),
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => None,
             Err(_) => {
-                features::forget_fetch();
+                features::FETCH.learn(false);
                 return None;
             }
         };

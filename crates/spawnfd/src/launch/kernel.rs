@@ -22,7 +22,7 @@ pub(super) enum Launched {
 
 /// Carries a plan out. `None`: the kernel cannot, or will not; nothing has happened.
 pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<Launched> {
-    if !features::kernel() {
+    if !features::KERNEL.works() {
         return None;
     }
     let Prepared { actions, moved } = prepare(plan)?;
@@ -50,7 +50,7 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<
         FailedAt::Setup => {
             // A filter may have been laid over this process; namespaces are refused with the same error.
             if errno == Errno::ENOSYS || errno == Errno::EPERM && birth.namespaces == 0 {
-                features::forget_kernel();
+                features::KERNEL.learn(false);
             }
             return None;
         }

@@ -109,7 +109,7 @@ fn spawn_template(
         namespaces: command.namespace_flags(),
         cgroup: cgroup.map(|(_, dir)| dir),
         sibling: false,
-        clone3: cgroup.is_some() || features::clone3(),
+        clone3: cgroup.is_some() || features::CLONE3.works(),
     };
     let name = || command.program_name().to_owned();
     let waits = matches!(wait, Wait::Exec | Wait::Start);
@@ -179,7 +179,7 @@ fn spawn_template(
     let Arrived { pid, pidfd, outcome } = match outcome {
         Ok(arrived) => arrived,
         // Without clone3 joining the cgroup is a step of the child's.
-        Err(Refusal::Clone(Errno::ENOSYS | Errno::EPERM)) if birth.cgroup.is_some() && !features::clone3() => {
+        Err(Refusal::Clone(Errno::ENOSYS | Errno::EPERM)) if birth.cgroup.is_some() && !features::CLONE3.works() => {
             return spawn_template(command, template, cached, wait);
         }
         Err(Refusal::Source) => return Err(closed_source(&plan, command)),
@@ -254,11 +254,11 @@ fn give_birth(
     try_passing: bool,
     can_trim: impl FnOnce() -> bool,
 ) -> std::result::Result<Born, Refusal> {
-    let try_passing = try_passing && features::passing().is_none();
-    let leave_table = plan.keep.is_some() && features::close_range();
+    let try_passing = try_passing && features::PASSING.known().is_none();
+    let leave_table = plan.keep.is_some() && features::CLOSE_RANGE.works();
     // Nobody may look into the caller from another user namespace.
     let may_fetch = birth.namespaces & abi::CLONE_NEWUSER == 0;
-    let plainer = match (leave_table, features::fetch() && may_fetch && !try_passing) {
+    let plainer = match (leave_table, features::FETCH.works() && may_fetch && !try_passing) {
         (true, true) => Way::Fetch,
         (true, false) => Way::Pass,
         (false, _) => Way::Copy,
@@ -303,7 +303,7 @@ fn give_birth(
             }
             _ => {
                 if way == Way::Pass {
-                    features::learn_passing(true);
+                    features::PASSING.learn(true);
                 }
                 return Ok(born);
             }
@@ -321,12 +321,12 @@ fn give_birth(
             // From a new PID namespace the thread cannot be named: no fault of fetching as such.
             (Way::Fetch, Errno::ESRCH) => Way::Pass,
             (Way::Fetch, Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                features::forget_fetch();
+                features::FETCH.learn(false);
                 Way::Pass
             }
             (Way::Pass, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
-                features::forget_close_range();
-                features::learn_passing(false);
+                features::CLOSE_RANGE.learn(false);
+                features::PASSING.learn(false);
                 Way::Copy
             }
             _ => Way::Copy,
@@ -339,7 +339,7 @@ fn goes_without_clone3(birth: &mut Birth, refused: Errno) -> bool {
     if !birth.clone3 || !matches!(refused, Errno::ENOSYS | Errno::EPERM) || spawnfd_sys::has_clone3() {
         return false;
     }
-    features::forget_clone3();
+    features::CLONE3.learn(false);
     birth.clone3 = false;
     birth.cgroup.is_none()
 }
@@ -359,7 +359,7 @@ fn can_trim(plan: &Plan) -> bool {
 /// Has a child try that takes what this one would be passed, and then executes nothing: where the first one of a process would stand still,
 /// it cannot be the one that shows it.
 fn find_out_whether_passing_works(plan: &Plan) {
-    if features::passing().is_some() {
+    if features::PASSING.known().is_some() {
         return;
     }
     let birth = Birth {
@@ -368,7 +368,7 @@ fn find_out_whether_passing_works(plan: &Plan) {
         namespaces: 0,
         cgroup: None,
         sibling: false,
-        clone3: features::clone3(),
+        clone3: features::CLONE3.works(),
     };
     let Ok(mut slot) = slots::take() else { return };
     if let Ok(born) = give_birth(&mut slot, birth, &without_program(plan), true, || false) {

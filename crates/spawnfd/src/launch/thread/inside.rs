@@ -90,7 +90,7 @@ pub(super) fn run(
 fn begin(socket: RawFd, authority: &Authority) -> Result<(Room, Begun), Failed> {
     leave_table(socket)?;
     let mut room = Room::new().map_err(|errno| ("mmap()", errno))?;
-    let marker = leave_marker(&mut room, features::clone3()).map_err(|refused| ("clone()", refused.0))?;
+    let marker = leave_marker(&mut room, features::CLONE3.works()).map_err(|refused| ("clone()", refused.0))?;
     let pid = marker.pid;
     put(OwnedFd::from(marker.pidfd).into_raw_fd(), MARKER).map_err(|errno| ("dup3()", errno))?;
     empty(FIRST, RawFd::MAX);
