@@ -299,6 +299,22 @@ impl<S> Op<S> {
         }
     }
 
+    /// The number of the child's that it copies or uses.
+    pub fn reads(&self) -> Option<RawFd> {
+        match *self {
+            Op::Dup2 { from: fd, .. } | Op::Tcsetpgrp { fd } | Op::ControllingTerminal { fd } => Some(fd),
+            _ => None,
+        }
+    }
+
+    /// The number that the child has, or has anew, after it.
+    pub fn makes(&self) -> Option<RawFd> {
+        match *self {
+            Op::Place { to, .. } | Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => Some(to),
+            _ => None,
+        }
+    }
+
     /// The same, with the descriptor named otherwise.
     pub fn with_source<T>(&self, name: impl FnOnce(&S) -> T) -> Op<T> {
         match *self {

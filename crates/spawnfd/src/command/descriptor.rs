@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use spawnfd_sys::{Errno, call};
 
 use super::Command;
-use super::action::{Action, print};
+use super::action::print;
 use crate::error::{Error, Result, Stage};
 
 /// A descriptor of the caller that a command uses, owned or borrowed for as long as the command lives.
@@ -118,19 +118,11 @@ impl Command<'_> {
         for (index, action) in self.actions.iter().enumerate() {
             let Ok(action) = action else { continue };
             let named = action.source().map(Descriptor::number);
-            let used = match *action {
-                Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => {
-                    Some(fd)
-                }
-                _ => None,
-            };
-            let inherited = used.filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
+            let inherited = action.reads().filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
             if named.or(inherited).is_some_and(is_closed) {
                 return Err(Error::new(Stage::Action(index), Errno::EBADF, print(action, Descriptor::number)));
             }
-            if let Action::Place { to, .. } | Action::Open { to, .. } | Action::Dup2 { to, .. } = *action {
-                provided.push(to);
-            }
+            provided.extend(action.makes());
         }
         Ok(())
     }

@@ -142,18 +142,18 @@ struct Numbers {
 
 impl Numbers {
     fn note(&mut self, index: usize, action: &Action<'_>) -> Result<()> {
+        if let Some(fd) = action.reads() {
+            self.used(index, fd, action)?;
+        }
+        if let Some(fd) = action.makes() {
+            self.provide(fd);
+        }
         match *action {
-            Action::Place { to, .. } | Action::Open { to, .. } => self.provide(to),
-            Action::Dup2 { from, to } => {
-                self.used(index, from, action)?;
-                self.provide(to);
-            }
             Action::Close { fd } => {
                 self.mention(fd);
                 self.keep.retain(|&kept| kept != fd);
             }
             Action::CloseRange { first, last } => self.keep.retain(|&kept| !(first..=last).contains(&(kept as u32))),
-            Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => self.used(index, fd, action)?,
             _ => {}
         }
         Ok(())
@@ -358,11 +358,8 @@ impl Lowering {
 
 /// Whether something copies or uses what the child has as this stream.
 fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
-    let uses = |action: &Action<'_>| match *action {
-        Action::Dup2 { from: fd, .. } | Action::Tcsetpgrp { fd } | Action::ControllingTerminal { fd } => fd == stream,
-        _ => false,
-    };
-    stream == 1 && matches!(command.stdio[2], Stdio::SameAsStdout) || command.all_actions().any(uses)
+    stream == 1 && matches!(command.stdio[2], Stdio::SameAsStdout)
+        || command.all_actions().any(|action| action.reads() == Some(stream))
 }
 
 fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {

@@ -196,10 +196,9 @@ impl Numbers<'_> {
     fn changes(&self, op: &Op<usize>, number: RawFd) -> bool {
         match *op {
             Op::Place { source, to } => to == number && self.plan.sources.get(source) != Some(&number),
-            Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => to == number,
             Op::Close { fd } => fd == number,
             Op::CloseRange { first, last } => (first..=last).contains(&(number as u32)),
-            _ => false,
+            _ => op.makes() == Some(number),
         }
     }
 
