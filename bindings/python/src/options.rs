@@ -90,11 +90,7 @@ impl<'py> Options<'py> {
             run.tree = Some(word(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {
-            run.leftovers = word(
-                leftovers,
-                "leftovers",
-                &[("kill", Leftovers::Kill), ("adopt", Leftovers::Adopt), ("detach", Leftovers::Detach)],
-            )?;
+            run.leftovers = word(leftovers, "leftovers", &Leftovers::ALL.map(|fate| (fate.name(), fate)))?;
         }
         if let Some(given) = &self.limits {
             run.limits = limits(given)?;

@@ -16,26 +16,10 @@ use spawnfd::{
 use crate::arguments::wrong_value;
 use crate::result::RunResult;
 
-const STOPS: [(Stop, &str); 5] = [
-    (Stop::Exited, "exited"),
-    (Stop::Limit, "limit"),
-    (Stop::Timeout, "timeout"),
-    (Stop::Cancelled, "cancelled"),
-    (Stop::OutputLimit, "output_limit"),
-];
-const FATES: [(Leftovers, &str); 3] =
-    [(Leftovers::Kill, "kill"), (Leftovers::Adopt, "adopt"), (Leftovers::Detach, "detach")];
-const TIERS: [(Tier, &str); 4] =
-    [(Tier::Group, "group"), (Tier::Guard, "guard"), (Tier::Cgroup, "cgroup"), (Tier::Pidns, "pidns")];
-
-/// What stands for a value; the first for one that has come since.
-fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
-    words.iter().find(|(known, _)| known == value).map_or(words[0].1, |(_, word)| word)
-}
-
-fn meaning<T: Copy>(words: &[(T, &str)], word: &str) -> PyResult<T> {
-    let found = words.iter().find(|(_, known)| *known == word);
-    found.map(|(value, _)| *value).ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
+/// The one of all there are that has this name.
+fn meaning<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
+    let found = all.iter().find(|known| name(**known) == word);
+    found.copied().ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
 }
 
 /// The file, its length, and how writing it ended: "whole", "capped", or an errno.
@@ -70,11 +54,10 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
         Drain::Cut(pids) => Some(pids.clone()),
         _ => None,
     };
-    let leftovers: Vec<_> =
-        output.leftovers.iter().map(|left| (left.pid, &left.name, word(&FATES, &left.fate))).collect();
+    let leftovers: Vec<_> = output.leftovers.iter().map(|left| (left.pid, &left.name, left.fate.name())).collect();
     let state = PyDict::new(py);
     state.set_item("status", output.status.into_raw())?;
-    state.set_item("stop", word(&STOPS, &output.stop))?;
+    state.set_item("stop", output.stop.name())?;
     state.set_item("stdout", PyBytes::new(py, &output.stdout))?;
     state.set_item("stderr", PyBytes::new(py, &output.stderr))?;
     state.set_item("cuts", output.cuts())?;
@@ -85,7 +68,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     state.set_item("wall_ns", nanoseconds(output.wall))?;
     state.set_item("cpu_ns", nanoseconds(output.usage.cpu))?;
     state.set_item("max_rss", output.usage.max_rss)?;
-    state.set_item("tree", word(&TIERS, &output.tree))?;
+    state.set_item("tree", output.tree.name())?;
     state.set_item("leftovers", leftovers)?;
     state.set_item("leftovers_unknown", output.leftovers_unknown)?;
     let limits: Vec<_> = output.limits.iter().map(words).collect();
@@ -149,7 +132,7 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     }
     let mut output = Output::empty();
     output.status = ExitStatus::from_raw(state.status);
-    output.stop = meaning(&STOPS, &state.stop)?;
+    output.stop = meaning(&Stop::ALL, Stop::name, &state.stop)?;
     output.stdout = state.stdout;
     output.stderr = state.stderr;
     output.set_cuts(state.cuts);
@@ -167,8 +150,9 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.drain = state.holders.map_or(Drain::Eof, Drain::Cut);
     output.wall = Duration::from_nanos(state.wall_ns);
     output.usage = spawnfd::Usage { cpu: Duration::from_nanos(state.cpu_ns), max_rss: state.max_rss };
-    output.tree = meaning(&TIERS, &state.tree)?;
-    let left = |(pid, name, fate): (u32, String, String)| Ok(Leftover::new(pid, name, meaning(&FATES, &fate)?));
+    output.tree = meaning(&Tier::ALL, Tier::name, &state.tree)?;
+    let fate = |word: &str| meaning(&Leftovers::ALL, Leftovers::name, word);
+    let left = |(pid, name, word): (u32, String, String)| Ok(Leftover::new(pid, name, fate(&word)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.leftovers_unknown = state.leftovers_unknown;
     output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use spawnfd::{Drain, Leftovers, Output, SpillEnd, Stop};
+use spawnfd::{Drain, Leftovers, Output, SpillEnd};
 
 use crate::classes::Class;
 use crate::pickled;
@@ -63,13 +63,7 @@ impl RunResult {
     /// "limit".
     #[getter]
     fn stop(&self) -> &'static str {
-        match self.output.stop {
-            Stop::Exited => "exited",
-            Stop::Timeout => "timeout",
-            Stop::Cancelled => "cancelled",
-            Stop::OutputLimit => "output_limit",
-            _ => "limit",
-        }
+        self.output.stop.name()
     }
 
     /// The limit it had reached, and who enforced it, where `stop` is "limit", as in "memory (cgroup)"; else None.

@@ -151,7 +151,7 @@ fn what_it_leaves_behind() {
         assert_eq!(value["leftovers"][0].to_string(), value["stdout"].as_str().unwrap().trim());
     }
     let called = run(["--capture", "sh", "-c", line]);
-    assert!(called.stderr.contains("(sleep) outlived it: Kill"), "{}", called.stderr);
+    assert!(called.stderr.contains("(sleep) outlived it: kill"), "{}", called.stderr);
 }
 
 #[test]

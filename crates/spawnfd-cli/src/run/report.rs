@@ -136,7 +136,7 @@ impl Report {
                 ok: status.success(),
                 code: status.code(),
                 signal: status.signal(),
-                stop: "exited",
+                stop: Stop::Exited.name(),
                 limit: None,
                 started: child.started().name(),
                 wall_seconds: wall.as_secs_f64(),
@@ -160,20 +160,12 @@ impl Report {
             _ => None,
         };
         if self.json {
-            let stop = match output.stop {
-                Stop::Exited => "exited",
-                Stop::Timeout => "timeout",
-                Stop::Cancelled => "cancelled",
-                Stop::OutputLimit => "output_limit",
-                Stop::Limit => "limit",
-                _ => "other",
-            };
             printed = self.write(&Result {
                 program: &name.to_string_lossy(),
                 ok: output.ok(),
                 code: output.code(),
                 signal: output.signal(),
-                stop,
+                stop: output.stop.name(),
                 limit: output.limit.map(|limit| limit.to_string()),
                 started: output.started.name(),
                 wall_seconds: output.wall.as_secs_f64(),
@@ -220,7 +212,8 @@ impl Report {
                 };
             }
             for left in &output.leftovers {
-                let _ = writeln!(err, "spawnfd: process {} ({}) outlived it: {:?}", left.pid, left.name, left.fate);
+                let fate = left.fate.name();
+                let _ = writeln!(err, "spawnfd: process {} ({}) outlived it: {fate}", left.pid, left.name);
             }
             if output.leftovers_unknown {
                 let _ = writeln!(err, "spawnfd: somebody may have outlived it: it could not be looked");

@@ -54,6 +54,20 @@ pub enum Leftovers {
     Detach,
 }
 
+impl Leftovers {
+    /// All there are.
+    pub const ALL: [Leftovers; 3] = [Leftovers::Kill, Leftovers::Adopt, Leftovers::Detach];
+
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
+            Leftovers::Kill => "kill",
+            Leftovers::Adopt => "adopt",
+            Leftovers::Detach => "detach",
+        }
+    }
+}
+
 impl Default for Run {
     /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; what is left behind is killed.
     fn default() -> Run {

@@ -27,6 +27,22 @@ pub enum Stop {
     Limit,
 }
 
+impl Stop {
+    /// All there are.
+    pub const ALL: [Stop; 5] = [Stop::Exited, Stop::Timeout, Stop::Cancelled, Stop::OutputLimit, Stop::Limit];
+
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stop::Exited => "exited",
+            Stop::Timeout => "timeout",
+            Stop::Cancelled => "cancelled",
+            Stop::OutputLimit => "output_limit",
+            Stop::Limit => "limit",
+        }
+    }
+}
+
 /// How reading the program's output ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

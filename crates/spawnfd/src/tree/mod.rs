@@ -41,14 +41,24 @@ pub enum Tier {
     Group,
 }
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Tier {
+    /// All there are.
+    pub const ALL: [Tier; 4] = [Tier::Cgroup, Tier::Pidns, Tier::Guard, Tier::Group];
+
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
             Tier::Cgroup => "cgroup",
             Tier::Pidns => "pidns",
             Tier::Guard => "guard",
             Tier::Group => "group",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
