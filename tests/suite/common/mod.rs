@@ -166,6 +166,20 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     }
 }
 
+/// Ends a program whose run has been lost with its numbers. Until then it was left alone, and so is what stands at these numbers now.
+#[track_caller]
+pub fn left_alone(path: &Path, numbers: &[i32], program: i32) {
+    assert_eq!(std::fs::metadata(path).expect("there").len(), 0, "nothing is written to it");
+    for number in numbers {
+        assert_eq!(std::fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
+    }
+    // SAFETY: own child, which nobody else waits for.
+    unsafe {
+        libc::kill(program, libc::SIGKILL);
+        libc::waitpid(program, std::ptr::null_mut(), 0);
+    }
+}
+
 /// Sets a soft limit of this process, and gives the one before.
 pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     // SAFETY: a limit of this isolated process, read and written in a struct of its own.
