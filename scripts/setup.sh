@@ -23,6 +23,8 @@ need jq jq
 need curl curl
 need ssh openssh-client
 need bwrap bubblewrap
+# Root's business: a test makes a file system that has reflinks, and mounts it.
+[ "$(id -u)" != 0 ] || need mkfs.xfs xfsprogs
 [ -x "$python" ] || missing="$missing python3"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -352,7 +352,7 @@ fn shared_extents_where_there_are_any() {
             Program::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
         };
         if !run("mkfs.btrfs", &[&image]) && !run("mkfs.xfs", &[&image]) {
-            return skip("no mkfs.btrfs or mkfs.xfs");
+            return skip("no mkfs.btrfs or mkfs.xfs that works here");
         }
         if !run("mount", &[&image, &mount]) {
             return skip("cannot mount a loop device");
