@@ -3,9 +3,14 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
 
-use common::{command, complaint, finish, run, shell, skip_unless_root};
+use common::{command, complaint, finish, run, shell, wait_status};
+use spawnfd_tests::{require_root, skip};
 
 #[track_caller]
 fn status(flags: &[&str], field: &str) -> String {
@@ -209,16 +214,15 @@ fn signals() {
 
 #[test]
 fn the_program_dies_with_the_command() {
-    use std::io::BufRead;
     let script = "echo $$; exec sleep 60";
     let mut child = command()
         .args(["run", "--parent-death-signal", "KILL", "sh", "-c", script])
         .process_group(0)
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
-    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -231,7 +235,7 @@ fn the_program_dies_with_the_command() {
 
 #[test]
 fn ids_and_capabilities() {
-    if skip_unless_root("ids_and_capabilities") {
+    if !require_root() {
         return;
     }
     assert_eq!(status(&["--groups", "7,8", "--gid", "65533", "--uid", "65534"], "Groups"), "7 8");
@@ -249,33 +253,51 @@ fn ids_and_capabilities() {
 
 #[test]
 fn namespaces() {
-    if skip_unless_root("namespaces") {
+    if !require_root() {
         return;
     }
     let called = run(["--namespaces", "pid", "sh", "-c", "echo $$"]);
     if called.code == Some(125) && called.stderr.contains("EPERM") {
-        println!("skipped: this root may not make namespaces");
-        return;
+        return skip("this root may not make namespaces");
     }
     assert_eq!(called.stdout, "1\n", "{}", called.stderr);
     let host = std::fs::read_link("/proc/self/ns/net").unwrap();
     let other = shell(["--namespaces", "net,uts"], "readlink /proc/self/ns/net");
     assert_ne!(host.to_str(), Some(other.as_str()));
-    let joined = shell(["--join-namespace", "/proc/self/ns/net"], "readlink /proc/self/ns/net");
-    assert_eq!(host.to_str(), Some(joined.as_str()));
+    // That of a program which is held in it by its input.
+    let mut holder = command();
+    let script = "echo $$; readlink /proc/self/ns/net; read line";
+    holder.args(["run", "--namespaces", "net", "--stdin", "inherit", "sh", "-c", script]);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (pid, held) = (lines.next().unwrap(), lines.next().unwrap());
+    let joined = shell(["--join-namespace", &format!("/proc/{pid}/ns/net")], "readlink /proc/self/ns/net");
+    drop(holder.stdin.take());
+    wait_status(&mut holder);
+    assert_eq!(joined, held);
+    assert_ne!(host.to_str(), Some(held.as_str()));
     let called = run(["--user-namespace", "0:0", "cat", "/proc/self/uid_map"]);
     match called.code {
         Some(0) => assert_eq!(called.stdout.split_whitespace().collect::<Vec<_>>(), ["0", "0", "1"]),
-        _ => println!("skipped: no user namespaces: {}", complaint(&called, 125)),
+        _ => skip(&format!("no user namespaces: {}", complaint(&called, 125))),
     }
 }
 
 #[test]
 fn another_root() {
-    if skip_unless_root("another_root") {
+    if !require_root() {
         return;
     }
     assert_eq!(run(["--chroot", "/", "--chdir", "/", "pwd"]).stdout, "/\n");
+    if std::fs::canonicalize("/bin").unwrap() == Path::new("/usr/bin") {
+        // The same file there as here, and what it needs.
+        let names = std::fs::read_dir("/usr").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let seen = run(["--chroot", "/usr", "--chdir", "/", "/bin/ls", "-A"]);
+        assert_eq!(seen.code, Some(0), "{}", seen.stderr);
+        assert_eq!(seen.stdout.lines().map(str::to_owned).collect::<BTreeSet<_>>(), names.collect());
+    } else {
+        skip("/bin is not /usr/bin: no other root has the same program");
+    }
     let dir = tempfile::tempdir().unwrap();
     let called = run(["--chroot", dir.path().to_str().unwrap(), "true"]);
     assert_ne!(called.code, Some(0), "the program is not below that root");
@@ -297,8 +319,7 @@ fn landlock() {
     let script = format!("echo x > {}/file; echo x 2>&1 > {}/file", open.display(), shut.display());
     let called = run(flags.iter().copied().chain(["--", "sh", "-c", &script]));
     if called.code == Some(125) && called.stderr.contains("Landlock") {
-        println!("skipped: {}", complaint(&called, 125));
-        return;
+        return skip(complaint(&called, 125));
     }
     assert!(called.code != Some(0) && called.stdout.contains("ermission denied"), "{called:?}");
     assert!(open.join("file").exists() && !shut.join("file").exists());
@@ -307,7 +328,7 @@ fn landlock() {
     std::fs::write(&hidden, "seen").unwrap();
     let opened = format!("r:{}:7", hidden.display());
     let mut flags = vec!["--no-new-privs", "--open", &opened];
-    for path in ["/usr", "/bin", "/lib", "/lib64", "/etc"].iter().filter(|path| std::path::Path::new(path).exists()) {
+    for path in ["/usr", "/bin", "/lib", "/lib64", "/etc"].iter().filter(|path| Path::new(path).exists()) {
         flags.extend(["--landlock-ro", path]);
     }
     assert_eq!(shell(flags, "cat <&7"), "seen");

@@ -5,8 +5,9 @@ mod common;
 
 use std::time::Instant;
 
-use common::{run, skip_unless_root};
+use common::run;
 use serde_json::Value;
+use spawnfd_tests::{require_root, skip};
 
 fn json(args: &[&str]) -> (Option<i32>, Value) {
     let called = run(["--capture", "--json"].iter().chain(args));
@@ -100,7 +101,7 @@ fn signals_have_names_in_the_table() {
 
 #[test]
 fn cgroups() {
-    if skip_unless_root("cgroups") {
+    if !require_root() {
         return;
     }
     let called = run(["--cgroup", "/tmp", "true"]);
@@ -110,8 +111,7 @@ fn cgroups() {
     let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
     let group = mount.map(|mount| std::path::Path::new(mount).join(format!("spawnfd-test-{}", std::process::id())));
     let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
-        println!("skipped: no writable cgroup v2");
-        return;
+        return skip("no writable cgroup v2");
     };
     let called = run(["--cgroup", group.to_str().unwrap(), "cat", "/proc/self/cgroup"]);
     std::fs::remove_dir(&group).unwrap();

@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use common::{command, finish, skip_unless_root};
+use common::{command, finish};
 use serde_json::Value;
+use spawnfd_tests::{require_root, skip};
 
 fn doctor(path: &str, flags: &[&str]) -> Value {
     let called = finish(command().env("PATH", path).args(["doctor", "--json"]).args(flags));
@@ -83,15 +84,14 @@ fn shape() {
 
 #[test]
 fn without_proc_programs_are_started_all_the_same() {
-    if skip_unless_root("without_proc_programs_are_started_all_the_same") {
+    if !require_root() {
         return;
     }
     let script = "umount -l /proc || exit 77; exec \"$0\" doctor --json --no-timing";
     let unshare = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_spawnfd")];
     let called = finish(std::process::Command::new("unshare").args(unshare).env("PATH", "/usr/bin:/bin"));
     if called.code == Some(77) || called.stderr.contains("unshare") {
-        println!("skipped: a mount namespace is refused");
-        return;
+        return skip("a mount namespace is refused");
     }
     assert_eq!(called.code, Some(0), "{}", called.stderr);
     let value: Value = serde_json::from_str(&called.stdout).unwrap();

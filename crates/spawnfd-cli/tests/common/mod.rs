@@ -83,15 +83,6 @@ pub fn wait_status(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Whether the test has to be left out, and says so.
-pub fn skip_unless_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("skipped: {test} needs root");
-    }
-    !root
-}
-
 /// The one line the command says when it fails.
 #[track_caller]
 pub fn complaint(called: &Called, code: i32) -> &str {
