@@ -115,7 +115,7 @@ fn a_shim_in_a_directory_whose_name_is_no_text() {
 
 #[test]
 fn the_cgroup_is_where_the_library_finds_it() {
-    if skip_unless_root("the_cgroup_is_where_the_library_finds_it") {
+    if !require_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -125,8 +125,7 @@ fn the_cgroup_is_where_the_library_finds_it() {
     let unshare = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_spawnfd")];
     let called = finish(std::process::Command::new("unshare").args(unshare).arg(&point).env("PATH", "/usr/bin:/bin"));
     if called.code == Some(77) || called.stderr.contains("unshare") {
-        println!("skipped: mounting is refused");
-        return;
+        return skip("mounting is refused");
     }
     assert_eq!(called.code, Some(0), "{}", called.stderr);
     let value: Value = serde_json::from_str(&called.stdout).unwrap();
