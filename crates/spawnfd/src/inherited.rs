@@ -17,6 +17,8 @@
 //! What differs is not imitated: lowering a nice value or widening a mask can need rights that a fork needs not. A question that is
 //! refused to both is one that no longer can be answered differently, by the same filter.
 
+use std::ffi::CStr;
+
 use spawnfd_sys::{Errno, abi, call};
 
 use crate::own_proc::{self, Own};
@@ -88,22 +90,34 @@ impl Inherited {
     }
 }
 
+/// Device, inode and mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32, u32, u64, u64);
+
+impl Place {
+    /// What the calling thread finds by that path; an empty one is the working directory itself, whatever may be searched. `None`: the
+    /// kernel does not say.
+    pub(crate) fn of(path: &CStr) -> Option<Place> {
+        call::statx(abi::AT_FDCWD, path).ok().map(|found| Place::from(&found))
+    }
+}
+
+impl From<&abi::statx> for Place {
+    fn from(found: &abi::statx) -> Place {
+        Place(found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id)
+    }
+}
+
 /// Working directory, root and umask by what they are.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Directories {
-    /// Device, inode and mount.
-    places: [(u32, u32, u64, u64); 2],
+    places: [Place; 2],
     umask: String,
 }
 
 impl Directories {
     /// The calling thread's; `None`: the kernel does not say, and nobody is its equal. `umask` as /proc prints it.
     pub(crate) fn of_calling_thread(umask: &str) -> Option<Directories> {
-        let place = |path| {
-            let found = call::statx(abi::AT_FDCWD, path).ok()?;
-            Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
-        };
-        // An empty path is the working directory itself, whatever may be searched.
-        Some(Directories { places: [place(c"")?, place(c"/")?], umask: umask.to_owned() })
+        Some(Directories { places: [Place::of(c"")?, Place::of(c"/")?], umask: umask.to_owned() })
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use spawnfd_sys::{abi, call};
 
+use crate::inherited::Place;
 use crate::numbers::Known;
 use crate::own_proc;
 
@@ -31,9 +31,6 @@ struct Table {
     namespace: Option<CString>,
     root: Option<Place>,
 }
-
-/// Device, inode and mount of a directory.
-pub(super) type Place = (u32, u32, u64, u64);
 
 /// What the paths of one entry name.
 #[derive(Debug, Default)]
@@ -107,7 +104,7 @@ impl Mounts {
         if own_proc::namespaces(["mnt"]).map_err(|_| "/proc")? != [table.namespace.clone()] {
             return Err("namespaces");
         }
-        if root() != table.root {
+        if Place::of(c"/") != table.root {
             return Err("root");
         }
         self.compared = self.changes;
@@ -131,16 +128,10 @@ impl Table {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(CWD, "/proc/thread-self/mountinfo", flags, Mode::empty()).ok()?;
         let [namespace] = own_proc::namespaces(["mnt"]).ok()?;
-        Some(Table { file: Known::new(file), namespace, root: root() })
+        Some(Table { file: Known::new(file), namespace, root: Place::of(c"/") })
     }
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
-}
-
-/// The calling thread's root directory.
-pub(super) fn root() -> Option<Place> {
-    let root = call::statx(abi::AT_FDCWD, c"/").ok()?;
-    Some((root.stx_dev_major, root.stx_dev_minor, root.stx_ino, root.stx_mnt_id))
 }

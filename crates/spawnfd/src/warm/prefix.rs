@@ -10,11 +10,12 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Op, Plan, Step};
-use spawnfd_sys::{ArgBlock, abi, call};
+use spawnfd_sys::ArgBlock;
 
 use super::referent::Referent;
 use crate::command;
 use crate::error::{self, Error};
+use crate::inherited::Place;
 use crate::numbers::above_standard;
 use crate::sandbox::{Given, Sandbox};
 use crate::template::Template;
@@ -34,7 +35,7 @@ pub(super) struct Prefix {
     pub(super) args: Vec<OsString>,
     /// Where it is started; otherwise in the host's working directory, which was this one.
     pub(super) directory: Option<Arc<CStr>>,
-    here: Option<(u64, u64)>,
+    here: Option<Place>,
     /// A program behind it has been seen to have what parks it.
     pub(super) hands_on: Arc<AtomicBool>,
 }
@@ -54,7 +55,7 @@ impl Prefix {
     pub(super) fn new(template: Template, sandbox: &Sandbox, program: &OsStr, directory: Option<Arc<CStr>>) -> Prefix {
         let Sandbox { name, args, given, .. } = sandbox.clone();
         let args = args.into_iter().chain([program.to_owned()]).collect();
-        Prefix { template, name, given, args, directory, here: working_directory(), hands_on: Arc::default() }
+        Prefix { template, name, given, args, directory, here: Place::of(c""), hands_on: Arc::default() }
     }
 
     /// # Errors
@@ -107,7 +108,7 @@ impl Prefix {
         }
         let same_place = match (directory, &self.directory) {
             (Some(asked), Some(has)) => asked == *has && has.to_bytes().starts_with(b"/"),
-            (None, None) => self.here.is_some() && self.here == working_directory(),
+            (None, None) => self.here.is_some() && self.here == Place::of(c""),
             _ => false,
         };
         if !same_place {
@@ -156,12 +157,6 @@ impl Inside {
     pub(super) fn sources(&self) -> impl Iterator<Item = RawFd> {
         self.opened.iter().map(AsRawFd::as_raw_fd)
     }
-}
-
-/// Device and inode.
-fn working_directory() -> Option<(u64, u64)> {
-    let found = call::statx(abi::AT_FDCWD, c"").ok()?;
-    Some((u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor), found.stx_ino))
 }
 
 /// A directory as a command has it.

@@ -7,14 +7,14 @@ use std::os::fd::RawFd;
 use rustix::fs::FileType;
 use spawnfd_sys::{abi, call};
 
+use crate::inherited::Place;
 use crate::sandbox::position;
 
 /// What a descriptor refers to, as far as the program in front can tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Referent {
     flags: i32,
-    /// Device, inode and mount.
-    place: (u32, u32, u64, u64),
+    place: Place,
     contents: Option<Contents>,
 }
 
@@ -35,7 +35,7 @@ impl Referent {
         let flags = call::status_flags(fd).ok()?;
         Some(Referent {
             flags,
-            place: (found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id),
+            place: Place::from(&found),
             contents: is_regular.then(|| Contents {
                 length: found.stx_size,
                 changed: [time(found.stx_ctime), time(found.stx_mtime)],

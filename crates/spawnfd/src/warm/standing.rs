@@ -9,9 +9,8 @@ use spawnfd_child::Op;
 use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
-use super::mounts;
 use crate::authority::Authority;
-use crate::inherited::Inherited;
+use crate::inherited::{Inherited, Place};
 use crate::own_proc::{self, Own};
 
 /// How many resources have a limit: their numbers are those below.
@@ -26,8 +25,8 @@ pub(super) struct Standing {
     group: [Option<i32>; 2],
     /// Soft and hard, by resource.
     limits: [(u64, u64); LIMITS],
-    /// Device, inode and mount of the root directory.
-    root: mounts::Place,
+    /// The root directory.
+    root: Place,
     oom_score_adj: Option<i32>,
     core_filter: Option<Vec<u8>>,
 }
@@ -43,7 +42,7 @@ impl Standing {
             limits: std::array::from_fn(|resource| {
                 call::limit(resource as u32).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max))
             }),
-            root: mounts::root()?,
+            root: Place::of(c"/")?,
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
         })
