@@ -128,26 +128,26 @@ pub fn is_same_file(one: RawFd, other: RawFd) -> Result<bool, Errno> {
 
 /// Device and inode number of what a descriptor refers to.
 pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
-    identify_and_count_links(fd).map(|(identity, _)| identity)
+    fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// The same, and how many links it has.
 pub fn identify_and_count_links(fd: RawFd) -> Result<((u64, u64), u64), Errno> {
-    let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
-    enter!(__NR_fstat, fd, stat.as_mut_ptr())?;
-    // SAFETY: the call succeeded and has filled it.
-    let stat = unsafe { stat.assume_init() };
     // Of 32 bits on aarch64.
     #[allow(clippy::unnecessary_cast)]
-    Ok(((stat.st_dev, stat.st_ino), stat.st_nlink as u64))
+    fstat(fd).map(|stat| ((stat.st_dev, stat.st_ino), stat.st_nlink as u64))
 }
 
 /// How long the file is that a descriptor refers to, in bytes.
 pub fn size(fd: RawFd) -> Result<u64, Errno> {
+    fstat(fd).map(|stat| stat.st_size as u64)
+}
+
+fn fstat(fd: RawFd) -> Result<abi::stat, Errno> {
     let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
     enter!(__NR_fstat, fd, stat.as_mut_ptr())?;
     // SAFETY: the call succeeded and has filled it.
-    Ok(unsafe { stat.assume_init() }.st_size as u64)
+    Ok(unsafe { stat.assume_init() })
 }
 
 /// Opens a file below `dir` (AT_FDCWD: the working directory) as openat2 does. Linux 5.6.

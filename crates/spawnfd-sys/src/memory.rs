@@ -113,9 +113,7 @@ impl<const N: usize> SharedWords<N> {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
     }
-}
 
-impl<const N: usize> SharedWords<N> {
     /// Wakes all that wait for the first word to change, in whichever process.
     #[doc(alias = "futex")]
     pub fn wake(&self) {
@@ -123,9 +121,7 @@ impl<const N: usize> SharedWords<N> {
         // SAFETY: the kernel looks the address up and wakes; it touches no memory.
         unsafe { arch::syscall(abi::__NR_futex, args) };
     }
-}
 
-impl<const N: usize> SharedWords<N> {
     /// Waits until the first word is woken, or for so long; not at all if the word is another than `value`.
     #[doc(alias = "futex")]
     pub fn wait(&self, value: u64, timeout: core::time::Duration) {

@@ -216,8 +216,7 @@ impl Authority {
 
     /// Whether a thread that the calling one has just started, and that has done nothing since, still has it.
     pub(crate) fn is_held_by_its_heir(&self, heir: &Authority) -> bool {
-        let heir = Authority { thread: self.thread, ..heir.clone() };
-        self.differs(&heir).is_none()
+        self.differs(&heir.clone().of_heir_of(self.thread)).is_none()
     }
 
     /// The same as that of the thread which started the one it was taken of: seccomp filters are handed down, and that one has added none.

@@ -52,7 +52,7 @@ impl Recorded {
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let mut recorded = Recorded { path, identity, file: Known::new(file), doubt: Doubt::default() };
         // What is no regular file is not executed; reading it could wait for ever, or take what is somebody else's.
-        if identity.is_regular() && recorded.is_recent() {
+        if identity.is_regular() && is_recent(&identity) {
             match recorded.digest() {
                 Ok(digest) => {
                     recorded.doubt = Doubt { open: true.into(), digest };
@@ -63,7 +63,7 @@ impl Recorded {
                     }
                 }
                 // Executable but not readable: wait until timestamps can tell.
-                Err(_) => std::thread::sleep(recorded.granularity()),
+                Err(_) => std::thread::sleep(granularity(&identity)),
             }
         }
         Ok(recorded)
@@ -76,7 +76,7 @@ impl Recorded {
         if !self.doubt.open.load(Ordering::Acquire) {
             return Ok(());
         }
-        let over = !self.is_recent();
+        let over = !is_recent(&self.identity);
         let stale = || Error::new(Stage::Revalidate, Errno::ESTALE, format!("compare({:?})", self.path));
         if self.digest().map_err(|_| stale())? != self.doubt.digest {
             return Err(stale());
@@ -85,14 +85,6 @@ impl Recorded {
             self.doubt.open.store(false, Ordering::Release);
         }
         Ok(())
-    }
-
-    fn is_recent(&self) -> bool {
-        is_recent(&self.identity)
-    }
-
-    fn granularity(&self) -> Duration {
-        granularity(&self.identity)
     }
 
     /// Opens it for reading; by its path, if it stands there unchanged, where there is no /proc or the application has taken its number.
