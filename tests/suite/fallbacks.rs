@@ -5,9 +5,11 @@
 mod common;
 
 use std::fs::File;
+use std::time::Duration;
 
 use common::{Refused, code, executable, exits_with, state};
-use spawnfd::{Command, Env, Errno, OpenHow, Run, Stdio, Template, snapshot};
+use spawnfd::tree::Want;
+use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Template, snapshot};
 use spawnfd_tests::{State, confine, isolated, program, scratch};
 
 /// All sorts of spawns; each must come to the same as ever.
@@ -103,6 +105,8 @@ fallbacks! {
     no_way_to_pass: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
     sendmsg_refused: [("sendmsg", EPERM), ("pidfd_getfd", EPERM)];
     recvmsg_refused: [("recvmsg", EPERM), ("pidfd_getfd", EPERM)];
+    prlimit64_refused: [("prlimit64", EPERM)];
+    uname_refused: [("uname", EPERM)];
     clone3_and_close_range: [("clone3", ENOSYS), ("close_range", ENOSYS)];
     all_that_is_new: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
         ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
@@ -121,6 +125,36 @@ fn statx_refused() {
         let error = Template::search("spawnfd-nothing", "/usr/bin:/bin").expect_err("not there");
         assert_eq!(error.errno(), Errno::ENOENT, "{error}");
         assert_eq!(Command::new("cat").run_with(&Run::new().input("x")).expect("runs").stdout, b"x");
+    });
+}
+
+/// What asks for limits of its own says that it cannot; what does not, goes without.
+#[test]
+fn limits_that_cannot_be_asked_for() {
+    isolated("limits_that_cannot_be_asked_for", || {
+        confine::deny(&[("prlimit64", libc::EPERM)]).expect("confined");
+        let job = Command::new("true").start(&Run::new()).expect("starts");
+        assert!(job.wait().expect("watched").ok());
+        let limits = Limits::new().cpu_time(Duration::from_secs(60)).enforce(Enforce::BestEffort);
+        let outcome = Command::new("true").run_with(&Run::new().tree(Want::Guard).limits(limits));
+        assert_eq!(outcome.map(|output| output.ok()).map_err(|error| error.errno()), Err(Errno::EPERM));
+        let error = snapshot::open("/bin/true").expect_err("as long as may be");
+        assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Snapshot, Errno::EPERM), "{error}");
+    });
+}
+
+/// A child that is to receive nothing does not show that those to come can.
+#[test]
+fn recvmsg_refused_after_a_child_with_nothing_to_receive() {
+    isolated("recvmsg_refused_after_a_child_with_nothing_to_receive", || {
+        confine::deny(&[("recvmsg", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            let mut command = Command::new("/bin/true");
+            command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
+            common::wait_success(command.spawn().expect("starts"));
+            let job = Command::new("/bin/echo").arg("x").start(&Run::new()).expect("starts");
+            assert_eq!(job.wait().expect("there are other ways").stdout, b"x\n");
+        }
     });
 }
 

@@ -83,6 +83,16 @@ fn nothing_is_left_of_it() {
 }
 
 #[test]
+fn one_that_cannot_begin_leaves_no_child() {
+    isolated("one_that_cannot_begin_leaves_no_child", || {
+        confine::deny(&[("gettid", libc::EPERM)]).expect("confined");
+        let error = LauncherThread::new().expect_err("it does not know its number");
+        assert_eq!(error.errno(), Errno::EPERM, "{error}");
+        assert_eq!(common::children(), Vec::<i32>::new());
+    });
+}
+
+#[test]
 fn a_killed_owner_takes_it_along() {
     isolated("a_killed_owner_takes_it_along", || {
         // SAFETY: integers; orphans come to this process.

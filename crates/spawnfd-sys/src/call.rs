@@ -258,6 +258,15 @@ pub fn limit(resource: u32) -> Result<abi::rlimit64, Errno> {
     Ok(limit)
 }
 
+/// The kernel's release, a NUL and what it has left there.
+#[doc(alias = "uname")]
+pub fn release() -> Result<[u8; 65], Errno> {
+    // struct new_utsname: six texts of that length, the third is the release.
+    let mut names = [[0u8; 65]; 6];
+    enter!(__NR_uname, names.as_mut_ptr())?;
+    Ok(names[2])
+}
+
 /// Sets a resource limit of the caller.
 pub fn set_limit(resource: u32, limit: &abi::rlimit64) -> Result<usize, Errno> {
     enter!(__NR_prlimit64, 0u32, resource, core::ptr::from_ref(limit), core::ptr::null::<u8>())

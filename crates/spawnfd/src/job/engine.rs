@@ -116,30 +116,44 @@ static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
 
 /// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
 pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(Running, T)>, done: Done) -> Result<(RunHandle, T)> {
-    let (engine, id) = enroll()?;
-    let handle = RunHandle { engine: Arc::downgrade(&engine), id };
-    let outcome = begin(&handle).and_then(|(running, more)| engine.add(id, running, done).map(|()| more));
-    if outcome.is_err() {
-        engine.lock().expected -= 1;
-        // It sleeps without limit for one that is to come.
-        engine.wake();
-    }
-    outcome.map(|more| (handle, more))
+    let mut expected = enroll()?;
+    let handle = RunHandle { engine: Arc::downgrade(&expected.engine), id: expected.id };
+    let (running, more) = begin(&handle)?;
+    expected.engine.add(expected.id, running, done)?;
+    expected.has_come = true;
+    Ok((handle, more))
 }
 
-/// An engine, and the number of a run that it waits for.
-fn enroll() -> Result<(Arc<Engine>, u64)> {
+/// A run that is about to come to an engine, which waits for it: also where that unwinds.
+struct Expected {
+    engine: Arc<Engine>,
+    id: u64,
+    has_come: bool,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        if !self.has_come {
+            self.engine.lock().expected -= 1;
+            // It sleeps without limit for one that is to come.
+            self.engine.wake();
+        }
+    }
+}
+
+/// A run to come, and the engine for it.
+fn enroll() -> Result<Expected> {
     let mut current = CURRENT.lock();
     if let Some(engine) = &*current
         && let Some(id) = engine.expect()
     {
-        return Ok((engine.clone(), id));
+        return Ok(Expected { engine: engine.clone(), id, has_come: false });
     }
     let engine = Arc::new(Engine::new()?);
     let id = engine.expect().unwrap_or_default();
     engine.start()?;
     *current = Some(engine.clone());
-    Ok((engine, id))
+    Ok(Expected { engine, id, has_come: false })
 }
 
 impl Engine {
@@ -455,5 +469,30 @@ impl Desk {
         if failed || self.jobs.get(&id).is_some_and(|job| job.running.is_over()) {
             drop(self.remove(id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_unwinds_as_it_begins_is_not_expected_any_more() {
+        spawnfd_tests::deadline(Duration::from_secs(60), || {
+            let mut engine = None;
+            let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let begin = |handle: &RunHandle| -> Result<(Running, ())> {
+                    engine = handle.engine.upgrade();
+                    panic!("this test's own");
+                };
+                submit(begin, Box::new(|_| ())).map(drop)
+            }));
+            assert!(begun.is_err());
+            let engine = engine.expect("it has begun");
+            // Other tests' runs come and go.
+            while engine.lock().expected != 0 {
+                std::thread::yield_now();
+            }
+        });
     }
 }

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use spawnfd_sys::{RawFd, call};
+
 /// A yes-or-no that is found out at most a few times and then known. A filter laid over the process since may take away what was there.
 #[derive(Debug)]
 pub(crate) struct Feature {
@@ -16,7 +18,7 @@ const NO: u8 = 2;
 
 /// The builder of kernels with our patches (`kernel/patches`), which are for one version: its numbers may be other calls' in any later one.
 pub(crate) static KERNEL: Feature = Feature::new(|| {
-    let is_patched_version = rustix::system::uname().release().to_bytes().starts_with(b"6.12.");
+    let is_patched_version = call::release().is_ok_and(|release| release.starts_with(b"6.12."));
     is_patched_version && spawnfd_sys::Builder::open().is_ok()
 });
 
@@ -24,15 +26,20 @@ pub(crate) static KERNEL: Feature = Feature::new(|| {
 pub(crate) static CLONE3: Feature = Feature::new(spawnfd_sys::has_clone3);
 
 /// close_range (Linux 5.9), without which a child cannot leave the caller's table at a price that does not grow.
-pub(crate) static CLOSE_RANGE: Feature = Feature::new(|| spawnfd_sys::call::close_range(u32::MAX, u32::MAX, 0).is_ok());
+pub(crate) static CLOSE_RANGE: Feature = Feature::new(|| call::close_range(u32::MAX, u32::MAX, 0).is_ok());
 
 /// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads; refused under Docker's default profile, and where Yama
 /// or the like keeps a process from tracing its parent). Only a child can tell, so it counts as there until one fails.
 pub(crate) static FETCH: Feature = Feature::new(|| true);
 
-/// That a child comes to its descriptors by way of a socket: not known before one has tried. Only then may one try that nobody waits
-/// for: it could not be started again.
-pub(crate) static PASSING: Feature = Feature::new(|| false);
+/// Of nothing, and of descriptors.
+static PASSING: [Feature; 2] = [Feature::new(|| false), Feature::new(|| false)];
+
+/// That a child comes to these descriptors by way of a socket: not known before one has tried. Only then may one try that nobody waits
+/// for: it could not be started again. One with nothing to receive shows no more than that it can leave the table.
+pub(crate) fn passing(sources: &[RawFd]) -> &'static Feature {
+    &PASSING[usize::from(!sources.is_empty())]
+}
 
 impl Feature {
     const fn new(ask: fn() -> bool) -> Feature {

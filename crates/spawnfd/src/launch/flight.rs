@@ -124,7 +124,8 @@ impl Drop for Held {
 /// `held`: the caller's mask, where he holds what the child takes from his table.
 pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>, held: Option<SignalSet>) -> Option<(Cloned, Flight)> {
     let way = if held.is_some() { Way::Trim } else { Way::Pass };
-    let works = features::CLOSE_RANGE.works() && (way == Way::Trim || features::PASSING.known() == Some(true));
+    let works =
+        features::CLOSE_RANGE.works() && (way == Way::Trim || features::passing(&plan.sources).known() == Some(true));
     if !works || land() >= MOST {
         return None;
     }

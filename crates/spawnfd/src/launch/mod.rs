@@ -254,7 +254,7 @@ fn give_birth(
     try_passing: bool,
     can_trim: impl FnOnce() -> bool,
 ) -> std::result::Result<Born, Refusal> {
-    let try_passing = try_passing && features::PASSING.known().is_none();
+    let try_passing = try_passing && features::passing(&plan.sources).known().is_none();
     let leave_table = plan.keep.is_some() && features::CLOSE_RANGE.works();
     // Nobody may look into the caller from another user namespace.
     let may_fetch = birth.namespaces & abi::CLONE_NEWUSER == 0;
@@ -303,7 +303,7 @@ fn give_birth(
             }
             _ => {
                 if way == Way::Pass {
-                    features::PASSING.learn(true);
+                    features::passing(&plan.sources).learn(true);
                 }
                 return Ok(born);
             }
@@ -326,7 +326,7 @@ fn give_birth(
             }
             (Way::Pass, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
                 features::CLOSE_RANGE.learn(false);
-                features::PASSING.learn(false);
+                features::passing(&plan.sources).learn(false);
                 Way::Copy
             }
             _ => Way::Copy,
@@ -359,7 +359,7 @@ fn can_trim(plan: &Plan) -> bool {
 /// Has a child try that takes what this one would be passed, and then executes nothing: where the first one of a process would stand still,
 /// it cannot be the one that shows it.
 fn find_out_whether_passing_works(plan: &Plan) {
-    if features::PASSING.known().is_some() {
+    if features::passing(&plan.sources).known().is_some() {
         return;
     }
     let birth = Birth {

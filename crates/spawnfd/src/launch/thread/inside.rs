@@ -91,16 +91,26 @@ fn begin(socket: RawFd, authority: &Authority) -> Result<(Room, Begun), Failed> 
     leave_table(socket)?;
     let mut room = Room::new().map_err(|errno| ("mmap()", errno))?;
     let marker = leave_marker(&mut room, features::CLONE3.works()).map_err(|refused| ("clone()", refused.0))?;
-    let pid = marker.pid;
-    put(OwnedFd::from(marker.pidfd).into_raw_fd(), MARKER).map_err(|errno| ("dup3()", errno))?;
+    let (pid, pidfd) = (marker.pid, OwnedFd::from(marker.pidfd).into_raw_fd());
+    match stand_beside(pidfd, authority) {
+        Ok(thread) => Ok((room, Begun { thread, marker: pid })),
+        Err(failed) => {
+            let _ = wait_pidfd(MARKER, true).or_else(|_| wait_pidfd(pidfd, true));
+            Err(failed)
+        }
+    }
+}
+
+/// The thread's id, once it has nothing but the marker beside the socket, and is what its maker was.
+fn stand_beside(marker: RawFd, authority: &Authority) -> Result<i32, Failed> {
+    put(marker, MARKER).map_err(|errno| ("dup3()", errno))?;
     empty(FIRST, RawFd::MAX);
     let own = Authority::of_calling_thread().map_err(|_| ("open(\"/proc/thread-self\")", Errno::ENOENT))?;
     // Something has changed all threads' meanwhile.
     if !authority.is_held_by_its_heir(&own) {
         return Err(("compare()", Errno::EAGAIN));
     }
-    let thread = call::gettid().map_err(|errno| ("gettid()", errno))?;
-    Ok((room, Begun { thread, marker: pid }))
+    call::gettid().map_err(|errno| ("gettid()", errno))
 }
 
 /// Leaves the host's descriptor table for one with nothing in it but the socket.
