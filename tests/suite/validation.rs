@@ -293,3 +293,18 @@ fn huge_numbers_fail_in_the_child_by_index() {
         });
     });
 }
+
+#[test]
+fn an_inherited_variable_without_a_name_is_passed_on() {
+    isolated("an_inherited_variable_without_a_name_is_passed_on", || {
+        // SAFETY: nobody else looks at them now, and the text is there for ever.
+        assert_eq!(unsafe { libc::putenv(c"=x=1".as_ptr().cast_mut()) }, 0);
+        let env = || Command::new("/usr/bin/env");
+        for output in [env().run(), env().env("Y", "2").run(), env().environment(&Env::inherit()).run()] {
+            let output = output.expect("as execve does it");
+            assert!(output.text().lines().any(|line| line == "=x=1"), "{}", output.text());
+        }
+        let error = env().env("=x", "2").run().expect_err("no name to be set");
+        assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
+    });
+}

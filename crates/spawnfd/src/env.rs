@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Environments as values: what is inherited, kept back, set. Encoded once, reused by every spawn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
@@ -27,18 +27,29 @@ pub struct Env(Arc<Variables>);
 #[derive(Debug, Default)]
 struct Variables {
     by_name: BTreeMap<OsString, OsString>,
+    /// Those that were set here, and cannot be names. What is inherited is passed on, whatever it is.
+    refused: BTreeSet<OsString>,
     encoded: OnceLock<Arc<ArgBlock>>,
 }
 
 /// A changed set is encoded anew.
 impl Clone for Variables {
     fn clone(&self) -> Variables {
-        Variables { by_name: self.by_name.clone(), encoded: OnceLock::new() }
+        Variables { by_name: self.by_name.clone(), refused: self.refused.clone(), encoded: OnceLock::new() }
+    }
+}
+
+impl Variables {
+    fn set(&mut self, name: OsString, value: OsString) {
+        if name.is_empty() || name.as_bytes().contains(&b'=') {
+            self.refused.insert(name.clone());
+        }
+        self.by_name.insert(name, value);
     }
 }
 
 impl Env {
-    /// The environment of this process as it is now.
+    /// The environment of this process as it is now. (Of `=x=1`, which has no name, the name is `=x`, as it is for std.)
     ///
     /// One that is the same as the last time, variable by variable, shares its encoding with that.
     pub fn inherit() -> Env {
@@ -52,7 +63,8 @@ impl Env {
             Some(Last(variables, env)) if *variables == now => env.clone(),
             _ => {
                 // Of one that is there twice the first counts, as for getenv.
-                let env: Env = now.iter().rev().cloned().collect();
+                let by_name = now.iter().rev().cloned().collect();
+                let env = Env(Arc::new(Variables { by_name, ..Variables::default() }));
                 *last = Some(Last(now, env.clone()));
                 env
             }
@@ -83,7 +95,8 @@ impl Env {
                 by_name.entry(name.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        Ok(Env(Arc::new(Variables { by_name, encoded: OnceLock::from(Arc::new(block.finish())) })))
+        let encoded = OnceLock::from(Arc::new(block.finish()));
+        Ok(Env(Arc::new(Variables { by_name, encoded, ..Variables::default() })))
     }
 
     /// Those of this process's variables that one of `patterns` matches (`*` stands for any characters, `?` for one).
@@ -105,13 +118,15 @@ impl Env {
 
     /// With one variable set. A name that cannot be one (empty, with `=` or NUL) is reported by the spawn.
     pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
-        self.change().insert(name.into(), value.into());
+        self.change().set(name.into(), value.into());
         self
     }
 
     /// Without one variable.
     pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
-        self.change().remove(name.as_ref());
+        let variables = self.change();
+        variables.by_name.remove(name.as_ref());
+        variables.refused.remove(name.as_ref());
         self
     }
 
@@ -155,15 +170,17 @@ impl Env {
     }
 
     fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
-        self.change().retain(|name, _| keep(name.as_bytes()));
+        let variables = self.change();
+        variables.by_name.retain(|name, _| keep(name.as_bytes()));
+        variables.refused.retain(|name| keep(name.as_bytes()));
         self
     }
 
     /// The variables, for changing: this value's own, without an encoding.
-    fn change(&mut self) -> &mut BTreeMap<OsString, OsString> {
+    fn change(&mut self) -> &mut Variables {
         let variables = Arc::make_mut(&mut self.0);
         variables.encoded = OnceLock::new();
-        &mut variables.by_name
+        variables
     }
 
     /// The block execve takes, made once.
@@ -171,10 +188,8 @@ impl Env {
         if let Some(encoded) = self.0.encoded.get() {
             return Ok(encoded.clone());
         }
-        for name in self.0.by_name.keys() {
-            if name.is_empty() || name.as_bytes().contains(&b'=') {
-                return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
-            }
+        if let Some(name) = self.0.refused.first() {
+            return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
         }
         let block = encode(self.0.by_name.iter())?;
         Ok(self.0.encoded.get_or_init(|| Arc::new(block)).clone())
@@ -195,8 +210,9 @@ pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(variables: impl Iterator<
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Env {
-        let by_name = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Env(Arc::new(Variables { by_name, encoded: OnceLock::new() }))
+        let mut all = Variables::default();
+        variables.into_iter().for_each(|(name, value)| all.set(name.into(), value.into()));
+        Env(Arc::new(all))
     }
 }
 
@@ -259,7 +275,8 @@ mod tests {
         let strings = |env: &Env| env.encode().unwrap().iter().map(CStr::to_owned).collect::<Vec<_>>();
         assert_eq!(strings(&env), [c"B=2", c"A=1", c"B=3", c"=x", c"word"].map(CStr::to_owned));
         assert_eq!(env.get("B"), Some("2".as_ref()));
-        assert_eq!(strings(&env.unset("").set("C", "4")), [c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
+        assert_eq!(strings(&env.clone().unset("").set("C", "4")), [c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
+        assert_eq!(strings(&env.set("C", "4")), [c"=x", c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
         assert_eq!(Env::verbatim(["A=\0"]).unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
     }
 
@@ -277,6 +294,10 @@ mod tests {
         for env in [Env::empty().set("", "x"), Env::empty().set("A=B", "x"), Env::empty().set("A", "x\0y")] {
             assert_eq!(env.encode().unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
         }
+        let refused = Env::empty().set("=B", "x").set("A", "1");
+        assert!(refused.encode().is_err() && [("", "x")].into_iter().collect::<Env>().encode().is_err());
+        let encoded = refused.deny(["=*"]).encode().unwrap();
+        assert_eq!(encoded.iter().collect::<Vec<_>>(), [c"A=1"]);
         let encoded = Env::empty().set("A", "1").encode().unwrap();
         assert_eq!(encoded.iter().collect::<Vec<_>>(), [c"A=1"]);
     }
