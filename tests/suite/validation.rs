@@ -110,7 +110,7 @@ fn bad_actions_are_refused_by_index() {
                     add(&mut command);
                     let error = refused(&mut command);
                     assert_eq!((error.stage(), error.errno()), (Stage::Action(before), errno), "{name}: {error}");
-                    assert_eq!(error.action(), Some(before));
+                    assert_eq!((error.action(), error.kind()), (Some(before), ErrorKind::Invalid), "{name}: {error}");
                     let printed = error.to_string();
                     let expected = format!("action {before}: {} = -1 {} (", error.call(), errno.name());
                     assert!(printed.starts_with(&expected), "{printed}");

@@ -116,6 +116,8 @@ struct Fields {
     stage: Stage,
     errno: Errno,
     call: String,
+    /// An argument was refused before anything was done, whatever the stage.
+    refused: bool,
 }
 
 /// What this crate's functions return.
@@ -123,7 +125,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
-        Error(Box::new(Fields { stage, errno, call: call.into() }))
+        Error(Box::new(Fields { stage, errno, call: call.into(), refused: stage == Stage::Validate }))
+    }
+
+    /// The same of something that was refused before there was a child.
+    pub(crate) fn refused(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
+        let mut error = Error::new(stage, errno, call);
+        error.0.refused = true;
+        error
     }
 
     pub(crate) fn invalid(call: impl Into<String>) -> Error {
@@ -175,7 +184,7 @@ impl Error {
             (Errno::ENOEXEC, _) => ErrorKind::NotExecutable,
             (Errno::EACCES | Errno::EPERM, _) => ErrorKind::Access,
             (Errno::E2BIG, _) => ErrorKind::TooMany,
-            (Errno::EINVAL | Errno::EBADF, Stage::Validate) => ErrorKind::Invalid,
+            (Errno::EINVAL | Errno::EBADF, _) if self.0.refused => ErrorKind::Invalid,
             (Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::ENOSPC, _) => ErrorKind::Exhausted,
             _ => ErrorKind::Other,
         }
@@ -184,7 +193,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields { stage, errno, call } = &*self.0;
+        let Fields { stage, errno, call, .. } = &*self.0;
         let text = rustix::io::Errno::from_raw_os_error(errno.raw());
         write!(f, "{}", stage.name())?;
         if let Stage::Action(index) = stage {
@@ -222,6 +231,8 @@ mod tests {
         let error = Error::new(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
         assert_eq!(error.to_string(), "action 3: dup2(7, 1) = -1 EBADF (Bad file descriptor)");
         assert_eq!((error.action(), error.kind(), error.call()), (Some(3), ErrorKind::Other, "dup2(7, 1)"));
+        let refused = Error::refused(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
+        assert_eq!((refused.to_string(), refused.kind()), (error.to_string(), ErrorKind::Invalid));
         let error = io::Error::from(Error::new(Stage::Exec, Errno::ENOENT, r#"execve("/x")"#));
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -62,7 +62,7 @@ impl Lowered {
         for (index, action) in command.actions.iter().enumerate() {
             let (outcome, call) = match action {
                 Ok(action) => (validate(action), action),
-                Err(call) => return Err(Error::new(Stage::Action(index), Errno::EINVAL, call.clone())),
+                Err(call) => return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call.clone())),
             };
             outcome.map_err(|errno| refused(index, call, errno))?;
         }
@@ -363,7 +363,7 @@ fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
 }
 
 fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {
-    Error::new(Stage::Action(index), errno, print(action, super::Descriptor::number))
+    Error::refused(Stage::Action(index), errno, print(action, super::Descriptor::number))
 }
 
 /// What a step with this index belongs to.
