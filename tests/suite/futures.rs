@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::{eventually, rounds};
-use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Leftovers, Run, Stop, Stream, WhenFull};
+use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Leftovers, Limiter, Run, Stop, Stream, WhenFull};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -156,6 +156,56 @@ fn every_task_that_waits_is_woken_once() {
         assert!(block_on(one).expect("runs").ok() && block_on(two).expect("runs").ok());
         assert!(block_on(job.wait_async()).expect("again").ok());
         assert_eq!(counts(), [1, 0, 1, 0], "the one that was dropped is not known any more");
+    });
+}
+
+/// A waker whose owner has something to do when the last of it is gone, as a task's memory has.
+struct LastOne<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for LastOne<F> {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl<F: Fn() + Send + Sync> Drop for LastOne<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn last_one(gone: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(LastOne(gone)))
+}
+
+#[test]
+fn what_a_waker_s_owner_does_may_concern_what_was_waited_for() {
+    isolated("what_a_waker_s_owner_does_may_concern_what_was_waited_for", || {
+        let job = Arc::new(Command::new("cat").start(&Run::new().writable(10)).expect("starts"));
+        let looked = Arc::new(AtomicUsize::new(0));
+        let looks = || {
+            let (job, looked) = (job.clone(), looked.clone());
+            move || {
+                assert!(job.try_wait().expect("watched").is_none());
+                looked.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let mut waits = Box::pin(job.wait_async());
+        for _ in 0..2 {
+            let waker = last_one(looks());
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(looked.load(Ordering::SeqCst), 1, "replaced");
+        drop(waits);
+        assert_eq!(looked.load(Ordering::SeqCst), 2, "let go of");
+        // A task that has a place itself, which goes with it.
+        let limiter = Limiter::new(1);
+        let place = std::sync::Mutex::new(limiter.try_acquire());
+        let mut acquiring = Box::pin(limiter.acquire_async());
+        let gives_back = last_one(move || drop(place.lock().expect("not poisoned").take()));
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(&gives_back)).is_pending());
+        drop(gives_back);
+        // The next waker takes its place, and with it the one there is comes free.
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(acquiring.take().is_some());
     });
 }
 

@@ -379,6 +379,21 @@ fn who_waits_is_told_once() {
 }
 
 #[test]
+fn all_who_wait_are_told() {
+    isolated("all_who_wait_are_told", || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        for number in 0..3 {
+            let told = sender.clone();
+            job.when_done(Waker::new(move || told.send(number).expect("waited for")));
+        }
+        job.close_stdin();
+        let told = [(); 3].map(|()| receiver.recv_timeout(Duration::from_secs(20)));
+        assert_eq!(told, [Ok(0), Ok(1), Ok(2)]);
+    });
+}
+
+#[test]
 fn a_waker_that_panics_holds_up_nobody() {
     isolated("a_waker_that_panics_holds_up_nobody", || {
         let panics = || Waker::new(|| panic!("this test's own"));

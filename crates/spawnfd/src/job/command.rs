@@ -287,7 +287,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 struct Told {
     outcome: Option<Result<Arc<Output>>>,
-    waker: Option<Waker>,
+    wakers: Vec<Waker>,
     /// Tasks that wait, each under a number of its own.
     tasks: Vec<(u64, task::Waker)>,
     next_task: u64,
@@ -307,35 +307,42 @@ impl State {
     fn tell(&self, outcome: Result<Arc<Output>>) {
         let mut told = self.lock();
         told.outcome = Some(outcome);
-        let (waker, tasks) = (told.waker.take(), std::mem::take(&mut told.tasks));
+        let (wakers, tasks) = (std::mem::take(&mut told.wakers), std::mem::take(&mut told.tasks));
         drop(told);
         self.changed.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.iter().for_each(Waker::wake);
         tasks.into_iter().for_each(|(_, task)| contained(|| task.wake()));
     }
 
     /// The result, or a place among the tasks that are woken when it is there.
     pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
+        // What a waker holds may have locks of its own, so it is cloned and dropped outside of ours.
+        let task = task.clone();
         let mut told = self.lock();
         if let Some(outcome) = &told.outcome {
             return Poll::Ready(outcome.clone());
         }
         let number = *place.get_or_insert(told.next_task);
-        match told.tasks.iter_mut().find(|(of, _)| *of == number) {
-            Some((_, known)) => known.clone_from(task),
+        let before = match told.tasks.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, known)) => Some(std::mem::replace(known, task)),
             None => {
                 told.next_task += 1;
-                told.tasks.push((number, task.clone()));
+                told.tasks.push((number, task));
+                None
             }
-        }
+        };
+        drop(told);
+        drop(before);
         Poll::Pending
     }
 
     /// Gives a place up.
     pub(super) fn forget(&self, place: u64) {
-        self.lock().tasks.retain(|(number, _)| *number != place);
+        let mut told = self.lock();
+        let at = told.tasks.iter().position(|(number, _)| *number == place);
+        let task = at.map(|at| told.tasks.remove(at));
+        drop(told);
+        drop(task);
     }
 }
 
@@ -379,11 +386,11 @@ impl Job {
         self.state.lock().outcome.clone().transpose()
     }
 
-    /// Calls `waker` once when the result is there, at once if it is.
+    /// Calls `waker` once when the result is there, at once if it is; so every one that was given.
     pub fn when_done(&self, waker: Waker) {
         let mut told = self.state.lock();
         if told.outcome.is_none() {
-            told.waker = Some(waker);
+            told.wakers.push(waker);
         } else {
             drop(told);
             waker.wake();

@@ -269,7 +269,10 @@ impl Acquiring {
         self.enlist();
         let mut place = self.place.lock();
         if place.permit.is_none() {
-            place.waker = Some(waker);
+            // What a waker holds may have locks of its own, or a place, so it is dropped outside of ours.
+            let before = place.waker.replace(waker);
+            drop(place);
+            drop(before);
         } else {
             drop(place);
             waker.wake();
@@ -281,16 +284,13 @@ impl Future for Acquiring {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let task = context.waker().clone();
-        self.enlist();
-        let mut place = self.place.lock();
-        match place.permit.take() {
-            Some(permit) => Poll::Ready(permit),
-            None => {
-                place.waker = Some(Waker::new(move || task.wake_by_ref()));
-                Poll::Pending
-            }
+        if let Some(permit) = self.take() {
+            return Poll::Ready(permit);
         }
+        let task = context.waker().clone();
+        // Called at once if the place has come meanwhile.
+        self.when_ready(Waker::new(move || task.wake_by_ref()));
+        Poll::Pending
     }
 }
 
