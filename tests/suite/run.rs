@@ -5,12 +5,12 @@ mod common;
 
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
-use spawnfd::{Command, Drain, Errno, Output, Run, Stage, Stdio, Stop, Template};
+use spawnfd::{Command, Drain, Errno, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, Waker};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, isolated_within, scratch};
 
@@ -449,6 +449,71 @@ fn a_callback_that_panics_harms_nobody() {
         let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
         Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true), "and the next one");
+    });
+}
+
+/// Panics where `when` says, but for the thread that it was made in.
+struct Panics {
+    when: &'static str,
+    made_in: std::thread::ThreadId,
+}
+
+impl Panics {
+    fn when(when: &'static str) -> Panics {
+        Panics { when, made_in: std::thread::current().id() }
+    }
+
+    fn now(&self, what: &str) {
+        assert!(self.when != what || std::thread::current().id() == self.made_in, "on purpose: {what}");
+    }
+}
+
+impl AsRef<[u8]> for Panics {
+    fn as_ref(&self) -> &[u8] {
+        self.now("read");
+        b"x"
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        self.now("dropped");
+    }
+}
+
+#[test]
+fn what_panics_beside_a_callback_harms_nobody() {
+    isolated("what_panics_beside_a_callback_harms_nobody", || {
+        const LONG: Duration = Duration::from_secs(20);
+        let other = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        // Bytes.
+        let fed = |when| {
+            let run = Run::new().input(SharedBytes::new(Panics::when(when)));
+            let job = sh("sleep 0.1; cat").start(&run).expect("starts");
+            drop(run);
+            job.wait_timeout(LONG).map(|output| output.map(|output| output.stdout.clone()))
+        };
+        let error = fed("read").expect_err("there is nothing to be had");
+        assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EIO), "{error}");
+        assert_eq!(fed("dropped"), Ok(Some(b"x".to_vec())));
+        // A waker that goes with its job.
+        let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        let panics = Panics::when("dropped");
+        job.when_writable(Waker::new(move || panics.now("woken")));
+        drop(job);
+        // What a callback panics with.
+        let (sender, receiver) = channel::<()>();
+        let panics = Panics::when("dropped");
+        let done = move |_| {
+            drop(sender);
+            std::panic::panic_any(panics)
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert!(receiver.recv_timeout(LONG).is_err_and(|error| error == RecvTimeoutError::Disconnected));
+        other.close_stdin();
+        assert!(other.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the other run is over");
+        let next = Command::new("true").start(&Run::new()).expect("starts");
+        assert!(next.wait_timeout(LONG).expect("watched").expect("in time").ok(), "and the next one");
     });
 }
 

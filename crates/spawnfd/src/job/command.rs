@@ -311,7 +311,9 @@ impl State {
         drop(told);
         self.changed.notify_all();
         wakers.iter().for_each(Waker::wake);
-        tasks.into_iter().for_each(|(_, task)| contained(|| task.wake()));
+        for (_, task) in tasks {
+            contained(|| task.wake());
+        }
     }
 
     /// The result, or a place among the tasks that are woken when it is there.

@@ -242,8 +242,25 @@ impl Engine {
         Ok(())
     }
 
+    /// The thread's life, until it is idle, or can watch nobody any more.
     fn run(self: Arc<Engine>) {
+        self.run_as(|desk| self.serve(desk));
+    }
+
+    /// Whatever ends it, the runs that are left are told, and the next one gets another engine.
+    fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut Desk)) {
         let mut desk = Desk::default();
+        let has_unwound = contained(|| serve(&mut desk)).is_none();
+        {
+            let mut inbox = self.lock();
+            inbox.over = true;
+            desk.take(&mut inbox);
+        }
+        CURRENT.lock().take_if(|engine| Arc::ptr_eq(engine, self));
+        desk.give_up(has_unwound);
+    }
+
+    fn serve(&self, desk: &mut Desk) {
         let mut events = Vec::with_capacity(64);
         let mut idle_since = None;
         let mut looked = Instant::now();
@@ -256,7 +273,7 @@ impl Engine {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
                         inbox.over = true;
-                        break;
+                        return;
                     }
                     inbox.sleeps_until = Some(since + IDLE);
                 } else {
@@ -276,14 +293,11 @@ impl Engine {
             // EINTR is libc's own signals'. What has brought an event is an epoll, ours as far as the kernel tells those apart.
             let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
             if is_lost || events.is_empty() && !self.is_whole() {
-                let mut inbox = self.lock();
-                inbox.over = true;
-                desk.take(&mut inbox);
-                break;
+                return;
             }
             if now.duration_since(looked) >= UNSEEN {
                 looked = now;
-                desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(&self, id));
+                desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(self, id));
             }
             for event in std::mem::take(&mut desk.again) {
                 desk.heard(&self, event);
@@ -301,7 +315,7 @@ impl Engine {
                     };
                     // Nothing is locked: who is told of output may give the next order.
                     for (id, order) in orders {
-                        desk.look(&self, id);
+                        desk.look(self, id);
                         desk.obey(id, order);
                     }
                     continue;
@@ -313,20 +327,25 @@ impl Engine {
                 let flags = event.flags;
                 desk.heard(&self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
-            desk.tick(&self, Instant::now());
-            // Nothing is locked: a callback may submit the next run.
-            for (done, output) in desk.done.drain(..) {
-                contained(|| done(output));
-            }
+            desk.tick(self, Instant::now());
+            desk.give();
         }
-        CURRENT.lock().take_if(|engine| Arc::ptr_eq(engine, &self));
-        desk.give_up();
     }
 }
 
 /// Why a run ends that is not watched any more.
 fn lost() -> Error {
     Error::new(Stage::Capture, Errno::EBADF, "epoll_wait()")
+}
+
+/// Why a run ends that somebody's panic has ended: of the bytes it is fed with, mostly.
+fn unwound() -> Error {
+    Error::new(Stage::Capture, Errno::EIO, "a panic")
+}
+
+/// Moves a run on. It alone ends where that unwinds: the thread has others to serve.
+fn moved_on<T>(on: impl FnOnce() -> Result<T>) -> Result<T> {
+    contained(on).unwrap_or_else(|| Err(unwound()))
 }
 
 /// What an event says.
@@ -395,8 +414,14 @@ impl Desk {
         // Of a job that is over nothing is left to be done.
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let running = &mut job.running;
+        let mut outcome = Ok(());
         match order {
-            Order::End(grace) => running.end(Stop::Cancelled, grace),
+            Order::End(grace) => {
+                outcome = moved_on(|| {
+                    running.end(Stop::Cancelled, grace);
+                    Ok(())
+                });
+            }
             Order::Feed => return self.news(News { id, part: Part::Stdin, hung_up: false }),
             Order::Read => {
                 // What was passed over while nobody wanted it is not reported again: read as if it were the end.
@@ -408,7 +433,7 @@ impl Desk {
             Order::Signal { signal, tree: false } => running.signal(signal),
             Order::Resize(size) => running.resize(size),
         }
-        self.settle(id, Ok(()));
+        self.settle(id, outcome);
     }
 
     /// Lists a job under its deadline, which may have changed.
@@ -426,7 +451,7 @@ impl Desk {
     fn news(&mut self, news: News) {
         // An event of a job that has left in this same turn finds nobody.
         let Some(job) = self.jobs.get_mut(&news.id) else { return };
-        let outcome = job.running.news(news.part, news.hung_up, &mut self.buffer);
+        let outcome = moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer));
         let id = news.id;
         if matches!(outcome, Ok(false)) && !job.running.is_over() {
             self.again.push(news);
@@ -440,19 +465,29 @@ impl Desk {
         for id in due {
             self.look(engine, id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            job.running.tick(now, &mut self.buffer);
-            self.settle(id, Ok(()));
+            let outcome = moved_on(|| {
+                job.running.tick(now, &mut self.buffer);
+                Ok(())
+            });
+            self.settle(id, outcome);
         }
     }
 
-    /// Nobody can be watched any more. Nothing is locked: a callback may submit the next run.
-    fn give_up(&mut self) {
-        for (_, job) in self.jobs.drain() {
-            job.running.abandon();
-            if let Some(done) = job.done {
-                contained(|| done(Err(lost())));
-            }
+    /// Gives the results that are there. Nothing is locked: a callback may submit the next run.
+    fn give(&mut self) {
+        for (done, output) in self.done.drain(..) {
+            contained(|| done(output));
         }
+    }
+
+    /// Nobody is watched any more. Unless that is because of a panic, the runs' numbers may be the application's.
+    fn give_up(&mut self, has_unwound: bool) {
+        for (_, Job { running, done, .. }) in self.jobs.drain() {
+            let why = if has_unwound { unwound() } else { lost() };
+            contained(|| if has_unwound { drop(running) } else { running.abandon() });
+            self.done.extend(done.map(|done| (done, Err(why))));
+        }
+        self.give();
     }
 
     /// Gives the result if it is there, and lets go of a job that is over.
@@ -475,6 +510,14 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_unwinds_is_over() {
+        let engine = Arc::new(Engine::new().expect("descriptors"));
+        assert!(engine.expect().is_some());
+        engine.run_as(|_| panic!("this test's own"));
+        assert!(engine.expect().is_none());
+    }
 
     #[test]
     fn a_run_that_unwinds_as_it_begins_is_not_expected_any_more() {

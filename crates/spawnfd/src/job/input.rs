@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use spawnfd_sys::{Errno, call};
 
 use super::pty::END_OF_INPUT;
-use super::waker::Waker;
+use super::waker::{Foreign, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::per_process::PerProcess;
 
@@ -22,12 +22,18 @@ pub struct SharedBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 impl SharedBytes {
     /// Shares what has the bytes. They must always be the same.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> SharedBytes {
-        SharedBytes(Arc::new(bytes))
+        SharedBytes(Arc::new(Foreign::new(bytes)))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         (*self.0).as_ref()
+    }
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Foreign<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.get().map_or(&[], T::as_ref)
     }
 }
 

@@ -13,7 +13,12 @@ pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 impl Waker {
     /// Wraps a function.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Waker {
-        Waker(Arc::new(wake))
+        let wake = Foreign::new(wake);
+        Waker(Arc::new(move || {
+            if let Some(wake) = wake.get() {
+                wake();
+            }
+        }))
     }
 
     /// Calls it.
@@ -28,7 +33,36 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Calls somebody's code, whose panics are its own; the hook has told of them.
-pub(super) fn contained(call: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(call));
+/// Calls somebody's code, whose panics are its own; the hook has told of them. `None`: there was one.
+pub(super) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+    let payload = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(value) => return Some(value),
+        Err(payload) => payload,
+    };
+    // That is somebody's, too. What dropping it panics with is left where it is.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+    None
+}
+
+/// Somebody's value, of which a panic while it is dropped is its own as well.
+pub(super) struct Foreign<T>(Option<T>);
+
+impl<T> Foreign<T> {
+    pub(super) fn new(value: T) -> Foreign<T> {
+        Foreign(Some(value))
+    }
+
+    /// It is there until it is dropped.
+    pub(super) fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+}
+
+impl<T> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        let value = self.0.take();
+        contained(|| drop(value));
+    }
 }
