@@ -84,6 +84,34 @@ fn a_place_is_given_back_with_the_result() {
     });
 }
 
+/// There the run would end that is waited for.
+#[test]
+fn nothing_waits_in_a_callback() {
+    isolated("nothing_waits_in_a_callback", || {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        let holds = sh("cat").start(&run.clone().writable(10)).expect("starts");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |_| {
+            let next = sh("true").run_then(&run, |_| ()).map(drop).expect_err("it has no place");
+            let taken = limiter.acquire().expect_err("taken");
+            let unfinished = holds.wait().expect_err("it runs");
+            let soon = holds.wait_timeout(Duration::from_secs(60)).expect_err("it runs");
+            let errors = [next, taken, unfinished, soon].map(|error| (error.stage(), error.errno()));
+            let now = holds.wait_timeout(Duration::ZERO).expect("watched").is_none();
+            assert_eq!(limiter.waiting(), 0);
+            sender.send((errors, now, holds, run)).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        let (errors, now, holds, run) = receiver.recv_timeout(Duration::from_secs(20)).expect("at once");
+        let [limit, wait] = [(Stage::Limit, Errno::EAGAIN), (Stage::Wait, Errno::EDEADLK)];
+        assert_eq!((errors, now), ([limit, limit, wait, wait], true));
+        holds.close_stdin();
+        assert!(holds.wait().expect("elsewhere it is waited for").ok());
+        assert!(sh("true").run_with(&run).expect("there is a place").ok());
+    });
+}
+
 #[test]
 fn the_timeout_begins_with_the_program() {
     isolated("the_timeout_begins_with_the_program", || {

@@ -518,6 +518,50 @@ fn what_panics_beside_a_callback_harms_nobody() {
 }
 
 #[test]
+fn a_callback_has_an_ordinary_stack() {
+    isolated("a_callback_has_an_ordinary_stack", || {
+        let (sender, receiver) = channel();
+        let done = move |_| {
+            let large = [1_u8; 512 << 10];
+            sender.send(std::hint::black_box(&large).len()).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(512 << 10));
+    });
+}
+
+#[test]
+fn a_program_started_in_a_callback_has_the_host_s_signal_mask() {
+    isolated("a_program_started_in_a_callback_has_the_host_s_signal_mask", || {
+        // SAFETY: a set of the thread's own, filled before it is used.
+        unsafe {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()), 0);
+        }
+        fn look() -> Command<'static> {
+            let mut command = Command::new("grep");
+            command.args(["^SigBlk", "/proc/self/status"]);
+            command
+        }
+        let told = |output: spawnfd::Result<Output>| output.expect("runs").text().trim().to_owned();
+        let (sender, receiver) = channel();
+        let done = move |_| {
+            sender.send(told(look().run())).expect("waited for");
+            let then = move |output| sender.send(told(output)).expect("waited for");
+            look().run_then(&Run::new(), then).expect("starts");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        let own = told(look().run());
+        assert!(own.ends_with("200"), "{own}");
+        for _ in 0..2 {
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).as_deref(), Ok(own.as_str()));
+        }
+    });
+}
+
+#[test]
 fn runs_leave_nothing() {
     isolated("runs_leave_nothing", || {
         common::wait_success(Command::new("/bin/sh").stdin(Stdio::Null).spawn().expect("starts"));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads beside the host's.
 
+use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
 
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::Errno;
+use spawnfd_sys::call::{self, SignalSet};
 
 use crate::template::from_io;
 
@@ -17,4 +19,27 @@ pub(crate) fn start_thread<T: Send + 'static>(
     let thread = Builder::new().name(name.into()).stack_size(stack).spawn(body);
     let _ = call::set_signal_mask(mask);
     thread.map_err(|error| from_io(&error))
+}
+
+/// The stack that std gives a thread, for one that runs callbacks.
+pub(crate) const ORDINARY_STACK: usize = 2 << 20;
+
+thread_local! {
+    /// The signal mask of the thread that had the engine made, in the engine's own.
+    static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
+}
+
+/// Makes the calling thread the one that moves runs on, in the name of one with that signal mask.
+pub(crate) fn become_engine(mask: SignalSet) {
+    ENGINE.set(Some(mask));
+}
+
+/// The signal mask of programs that are started in the engine's thread, whose own is not the host's. `None`: this is another thread.
+pub(crate) fn mask_in_engine() -> Option<SignalSet> {
+    ENGINE.get()
+}
+
+/// Whether the calling thread moves runs on: who waited for one there would wait for ever.
+pub(crate) fn is_engine() -> bool {
+    ENGINE.get().is_some()
 }

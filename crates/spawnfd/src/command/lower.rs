@@ -12,6 +12,7 @@ use super::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
 use crate::launch::features;
 use crate::template::Template;
+use crate::thread;
 
 /// A validated command, in the child's terms. Holds the pipe ends made for it.
 #[derive(Debug)]
@@ -116,6 +117,7 @@ impl Lowered {
                 signal_mask: command
                     .signal_mask
                     .map(super::SignalSet::bits)
+                    .or_else(thread::mask_in_engine)
                     .or_else(|| streams.map(|_| call::signal_mask())),
                 parent_death: match command.parent_death_signal {
                     Some(signal) => call::getpid().ok().map(|parent| (signal as u32, parent)),

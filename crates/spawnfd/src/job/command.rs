@@ -19,6 +19,7 @@ use crate::command::{Command, Descriptor, Stdio};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::launch::{self, Wait};
 use crate::per_process::PerProcess;
+use crate::thread;
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
@@ -118,9 +119,15 @@ impl Command<'_> {
     /// started by the calling thread, whose confinement it inherits; the call does not wait until it has become the program.
     /// Dropping the handle changes nothing.
     ///
+    /// No other run is moved on while `done` is called, so it must not block. What would wait there for a run, or for a place with a
+    /// [`Limiter`](crate::Limiter), is an error at once. A program that is started there inherits what the library's thread has, its confinement
+    /// above all: that of the thread that had it made, with the first run, which need not be the one that this run was started by.
+    /// From there also comes the program's signal mask, while all signals are blocked in `done` itself, and in threads that it makes.
+    ///
     /// # Errors
-    /// As [`run`](Command::run); then `done` is not called. What goes wrong only in the child (an action, exec) is told to `done`. So is that
-    /// a parked process was killed before it had begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
+    /// As [`run`](Command::run); in another run's `done` EAGAIN: all places of the run's [limiter](Run::limiter) are taken. Then `done` is not
+    /// called. What goes wrong only in the child (an action, exec) is told to `done`. So is that a parked process was killed before it had
+    /// begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::No, Connections::default())?, ()));
         let submitted = engine::submit(begin, Box::new(done));
@@ -293,6 +300,16 @@ struct Told {
     next_task: u64,
 }
 
+impl Told {
+    /// The thread that the result is to come from cannot wait for it.
+    fn may_be_waited_for(&self) -> Result<()> {
+        if self.outcome.is_none() && thread::is_engine() {
+            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
+        }
+        Ok(())
+    }
+}
+
 impl State {
     fn new() -> State {
         // In a copy of the host nobody is told: the run is not its own.
@@ -361,9 +378,11 @@ impl Job {
     /// Waits for the result, any number of times.
     ///
     /// # Errors
-    /// That the program could not be started or watched; how it ended is in the [`Output`].
+    /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
+    /// [callback](Command::run_then), in the thread that it would come from.
     pub fn wait(&self) -> Result<Arc<Output>> {
         let told = self.state.lock();
+        told.may_be_waited_for()?;
         let told =
             self.state.changed.wait_while(told, |told| told.outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
         told.outcome.clone().unwrap_or_else(|| Err(not_ours()))
@@ -375,6 +394,9 @@ impl Job {
     /// As [`wait`](Job::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
         let told = self.state.lock();
+        if !timeout.is_zero() {
+            told.may_be_waited_for()?;
+        }
         let waited = self.state.changed.wait_timeout_while(told, timeout, |told| told.outcome.is_none());
         let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
         told.outcome.clone().transpose()

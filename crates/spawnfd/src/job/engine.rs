@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
-use spawnfd_sys::Errno;
+use spawnfd_sys::{Errno, call};
 
 use super::running::{Part, Running, timespec};
 use super::waker::contained;
@@ -16,7 +16,7 @@ use super::{Output, Stop, TerminalSize, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
-use crate::thread::start_thread;
+use crate::thread;
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -173,7 +173,12 @@ impl Engine {
     /// Starts the thread.
     fn start(self: &Arc<Engine>) -> Result<()> {
         let engine = self.clone();
-        start_thread("spawnfd-engine", 256 << 10, move || engine.run())
+        let mask = thread::mask_in_engine().unwrap_or_else(call::signal_mask);
+        let body = move || {
+            thread::become_engine(mask);
+            engine.run();
+        };
+        thread::start_thread("spawnfd-engine", thread::ORDINARY_STACK, body)
             .map(drop)
             .map_err(|errno| Error::new(Stage::Capture, errno, "pthread_create()"))
     }

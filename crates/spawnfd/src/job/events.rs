@@ -11,6 +11,7 @@ use super::lines::{Line, LineEnd, Lines};
 use super::record::Stream;
 use super::waker::Waker;
 use crate::per_process::PerProcess;
+use crate::thread;
 
 /// What is done with output that the consumer has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -222,8 +223,9 @@ impl Events {
         self.next_of(|shared| shared.lock())
     }
 
-    /// The next event; waits for it so long at most.
+    /// The next event; waits for it so long at most, and not at all in a run's [callback](crate::Command::run_then).
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
+        let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
         self.next_of(|shared| {
             let mut state = shared.lock();

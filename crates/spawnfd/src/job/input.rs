@@ -14,6 +14,7 @@ use super::pty::END_OF_INPUT;
 use super::waker::{Foreign, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::per_process::PerProcess;
+use crate::thread;
 
 /// Bytes that are shared, never copied: a vector, an [`Arc`], what a language binding holds.
 #[derive(Clone)]
@@ -192,11 +193,13 @@ impl InputWriter {
         Ok(length)
     }
 
-    /// Writes all the bytes, waiting for room so long at most; says how many were taken.
+    /// Writes all the bytes, waiting for room so long at most, and not at all in a run's [callback](crate::Command::run_then); says how many
+    /// were taken.
     ///
     /// # Errors
     /// As [`write`](InputWriter::write).
     pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
+        let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
         let mut written = 0;
         loop {

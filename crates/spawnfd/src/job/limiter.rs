@@ -18,6 +18,7 @@ use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage, errno};
 use crate::numbers::above_standard;
 use crate::per_process::PerProcess;
+use crate::thread;
 
 /// Bounds how many runs are under way at once. Clones are the same limiter.
 ///
@@ -93,7 +94,8 @@ impl Limiter {
     /// Waits for a place, blocking this thread.
     ///
     /// # Errors
-    /// EMFILE, ENFILE: there is no descriptor to wait with.
+    /// EMFILE, ENFILE: there is no descriptor to wait with. EAGAIN: no place is free, and this is a run's callback, in the thread that all runs
+    /// need to end and give their places back.
     pub fn acquire(&self) -> Result<Permit> {
         self.acquire_unless(&mut || false)
     }
@@ -122,6 +124,13 @@ impl Limiter {
         let mut acquiring = self.acquire_async();
         if let Some(permit) = acquiring.take() {
             return Ok(permit);
+        }
+        if thread::is_engine() {
+            return Err(Error::new(
+                Stage::Limit,
+                Errno::EAGAIN,
+                "limiter: no place is free, and a callback cannot wait for one",
+            ));
         }
         // poll(2) comes back for every signal.
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
