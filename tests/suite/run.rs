@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
-use spawnfd::{Command, Drain, Errno, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, Waker};
+use spawnfd::{
+    Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, TerminalSize, Waker,
+};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, isolated_within, scratch};
 
@@ -197,6 +199,28 @@ fn given_streams_are_not_captured() {
             let name = fs::read_to_string("/etc/hostname").expect("there");
             assert_eq!(fs::read_to_string(&path).expect("written"), format!("out\n{name}"));
         });
+    });
+}
+
+/// Whatever a run puts in their place, also where it fails.
+#[test]
+fn a_command_s_own_streams_are_the_next_run_s() {
+    isolated("a_command_s_own_streams_are_the_next_run_s", || {
+        let directory = scratch();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::write(&from, "from the file\n").expect("own directory");
+        let another = || Run::new().input("another");
+        let fails = another().limits(Limits::new().memory(0));
+        for (run, works) in [(another(), true), (another().terminal(TerminalSize::default()), true), (fails, false)] {
+            let mut command = Command::new("cat");
+            command.stdin(fs::File::open(&from).expect("there")).stdout(fs::File::create(&to).expect("own directory"));
+            assert_eq!(command.run_with(&run).is_ok(), works);
+            fs::write(&to, "").expect("own directory");
+            let output = command.run().expect("runs");
+            assert!(output.ok() && output.stdout.is_empty(), "{output:?}");
+            assert!(fs::read_to_string(&to).expect("own file").ends_with("from the file\n"));
+            assert!(command.stdin(Stdio::Null).spawn().expect("starts").stdout.is_none());
+        }
     });
 }
 

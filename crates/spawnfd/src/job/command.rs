@@ -219,29 +219,27 @@ impl Command<'_> {
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        let asked = std::mem::take(&mut self.stdio);
-        let piped = |stdio: &Stdio<'_>| matches!(stdio, Stdio::Inherit);
-        let capture: [bool; 3] = std::array::from_fn(|number| piped(&asked[number]) || run.terminal.is_some());
-        let mut number = 0;
-        self.stdio = asked.map(|stdio| {
-            let captured = capture[number];
-            let input = number == 0;
-            number += 1;
-            match (input, captured) {
-                (true, _) if connections.source.is_some() => Stdio::Piped,
-                (true, true) => Stdio::Null,
-                (false, true) => Stdio::Piped,
-                (_, false) => stdio,
-            }
-        });
+        // What stands in for the command's own streams is this run's alone.
+        let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];
+        for (number, (stdio, own)) in self.stdio.iter_mut().zip(&mut own).enumerate() {
+            let captured = matches!(stdio, Stdio::Inherit) || run.terminal.is_some();
+            let instead = match number {
+                0 if connections.source.is_some() => Stdio::Piped,
+                0 if captured => Stdio::Null,
+                1 | 2 if captured => Stdio::Piped,
+                _ => continue,
+            };
+            *own = Some(std::mem::replace(stdio, instead));
+        }
         let actions = self.begin_own_actions();
         self.new_session = true;
         let launched = self.launch(run, wait, &mut connections);
         self.new_session = false;
         self.forget_actions_from(actions);
         let mut made: Vec<OwnedFd> = self.end_tree().into_iter().collect();
-        for (stdio, captured) in self.stdio.iter_mut().zip(capture) {
-            if captured && let Stdio::Descriptor(Descriptor::Owned(end)) = std::mem::take(stdio) {
+        for (stdio, own) in self.stdio.iter_mut().zip(own) {
+            let Some(own) = own else { continue };
+            if let Stdio::Descriptor(Descriptor::Owned(end)) = std::mem::replace(stdio, own) {
                 made.push(end);
             }
         }
