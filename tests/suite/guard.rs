@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::tree::*;
 use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Command, Errno, Stage};
-use spawnfd_tests::{confine, isolated, skip};
+use spawnfd_tests::{confine, isolated, require_root, skip};
 
 every_tier! {
     what_is_detached_lives_on: |want| {
@@ -185,6 +185,38 @@ fn until_nobody_is_left() {
         // SAFETY: no status is asked for.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
         std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+    });
+}
+
+#[test]
+fn the_guard_does_not_look_at_another_namespace_s_proc() {
+    isolated("the_guard_does_not_look_at_another_namespace_s_proc", || {
+        if !require_root() || !has_group_signals() {
+            return;
+        }
+        let made = below_another_s_proc(|| {
+            let (owner, mut report) = owner(|tell| {
+                let first = Tree::prepare(Want::Guard).expect("prepared");
+                number_before(ROOT);
+                let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
+                tell(sh.child.id() as i32);
+                tell(sh.pid());
+                (first, sh)
+            });
+            let (sh, sleep) = (next_pid(&mut report), next_pid(&mut report));
+            assert_eq!(sh, ROOT);
+            let strangers = strangers();
+            kill(owner, libc::SIGKILL);
+            // These two, the owner and the guard: orphans come to the first of a namespace.
+            let mut status = 0;
+            // SAFETY: stores an int.
+            let ended: Vec<i32> = (0..4).map(|_| unsafe { libc::waitpid(-1, &raw mut status, 0) }).collect();
+            assert!(ended.contains(&sh) && ended.contains(&sleep) && ended.contains(&owner), "{ended:?}");
+            assert!(strangers.iter().all(|one| !ended.contains(&(one.id() as i32))), "{ended:?}");
+        });
+        if !made {
+            skip("no pid namespace may be made");
+        }
     });
 }
 

@@ -211,6 +211,39 @@ fn without_proc_the_process_group_is_ended() {
 }
 
 #[test]
+fn another_namespace_s_proc_is_not_looked_at() {
+    isolated("another_namespace_s_proc_is_not_looked_at", || {
+        if !require_root() || !has_group_signals() {
+            return;
+        }
+        let made = below_another_s_proc(|| {
+            // The guard has its number before.
+            let _first = Tree::prepare(Want::Guard).expect("prepared");
+            number_before(ROOT);
+            let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
+            assert_eq!(sh.child.id() as i32, ROOT);
+            let sleep = sh.pid();
+            let mut strangers = strangers();
+            assert_eq!(sh.survivors(), [0; 0], "nobody is named");
+            sh.tree.signal(TERM);
+            let _ = sh.tree.kill(Duration::from_millis(10));
+            let mut status = 0;
+            // SAFETY: stores an int. Orphans come to the first of a namespace.
+            let reaped = sh.child.wait().map(|_| unsafe { libc::waitpid(sleep, &raw mut status, 0) });
+            assert_eq!(reaped.expect("own child"), sleep);
+            assert!(matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
+            assert!(strangers.iter_mut().all(|one| one.try_wait().expect("own child").is_none()));
+            let result = Command::new("sh").args(["-c", "sleep 1000 > /dev/null 2>&1 &"]).run_with(&Run::new());
+            let result = result.expect("starts");
+            assert!(result.leftovers_unknown && result.leftovers.is_empty());
+        });
+        if !made {
+            skip("no pid namespace may be made");
+        }
+    });
+}
+
+#[test]
 fn a_child_of_its_owner_is_left_to_it() {
     isolated("a_child_of_its_owner_is_left_to_it", || {
         // As a shell makes a pipeline.

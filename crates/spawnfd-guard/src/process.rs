@@ -106,9 +106,12 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// What the kernel says of a process; `None` if there is none of that number.
+    /// What the kernel says of a process; `None` if there is none of that number, or /proc [`is_foreign`].
     pub fn read(pid: i32) -> Option<Stat> {
         let mut path = [0; 24];
+        if is_foreign() {
+            return None;
+        }
         Stat::read_at(sys::CWD, number_path(&mut path, b"/proc/", pid)?)
     }
 
@@ -211,8 +214,22 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
     put(buffer, length, digits.get(first..)?)
 }
 
-/// Number and session of each process that /proc shows: some tenth of the cost of [`all`]. `None` where /proc cannot be read.
+/// Whether /proc is not there, or another pid namespace's, which it remains where the caller was put into a new one and nobody has mounted
+/// a /proc of that: its numbers are other processes' here, and nothing is to be read there by number.
+///
+/// Not kept: the next fork may be in another namespace, also under the same number, and somebody may mount another.
+pub fn is_foreign() -> bool {
+    let mut buffer = [0; 16];
+    let length = sys::read_link(c"/proc/self", &mut buffer).unwrap_or(0);
+    buffer.get(..length).and_then(number) != Some(sys::getpid() as u64)
+}
+
+/// Number and session of each process that /proc shows: some tenth of the cost of [`all`]. `None` where /proc cannot be read, or
+/// [`is_foreign`].
 pub fn sessions() -> Option<Vec<(i32, i32)>> {
+    if is_foreign() {
+        return None;
+    }
     let mut found = Vec::with_capacity(256);
     let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
@@ -226,7 +243,7 @@ pub fn sessions() -> Option<Vec<(i32, i32)>> {
 
 /// Whether [`Stat::each_child`] works: CONFIG_PROC_CHILDREN.
 pub fn lists_children() -> bool {
-    sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
+    !is_foreign() && sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
 }
 
 impl Stat {
@@ -279,8 +296,11 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, by number. `None` where /proc cannot be read.
+/// All processes that /proc shows, by number. `None` where /proc cannot be read, or [`is_foreign`].
 pub fn all() -> Option<Vec<Stat>> {
+    if is_foreign() {
+        return None;
+    }
     let mut found: Vec<Stat> = Vec::with_capacity(128);
     let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {

@@ -46,6 +46,7 @@ mod number {
     pub const EXIT_GROUP: usize = 231;
     pub const OPENAT: usize = 257;
     pub const UNLINKAT: usize = 263;
+    pub const READLINKAT: usize = 267;
     pub const PPOLL: usize = 271;
     pub const PIDFD_SEND_SIGNAL: usize = 424;
     pub const PIDFD_OPEN: usize = 434;
@@ -131,6 +132,13 @@ pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
 pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
     unsafe { enter(number::READ, [fd.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// Reads what a symbolic link says into `buffer`; returns how many bytes, as many as fit.
+pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
+    let args = [CWD as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0];
+    // SAFETY: `path` is a C string, and the buffer is valid for its length.
+    unsafe { enter(number::READLINKAT, args) }
 }
 
 /// Reads directory entries (`struct linux_dirent64`) into `buffer`; returns how many bytes, 0 at the end.

@@ -222,3 +222,56 @@ pub fn until_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
     });
     got
 }
+
+/// The number of a program in the namespace that [`below_another_s_proc`] makes, if [`number_before`] is asked for it; and of a process in the
+/// one above with as many children as there are strangers.
+pub const ROOT: i32 = 20;
+const STRANGERS: i32 = 8;
+
+/// Has the next process of this pid namespace have that number.
+pub fn number_before(next: i32) {
+    loop {
+        let pid = fork(|| ());
+        reap(pid);
+        assert!(pid < next, "{pid}");
+        if pid == next - 1 {
+            return;
+        }
+    }
+}
+
+/// Runs `body` as the first of a pid namespace where /proc is that of the one above, and tells whether that could be made.
+pub fn below_another_s_proc(body: impl FnOnce()) -> bool {
+    // SAFETY: for this process's next child only, and for its own mounts.
+    if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    // All that is started here ends with the first process.
+    reap(fork(|| {
+        let none = std::ptr::null();
+        // SAFETY: the mounts are this process's own.
+        unsafe {
+            assert_eq!(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()), 0);
+            let proc = c"proc".as_ptr();
+            assert_eq!(libc::mount(proc, c"/proc".as_ptr(), proc, 0, none.cast()), 0);
+        }
+        number_before(ROOT);
+        let script = format!("for i in $(seq {}); do sleep 1000 & done; echo; wait", STRANGERS * 2);
+        let mut command = std::process::Command::new("sh");
+        let mut other = command.args(["-c", &script]).stdout(std::process::Stdio::piped()).spawn().expect("starts");
+        assert_eq!(other.id() as i32, ROOT);
+        BufReader::new(other.stdout.take().expect("piped")).read_line(&mut String::new()).expect("own pipe");
+        // SAFETY: for this process's next child only.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+        reap(fork(body));
+    }));
+    true
+}
+
+/// Processes that are nobody's, of the numbers that the other namespace's [`ROOT`] has children of.
+pub fn strangers() -> Vec<std::process::Child> {
+    let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| sleep()).collect();
+    assert!(strangers.iter().all(|one| (ROOT + 1..=ROOT + STRANGERS * 2).contains(&(one.id() as i32))));
+    strangers
+}

@@ -9,10 +9,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::pty::ptsname;
+use spawnfd_guard::process::is_foreign;
 use spawnfd_sys::call;
 
 /// The processes, other than this one, that have the other side of one of `ours` open, as far as /proc shows.
 pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
+    // Its numbers are other processes' here.
+    if is_foreign() {
+        return Vec::new();
+    }
     let others: BTreeSet<OsString> = ours.iter().filter_map(|ours| other_side(*ours)).collect();
     let own = std::process::id();
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Mark, Process, Stat, present};
+use spawnfd_guard::process::{Mark, Process, Stat, is_foreign, present};
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
@@ -362,7 +362,7 @@ impl Tree {
         self.look().unwrap_or_default()
     }
 
-    /// The same; `None` where it cannot be looked: no number is free for it, or there is no /proc.
+    /// The same; `None` where it cannot be looked: no number is free for it, or there is no /proc of this pid namespace.
     pub(crate) fn look(&mut self) -> Option<Vec<Survivor>> {
         if !self.is_ours() {
             return Some(Vec::new());
@@ -371,6 +371,9 @@ impl Tree {
             Control::Group(dir, program) => {
                 if !group::population(dir.number())? {
                     return Some(Vec::new());
+                }
+                if is_foreign() {
+                    return None;
                 }
                 // Once it has ended its number may be another's.
                 let program = program.as_ref().filter(|program| !program.root_has_ended());
