@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString, PyTuple};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use spawnfd::{Child, Command, Env, Errno, ErrorKind, Stage, Started};
 
 use crate::arguments::{borrow, os_string};
@@ -256,11 +257,15 @@ impl Spawn {
             return Outcome::Failed(Errno::EBADF, "");
         }
         let Some(_plugs) = Plugs::fill() else { return Outcome::Left("closed_stdio") };
+        if self.cwd.as_ref().is_some_and(|cwd| may_lead_elsewhere(Path::new(cwd))) {
+            return Outcome::Left("arguments");
+        }
         // The first errno that says more than "not there", else the last: as _posixsubprocess has it.
         let (mut first, mut last) = (None, Errno::ENOENT);
         let mut tried = false;
-        for program in std::mem::take(&mut self.programs) {
-            let error = match self.start(&program) {
+        let programs = std::mem::take(&mut self.programs);
+        for program in &programs {
+            let error = match self.start(program) {
                 Ok(mut child) => {
                     let (pid, how) = (child.id(), child.started());
                     // CPython's waits would not find it.
@@ -293,7 +298,14 @@ impl Spawn {
             }
         }
         let failed = Outcome::Failed(first.unwrap_or(last), "program");
-        if tried { failed } else { self.earlier_failure().unwrap_or(failed) }
+        if tried {
+            return failed;
+        }
+        // A child would find something else there.
+        if programs.iter().any(|program| matches!(open_directly(program), Err(rustix::io::Errno::LOOP))) {
+            return Outcome::Left("arguments");
+        }
+        self.earlier_failure().unwrap_or(failed)
     }
 
     /// No candidate was worth a child: whether one would have failed before it came to them.
@@ -364,6 +376,18 @@ fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
 fn is_each_ones_own(path: &Path) -> bool {
     const OWN: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
     OWN.iter().any(|own| path.starts_with(own))
+}
+
+/// Opens a directory by nothing that stands for what one process has of its own, a descriptor say: ELOOP.
+fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Whether a directory's path may lead elsewhere in a child.
+fn may_lead_elsewhere(path: &Path) -> bool {
+    // Each link may, where that call is refused.
+    open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 
 /// Whether execve says so of a path, and finding a template says it with the same meaning.

@@ -360,6 +360,50 @@ def test_what_each_process_finds_of_itself() -> None:
         os.close(fd)
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("refused", [(), (437,)], ids=["", "openat2"])
+def test_links_to_what_each_process_finds_of_itself(
+    tmp_path: Path, threads: int, refused: tuple[int, ...]
+) -> None:
+    """A number in a path is that of the caller's descriptor, whatever a child of ours has there."""
+    alone(
+        """
+        import threading
+        threads, refused = eval(sys.argv[1])
+        if refused: answer(refused, 0x50000 | 38)
+        waiting = threading.Event()
+        for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
+        os.symlink("/usr", "plain")
+        os.symlink("/proc/self", "self")
+        os.symlink("/proc/self/cwd/bin/echo", "echo")
+        os.symlink("/dev/stdin", "stdin")
+        echo = os.open("/bin/echo", os.O_RDONLY)
+        fds = [os.open(each, os.O_RDONLY) for each in ("/usr", "/etc", "/var", "/")]
+        table = [(["pwd", "-P"], {"cwd": "plain"}), (["pwd", "-P"], {"cwd": os.getcwd()})]
+        for fd in fds:
+            os.symlink(f"/proc/self/fd/{fd}", str(fd))
+            others = [other for other in fds if other != fd]
+            link = os.path.abspath(str(fd))
+            for cwd in (str(fd), link, f"/../proc/self/fd/{fd}", f"self/fd/{fd}"):
+                table.append((["pwd", "-P"], {"cwd": cwd, "pass_fds": others}))
+        table.append((["pwd", "-P"], {"cwd": "stdin", "stdin": fds[0]}))
+        if not refused:
+            table.append(([os.path.abspath("stdin"), "a"], {"stdin": echo}))
+            table.append(([os.path.abspath("echo"), "a"], {"cwd": "/usr"}))
+        for module in (subprocess, sf.subprocess): module.check_call(["true"])
+        for args, options in table:
+            theirs = subprocess.check_output(args, **options)
+            assert sf.subprocess.check_output(args, **options) == theirs, (args, options)
+        # Nothing but what leads there, and, where it cannot be asked, what leads through links.
+        stats = sf.stats()
+        assert (stats.made, stats.failed) == (2 if refused else 3, 0), stats
+        os._exit(0)
+        """,
+        repr((threads, refused)),
+        cwd=tmp_path,
+    )
+
+
 def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "dir" / "script").write_text('#!/bin/sh\necho dir "$0" "$@"\n')
     (files / "dir" / "odd").write_text("#!bin/sh -e\necho odd $0\n")

@@ -183,7 +183,8 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
 
     Args:
         argv: As for run().
-        cwd: The directory it starts in: a path, or the descriptor of an open directory.
+        cwd: The directory it starts in: a path, or the descriptor of an open directory (not as
+            /proc/self/fd/N: the child looks paths up, and has numbers of its own).
         env: Its environment: an Env, a mapping, or None for this process's as it is now.
         stdin: "inherit" (default), "null", "pipe", a descriptor or a file.
         stdout: Likewise.

@@ -27,7 +27,8 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         argv: The program and its arguments: str, bytes or paths. The program is an absolute path,
             or a name that is searched in PATH (that of `env` if it has one). For a shell command
             line see sh().
-        cwd: The directory it starts in: a path, or the descriptor of an open directory.
+        cwd: The directory it starts in: a path, or the descriptor of an open directory (not as
+            /proc/self/fd/N: the child looks paths up, and has numbers of its own).
         env: Its environment: an Env, a mapping, or None for this process's as it is now.
         timeout: Seconds after which the program's process tree is told to end (SIGTERM); `stop` is
             "timeout" then, and what has come out so far is in the Result. None: never.

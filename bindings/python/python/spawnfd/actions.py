@@ -9,7 +9,8 @@ checked before a child exists, at most 256 can be. One that fails is reported by
 in the list they stand makes no difference (but see InheritSignals).
 
 Descriptors are of two kinds: the caller's (an int, or anything with fileno()), and numbers in the
-child's own table, which are always called `number` or `to`.
+child's own table, which are always called `number` or `to`. A number in a path below /proc/self/fd
+or /dev/fd is the child's, too, as it looks paths up: Fchdir enters a directory that is open.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ What the core cannot start the original does. `stats()` counts it, by reason:
     closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
     groups: Another user by a root that may not keep its groups.
     refused: More than about 250 descriptors in pass_fds, or one beyond a hard RLIMIT_NOFILE.
-    arguments: Flags that are no bool or int, a cwd below /proc/self or /dev/fd, and whatever else
-        CPython takes and spawnfd does not.
+    arguments: Flags that are no bool or int, a cwd below /proc/self or /dev/fd, or that leads to
+        one by a link (where openat2 is refused: by any link), and whatever else CPython takes
+        and spawnfd does not.
     not_found, stale: The program came into being, or never stopped changing, during the call.
     no_process: The kernel would make no process; the original says so in its own way.
     interpreter: This version of Python calls Popen's inner parts in another way.

@@ -37,7 +37,8 @@ use action::Action;
 ///
 /// The program gets standard input, output and error and nothing else, unless actions say otherwise. Actions run in
 /// the child in the order they were added, after the standard streams are connected and the working directory is changed;
-/// everything is validated before a child exists. SIGPIPE is made default, since Rust's runtime ignores it; other ignored signals
+/// everything is validated before a child exists. The child looks paths up, and its numbers below /proc/self/fd and /dev/fd are not
+/// its caller's: a directory that is open is entered by [`fchdir`](Command::fchdir). SIGPIPE is made default, since Rust's runtime ignores it; other ignored signals
 /// stay ignored, and blocked ones blocked.
 ///
 /// A command can be spawned any number of times.
