@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
+from subprocess_support import alone
 
 
 def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
@@ -138,6 +139,55 @@ def test_a_status_read_by_a_stranger(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "asyncio"):
         asyncio.run(main())
     assert "already read" in caplog.text
+
+
+@pytest.mark.parametrize("number", [1, 38], ids=["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("calls", ["434", "424", "424, 434"], ids=["open", "send", "both"])
+def test_no_pidfds(calls: str, number: int) -> None:
+    """The end is asked for, signals go by the number."""
+    alone(
+        """
+        import asyncio, gc, logging, signal
+        import spawnfd.asyncio
+        signal.alarm(40)
+        answer(eval(f"[{sys.argv[1]}]"), 0x50000 | int(sys.argv[2]))
+        logged = []
+        logging.getLogger("asyncio").addHandler(handler := logging.Handler())
+        handler.emit = logged.append
+
+        async def main(exec):
+            process = await exec("cat", stdin=-1, stdout=-1)
+            assert (await process.communicate(b"x"), process.returncode) == ((b"x", None), 0)
+            process = await exec("sh", "-c", "exit 3")
+            assert await process.wait() == 3
+            for signal in (15, 9):
+                process = await exec("sleep", "60")
+                process.send_signal(signal)
+                assert await process.wait() == -signal
+                try: process.kill()
+                except ProcessLookupError: pass
+                else: raise AssertionError("known to have ended")
+            process = await exec("sleep", "60")
+            process.kill()
+            os.waitpid(process.pid, 0)
+            process.kill()
+            assert await process.wait() == 255
+
+        async def some(exec):
+            await asyncio.gather(*(main(exec) for _ in range(4)))
+
+        asyncio.run(some(sf.asyncio.create_subprocess_exec))
+        sf.install()
+        asyncio.run(some(asyncio.create_subprocess_exec))
+        gc.collect()
+        assert {record.getMessage()[-14:] for record in logged} == {"returncode 255"}, logged
+        try: left = os.waitpid(-1, 0)
+        except ChildProcessError: left = None
+        assert left is None, left
+        """,
+        calls,
+        str(number),
+    )
 
 
 def test_in_another_thread() -> None:

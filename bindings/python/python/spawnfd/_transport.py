@@ -34,7 +34,8 @@ class Transport(_Base):  # type: ignore[misc]
     """A subprocess transport that needs no child watcher: no thread, no SIGCHLD.
 
     Signals go through the pidfd, and so to no other process. A status that its Popen has read
-    already (transport.close() polls) is not lost.
+    already (transport.close() polls) is not lost. Where pidfds are refused, or no descriptor is
+    left, the loop asks now and then, and signals go as a Popen sends them.
     """
 
     _loop: Any
@@ -51,8 +52,8 @@ class Transport(_Base):  # type: ignore[misc]
             return
         try:
             self._pidfd = pidfd = _above_standard(os.pidfd_open(self._proc.pid))
-        except ProcessLookupError:
-            # Somebody waits for all children, or SIGCHLD is ignored.
+        except OSError:
+            # Somebody waits for all children, or SIGCHLD is ignored; or there is none to be had.
             self._loop.call_soon(self._look)
             return
         # Also for a loop that is closed before the program ends.
@@ -60,11 +61,14 @@ class Transport(_Base):  # type: ignore[misc]
         self._close_pidfd.atexit = False
         self._loop.add_reader(pidfd, self._look)
 
-    def _look(self) -> None:
+    def _look(self, pause: float = 0.001) -> None:
         proc = self._proc
         code = proc._internal_poll(_deadstate=_LOST)
         if code is None:
-            # Another thread is in Popen.wait(), just about to know: the loop asks again.
+            # Another thread is in Popen.wait(), just about to know: the loop asks again. So without
+            # a pidfd, at the intervals of a Popen.wait() with a timeout.
+            if self._pidfd is None:
+                self._loop.call_later(pause, self._look, min(2 * pause, 0.05))
             return
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
@@ -85,9 +89,18 @@ class Transport(_Base):  # type: ignore[misc]
             ProcessLookupError: It is known to have ended.
         """
         self._check_proc()
-        if self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signals.pidfd_send_signal(self._pidfd, signal)
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                try:
+                    signals.pidfd_send_signal(self._pidfd, signal)
+                    return
+                except ProcessLookupError:
+                    return
+                except OSError:
+                    # Refused.
+                    pass
+            if self._proc._internal_poll(_deadstate=_LOST) is None:
+                os.kill(self._proc.pid, signal)
 
     def terminate(self) -> None:
         """Sends SIGTERM."""

@@ -7,8 +7,9 @@
     stdout, _ = await process.communicate()
 
 Process, streams and transports are asyncio's own. The program is started as by
-spawnfd.subprocess.Popen, and its end is noticed through a pidfd: child watchers are not used, no
-thread waits. It works on every event loop that has add_reader() and pipes: asyncio's own, uvloop.
+spawnfd.subprocess.Popen, and its end is noticed through a pidfd (where there is none to be had: by
+asking, every 50 ms at least): child watchers are not used, no thread waits. It works on every event
+loop that has add_reader() and pipes: asyncio's own, uvloop.
 """
 
 from __future__ import annotations
