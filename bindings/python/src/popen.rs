@@ -169,9 +169,9 @@ impl Spawn {
         // Candidates take the place of this.
         let mut command = Command::new("");
         command.take_killed();
-        if let Some((first, rest)) = argv.split_first() {
-            command.arg0(first).args(rest);
-        }
+        // By fork_exec CPython starts a program without arguments, by posix_spawn it does not.
+        let Some((first, rest)) = argv.split_first() else { return Err(Refused::Wrong) };
+        command.arg0(first).args(rest);
         command.environment(&environment(call)?);
 
         let mut sources = Vec::new();

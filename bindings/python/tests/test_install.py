@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from asyncio import unix_events
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,27 @@ def test_asyncio() -> None:
 
     sf.install()
     assert made_by(lambda: asyncio.run(main())) == 4
+
+
+def test_what_was_warned_of_once_stays_so() -> None:
+    """Where each start by asyncio's own code has warnings come again, ours may: 3.12 and 3.13."""
+
+    async def main() -> None:
+        for _ in range(3):
+            warnings.warn_explicit("once", UserWarning, "place", 1, registry=registry)
+            # A plain name is searched by what has them come again.
+            process = await asyncio.create_subprocess_exec("/bin/true")
+            assert await process.wait() == 0
+
+    seen: list[int] = []
+    for place in (sf.uninstall, sf.install):
+        place()
+        registry: dict[Any, Any] = {}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            asyncio.run(main())
+        seen.append(len([each for each in caught if each.category is UserWarning]))
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "SafeChildWatcher"), reason="watchers went with 3.14")

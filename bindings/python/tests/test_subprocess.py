@@ -313,6 +313,18 @@ def test_a_shell_and_what_it_is_called() -> None:
         assert run.stdout == b"zero one\n"
 
 
+@pytest.mark.parametrize("close_fds", [True, False])
+def test_no_arguments(close_fds: bool) -> None:
+    """CPython starts that, or does not, by the call that it makes."""
+    outcomes: list[Any] = []
+    for module in BOTH:
+        try:
+            outcomes.append(module.call([], executable="/bin/true", close_fds=close_fds))
+        except ValueError as error:
+            outcomes.append(error.args)
+    assert outcomes[0] == outcomes[1]
+
+
 def test_an_iterator_of_arguments() -> None:
     for module in BOTH:
         assert module.check_output(iter(["echo", "a", "b"])) == b"a b\n"

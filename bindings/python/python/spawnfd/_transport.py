@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import signal as signals
+import sys
 import warnings
 import weakref
 from asyncio import events, unix_events
@@ -116,9 +117,13 @@ def has_watcher() -> bool:
     get: Any = getattr(events, "get_child_watcher", None)
     if get is None:
         return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    if sys.version_info < (3, 12):
+        # Not deprecated yet; and after warnings were ignored for a moment, old ones come again.
         watcher = get()
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            watcher = get()
     plain: Any = unix_events
     return type(watcher) not in (plain.ThreadedChildWatcher, plain.PidfdChildWatcher)
 

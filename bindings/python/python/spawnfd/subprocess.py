@@ -20,8 +20,8 @@ What the core cannot start the original does. `stats()` counts it, by reason:
     groups: Another user by a root that may not keep its groups.
     refused: More than about 250 descriptors in pass_fds, or one beyond a hard RLIMIT_NOFILE.
     arguments: Flags that are no bool or int, a cwd below /proc/self or /dev/fd, or that leads to
-        one by a link (where openat2 is refused: by any link), and whatever else CPython takes
-        and spawnfd does not.
+        one by a link (where openat2 is refused: by any link), empty args, and whatever else
+        CPython takes and spawnfd does not.
     not_found, stale: The program came into being, or never stopped changing, during the call.
     no_process: The kernel would make no process; the original says so in its own way.
     interpreter: This version of Python calls Popen's inner parts in another way.
