@@ -7,6 +7,7 @@ import asyncio
 import multiprocessing
 import os
 import select
+import shutil
 import signal
 import sys
 import textwrap
@@ -323,3 +324,47 @@ def test_installing_in_a_copy() -> None:
         over.set()
         thread.join()
         sf.uninstall()
+
+
+def held(directory: Path) -> set[int]:
+    """The descriptors of what lies in a directory."""
+    fds = Path("/proc/self/fd")
+    links = {
+        int(each): os.readlink(fds / each) for each in os.listdir(fds) if (fds / each).exists()
+    }
+    return {fd for fd, link in links.items() if os.path.dirname(link) == str(directory)}
+
+
+def test_a_copy_lets_go_of_cached_templates(tmp_path: Path) -> None:
+    tools = [tmp_path / str(number) for number in range(4)]
+    for tool in tools:
+        shutil.copy("/bin/true", tool)
+    kept, own = sf.TemplateCache.shared(), sf.TemplateCache(2)
+
+    def use() -> None:
+        for tool in tools:
+            sf.subprocess.check_call([tool])
+            assert own.get(tool).run().code == 0
+
+    def generation(left: int) -> None:
+        use()
+        assert len(held(tmp_path)) == 6, "its own, and nobody else's"
+        if left:
+            in_a_copy(partial(generation, left - 1))
+
+    def clear() -> None:
+        with open(tmp_path / "other", "w") as other:
+            taken = min(before)
+            os.dup2(other.fileno(), taken)
+            kept.clear()
+            own.clear()
+            assert held(tmp_path) == {taken, other.fileno()}, "what is the application's stays"
+
+    kept.clear()
+    use()
+    before = held(tmp_path)
+    assert len(before) == 6
+    in_a_copy(clear)
+    in_a_copy(partial(generation, 3))
+    assert held(tmp_path) == before
+    kept.clear()

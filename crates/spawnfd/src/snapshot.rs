@@ -213,7 +213,7 @@ impl SnapshotCache {
 
     /// Makes an empty cache for `capacity` snapshots (at least one).
     pub fn new(capacity: usize) -> SnapshotCache {
-        SnapshotCache { capacity: capacity.max(1), state: PerProcess::default() }
+        SnapshotCache { capacity: capacity.max(1), state: PerProcess::for_reuse(State::default()) }
     }
 
     /// A snapshot of the file at `path`; the descriptor is the caller's own.

@@ -42,7 +42,7 @@ enum Handle {
 static GLOBAL: Shared = Shared {
     capacity: TemplateCache::DEFAULT_CAPACITY,
     warm: None,
-    state: PerProcess::new(State {
+    state: PerProcess::for_reuse(State {
         entries: BTreeMap::new(),
         clock: 0,
         stats: CacheStats { hits: 0, misses: 0, renewed: 0, evicted: 0, entries: 0 },
@@ -140,7 +140,7 @@ impl TemplateCache {
     }
 
     fn made(capacity: usize, warm: Option<Warm>) -> TemplateCache {
-        let state = PerProcess::default();
+        let state = PerProcess::for_reuse(State::default());
         TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), warm, state })))
     }
 
