@@ -50,12 +50,12 @@ fn statuses_are_the_program_s_own() {
     inside("statuses_are_the_program_s_own", || {
         for code in [0, 1, 7, 127, 255] {
             let output = shell(&format!("exit {code}")).run_with(&run()).expect("runs");
-            assert_eq!((output.status.code(), output.tree), (Some(code), Tier::Pidns));
+            assert_eq!((output.code(), output.tree), (Some(code), Tier::Pidns));
         }
         for signal in [1, 9, 11, 15] {
             // Process 2 is no init: what is default ends it.
             let output = shell(&format!("kill -{signal} $$; sleep 1000")).run_with(&run()).expect("runs");
-            assert_eq!(output.status.signal(), Some(signal));
+            assert_eq!(output.signal(), Some(signal));
         }
         let output = shell("echo $$ $PPID").run_with(&run()).expect("runs");
         assert_eq!(output.stdout, b"2 0\n");
@@ -155,7 +155,7 @@ fn the_program_ends_with_an_init_that_is_killed() {
         let init = until_some(inits)[0];
         kill(init, libc::SIGKILL);
         let output = job.wait().expect("ends");
-        assert_eq!((output.status.signal(), output.tree), (Some(9), Tier::Pidns));
+        assert_eq!((output.signal(), output.tree), (Some(9), Tier::Pidns));
         until("no init is left", || inits().is_empty());
     });
 }
@@ -184,7 +184,7 @@ fn an_unprivileged_program_has_no_capability() {
         let text = String::from_utf8(output.stdout).expect("text");
         assert_eq!(text.matches("\t0000000000000000\n").count(), 5, "{text}");
         assert!(text.contains("Uid:\t12345\t12345") && text.ends_with("2 0\n"), "{text}");
-        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(output.code(), Some(3));
     });
 }
 

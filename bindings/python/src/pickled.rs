@@ -56,7 +56,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     };
     let leftovers: Vec<_> = output.leftovers.iter().map(|left| (left.pid, &left.name, left.fate.name())).collect();
     let state = PyDict::new(py);
-    state.set_item("status", output.status.into_raw())?;
+    state.set_item("status", output.status.map(ExitStatusExt::into_raw))?;
     state.set_item("stop", output.stop.name())?;
     state.set_item("stdout", PyBytes::new(py, &output.stdout))?;
     state.set_item("stderr", PyBytes::new(py, &output.stderr))?;
@@ -98,7 +98,7 @@ fn nanoseconds(time: Duration) -> u64 {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct State {
-    status: i32,
+    status: Option<i32>,
     stop: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -131,7 +131,7 @@ pub fn restore(state: State) -> PyResult<RunResult> {
         return Err(wrong_value(&"Result", "a head longer than all that was kept"));
     }
     let mut output = Output::empty();
-    output.status = ExitStatus::from_raw(state.status);
+    output.status = state.status.map(ExitStatus::from_raw);
     output.stop = meaning(&Stop::ALL, Stop::name, &state.stop)?;
     output.stdout = state.stdout;
     output.stderr = state.stderr;

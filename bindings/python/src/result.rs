@@ -47,16 +47,23 @@ impl RunResult {
         self.output.ok()
     }
 
-    /// The exit code; None if a signal ended the program.
+    /// The exit code; None if a signal ended the program, or its status is lost.
     #[getter]
     fn code(&self) -> Option<i32> {
         self.output.code()
     }
 
-    /// The number of the signal that ended the program; None if it exited.
+    /// The number of the signal that ended the program; None if it exited, or its status is lost.
     #[getter]
     fn signal(&self) -> Option<i32> {
         self.output.signal()
+    }
+
+    /// Whether somebody else has taken the program's status (a wait(-1) of this process, SIGCHLD ignored), and the kernel does not
+    /// keep it (before Linux 6.15): how it ended is not known then, and it is not ok.
+    #[getter]
+    fn status_lost(&self) -> bool {
+        self.output.status.is_none()
     }
 
     /// Why it ended: "exited" (by itself, or by somebody else's signal), "timeout", "cancelled", "output_limit" or
@@ -246,7 +253,8 @@ impl RunResult {
         let mut text = format!("<Result {}", self.stop());
         match (self.code(), self.signal()) {
             (Some(code), _) => write!(text, " code={code}"),
-            (None, signal) => write!(text, " signal={}", signal.unwrap_or(0)),
+            (None, Some(signal)) => write!(text, " signal={signal}"),
+            (None, None) => write!(text, " status_lost"),
         }
         .ok();
         if let Some(limit) = self.limit() {

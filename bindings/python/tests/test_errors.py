@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
+from spawnfd import actions as act
 
 
 def test_not_found() -> None:
@@ -129,6 +131,70 @@ def test_tracebacks_say_what_to_catch() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["no-such-program"])
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
+
+
+# Run as on a kernel before 6.15, which does not keep the status of a child that is reaped already.
+LOST = """
+import asyncio, errno, pickle, signal, sys
+import spawnfd as sf
+
+LINE = ["sh", "-c", "echo out; echo why >&2; exit 3"]
+
+def held():
+    with sf.start_sync(LINE) as job:
+        assert len(list(job.events(lines=True))) == 2
+        return job.result()
+
+async def awaited():
+    async with sf.start(LINE) as job:
+        return await job.result()
+
+def stopped():
+    with sf.start_sync(["sh", "-c", "echo out; echo why >&2; sleep 60"]) as job:
+        events = job.events(lines=True)
+        next(events), next(events)
+        return job.stop(grace=0)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+results = [sf.run(LINE), asyncio.run(sf.run_async(LINE)), held(), asyncio.run(awaited())]
+results += [pickle.loads(pickle.dumps(results[0])), stopped()]
+for result in results:
+    stop = "cancelled" if result is results[-1] else "exited"
+    assert (result.stop, result.text, result.stderr) == (stop, "out\\n", b"why\\n"), result
+    assert (result.status_lost, result.code, result.signal) == (True, None, None), result
+    assert not result.ok
+    assert repr(result).startswith(f"<Result {stop} status_lost stdout="), result
+    try:
+        result.check()
+        raise AssertionError
+    except sf.ExitError as error:
+        how = "how sh ended is not known: somebody else has taken its status"
+        how = "sh was cancelled" if stop == "cancelled" else how
+        assert (str(error), error.result) == (f"{how}: why", result)
+child = sf.spawn(["true"])
+try:
+    child.wait(20)
+    raise AssertionError
+except ChildProcessError as error:
+    assert (error.errno, error.stage) == (errno.ECHILD, "wait")
+"""
+
+
+def test_a_status_that_somebody_else_has_taken() -> None:
+    get_info, refused = 0xC040FF0B, 0x0005_0000 | errno.ENOTTY
+    rules = [
+        (0x20, 0, 0, 0),
+        (0x15, 0, 3, 16),
+        (0x20, 0, 0, 24),
+        (0x15, 0, 1, get_info),
+        (0x06, 0, 0, refused),
+        (0x06, 0, 0, 0x7FFF_0000),
+    ]
+    filter = b"".join(struct.pack("HBBI", *rule) for rule in rules)
+    confined = [act.NoNewPrivs(), act.Seccomp(filter)]
+    ended = sf.run([sys.executable, "-c", LOST], actions=confined, timeout=60)
+    assert (ended.code, ended.stderr) == (0, b"")
+    assert not ended.status_lost
 
 
 # In a process of its own: nobody else opens or closes anything there. Prints what did not fail as

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::{Errno, Error, Stage};
 
-/// The command itself failed.
+/// The command itself failed, or how the program ended is not known.
 pub const OURS: u8 = 125;
 /// The program was found and cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;

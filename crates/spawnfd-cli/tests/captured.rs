@@ -26,6 +26,7 @@ fn results_as_json() {
     assert_eq!((code, value["code"].as_i64(), value["ok"].as_bool()), (Some(4), Some(4), Some(false)));
     assert_eq!((value["stdout"].as_str(), value["stderr"].as_str()), (Some("out\n"), Some("err\n")));
     assert_eq!((value["stop"].as_str(), value["drain"].as_str()), (Some("exited"), Some("eof")));
+    assert_eq!(value["status_lost"], false);
     for field in ["wall_seconds", "cpu_seconds", "max_rss_bytes", "template_seconds", "omitted_bytes"] {
         assert!(value[field].is_number(), "{field}: {value}");
     }
@@ -52,6 +53,40 @@ fn a_run_whose_time_is_over() {
     assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 30);
     let (code, value) = json(&["--timeout", "0.1", "sleep", "60"]);
     assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(15)));
+}
+
+/// On a kernel before 6.15, which does not keep a status that was taken: here by the kernel itself, as nobody wants SIGCHLD.
+#[test]
+fn a_status_that_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("filter.bpf");
+    // ioctl(_, PIDFD_GET_INFO) = -1 ENOTTY
+    let rules: [(u16, u8, u8, u32); 6] = [
+        (0x20, 0, 0, 0),
+        (0x15, 0, 3, 16),
+        (0x20, 0, 0, 24),
+        (0x15, 0, 1, 0xc040_ff0b),
+        (0x06, 0, 0, 0x0005_0000 | libc::ENOTTY as u32),
+        (0x06, 0, 0, 0x7fff_0000),
+    ];
+    let bytes = |(code, jt, jf, k): (u16, u8, u8, u32)| [&code.to_ne_bytes()[..], &[jt, jf], &k.to_ne_bytes()].concat();
+    std::fs::write(&path, rules.map(bytes).concat()).unwrap();
+    let lost = |flags: &[&str]| {
+        let confined = ["--no-new-privs", "--seccomp", path.to_str().unwrap(), "env", "--ignore-signal=CHLD"];
+        let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "--capture"];
+        run([&confined[..], &inner, flags, &["sh", "-c", "echo out; exit 3"]].concat())
+    };
+    let called = lost(&["--time"]);
+    assert_eq!((called.code, called.stdout.as_str()), (Some(125), "out\n"), "{called:?}");
+    assert!(called.stderr.contains("how it ended is not known") && called.stderr.contains("status lost"), "{called:?}");
+    let called = lost(&["--json"]);
+    let value: Value = serde_json::from_str(&called.stdout).unwrap_or_else(|e| panic!("{e}: {called:?}"));
+    assert_eq!(
+        (called.code, value["stdout"].as_str(), value["stop"].as_str()),
+        (Some(125), Some("out\n"), Some("exited"))
+    );
+    assert!(value["code"].is_null() && value["signal"].is_null(), "{value}");
+    assert_eq!((value["ok"].as_bool(), value["status_lost"].as_bool()), (Some(false), Some(true)));
 }
 
 #[test]

@@ -248,9 +248,9 @@ impl Child {
         self.reap(block)
     }
 
-    /// Whether it has been reaped.
+    /// Whether it is known to have ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_some()
+        self.ended.is_some() || self.failure.is_some()
     }
 
     /// Reaps the child if it has ended. One that never became the program is an error.
@@ -258,24 +258,43 @@ impl Child {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
             if self.ended.is_some() {
-                self.let_go();
-            }
-            if let (Some(ended), Some(flight)) = (self.ended, self.flight.take_if(|_| self.ended.is_some())) {
-                // One that was killed by its holder on its way has met the end that was meant for the program.
-                self.failure = flight
-                    .landed()
-                    .err()
-                    .filter(|error| error.stage() != Stage::Killed || !self.has_sent(ended.status))
-                    .map(|error| error.with_end(Some(ended)));
-                if self.called_off {
-                    self.ended = Some(Ended { status: 15, ..ended });
-                }
+                self.land();
             }
         }
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
         Ok(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))
+    }
+
+    /// The same, where a status that somebody else has taken is an end as well: `Some(None)`. Not to be asked in a fork's copy, where
+    /// every child is somebody else's.
+    pub(crate) fn reap_or_miss(&mut self) -> Result<Option<Option<ExitStatus>>> {
+        match self.reap(false) {
+            Err(error) if (error.stage(), error.errno()) == (Stage::Wait, Errno::ECHILD) => {
+                self.land();
+                match &self.failure {
+                    Some(failure) => Err(failure.clone()),
+                    None => Ok(Some(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))),
+                }
+            }
+            reaped => Ok(reaped?.map(Some)),
+        }
+    }
+
+    /// Asks of a child that has ended whether it had become the program.
+    fn land(&mut self) {
+        self.let_go();
+        let Some(flight) = self.flight.take() else { return };
+        // One that was killed by its holder on its way has met the end that was meant for the program.
+        self.failure = flight
+            .landed()
+            .err()
+            .filter(|error| error.stage() != Stage::Killed || !self.has_sent(self.ended))
+            .map(|error| error.with_end(self.ended));
+        if self.called_off {
+            self.ended = Some(Ended { status: 15, used: self.ended.and_then(|ended| ended.used) });
+        }
     }
 
     /// Waits for the program to end, and reaps it. Closes standard input first, if piped and still held.
@@ -382,10 +401,11 @@ impl Child {
         }
     }
 
-    /// Whether the signal that ended it was sent by its holder.
-    fn has_sent(&self, status: i32) -> bool {
-        let signal = ExitStatus::from_raw(status).signal().and_then(SignalSet::of);
-        signal.is_some_and(|signal| signal.bits() & self.sent.load(Ordering::Relaxed) != 0)
+    /// Whether the signal that ended it was sent by its holder; any will do where it is not known.
+    fn has_sent(&self, ended: Option<Ended>) -> bool {
+        let signal_of = |ended: Ended| ExitStatus::from_raw(ended.status).signal().and_then(SignalSet::of);
+        let signals = ended.map_or(u64::MAX, |ended| signal_of(ended).map_or(0, SignalSet::bits));
+        signals & self.sent.load(Ordering::Relaxed) != 0
     }
 
     /// Sends SIGKILL.

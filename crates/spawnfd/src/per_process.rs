@@ -54,6 +54,11 @@ impl<T> PerProcess<T> {
         PerProcess { generation, value: Mutex::new(value), in_copy, leave: |_| (), copy: OnceLock::new() }
     }
 
+    /// Whether the calling process is the one it was made for, and no copy.
+    pub fn is_here(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) == current_generation()
+    }
+
     /// Locks this process's.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let generation = current_generation();

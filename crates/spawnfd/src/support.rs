@@ -178,7 +178,7 @@ static FEATURES: [Feature; 24] = [
         "ioctl PIDFD_GET_INFO",
         "6.15",
         "the status of a child that somebody else has reaped",
-        instead("it is reported as lost (ECHILD)", "nothing"),
+        instead("it is reported as lost: by a result, or ECHILD of a wait", "nothing"),
     ),
     feature("io_uring", "5.1", "", Without::Unused),
 ];

@@ -7,23 +7,22 @@ use std::time::Duration;
 use spawnfd::snapshot::SnapshotCache;
 use spawnfd::tree::Want;
 use spawnfd::{
-    Chunk, Command, Errno, Event, EventOptions, Leftovers, Output, Run, Stage, Stdio, Stop, Template, TerminalSize,
+    Chunk, Command, Errno, Event, EventOptions, Leftovers, Output, Run, Stdio, Stop, Template, TerminalSize,
 };
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::Snapshot;
-use spawnfd_tests::{isolated, isolated_within};
+use spawnfd_tests::{confine, isolated, isolated_within};
 
 use super::common::{self, eventually, rounds};
 use super::{both, is_alive, kill, pid_in, sh};
 
 /// The result where somebody else may have taken the status: never a wrong one, and lost only where the kernel does not keep it.
 fn status_of(result: spawnfd::Result<Output>, expected: i32) {
-    match result {
-        Ok(output) => assert_eq!((output.stop, output.code()), (Stop::Exited, Some(expected))),
-        Err(error) => {
-            assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
-            assert!(!common::keeps_statuses(), "this kernel knows: {error}");
-        }
+    let output = result.expect("a result, whoever has the status");
+    assert_eq!(output.stop, Stop::Exited);
+    match output.status {
+        Some(status) => assert_eq!(status.code(), Some(expected)),
+        None => assert!(!common::keeps_statuses(), "this kernel knows"),
     }
 }
 
@@ -41,9 +40,11 @@ fn runs_while_others_wait() {
         }
     }
     let run = Run::new().timeout(Duration::from_millis(100));
-    match sh("exec sleep 1000").run_with(&run) {
-        Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
-        Err(error) => assert!(!common::keeps_statuses() && error.errno() == Errno::ECHILD),
+    let output = sh("exec sleep 1000").run_with(&run).expect("runs");
+    assert_eq!(output.stop, Stop::Timeout);
+    match output.status {
+        Some(_) => assert_eq!(output.signal(), Some(15)),
+        None => assert!(!common::keeps_statuses(), "this kernel knows"),
     }
     eventually("nobody is left", || common::children().is_empty());
 }
@@ -77,6 +78,63 @@ fn a_foreign_wait_takes_the_status() {
             over.store(true, Ordering::Relaxed);
             done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
+    });
+}
+
+/// And where the kernel does not keep what was taken: only the status is lost.
+#[test]
+fn a_status_is_lost() {
+    isolated("host::a_status_is_lost", || {
+        confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let line = "echo out; echo why >&2; exit 3";
+        let check = |output: Output| {
+            assert_eq!((output.status, output.code(), output.signal(), output.stop), (None, None, None, Stop::Exited));
+            assert_eq!((&output.text()[..], &output.error_text()[..], output.ok()), ("out\n", "why\n", false));
+            let error = output.check().expect_err("not known to be ok");
+            let expected = "how /bin/sh ended is not known: somebody else has taken its status: why";
+            assert_eq!(error.to_string(), expected);
+        };
+        both(|| sh(line), &Run::new(), check);
+        let (job, mut events) = sh(line).start_events(&Run::new(), EventOptions::default()).expect("starts");
+        let mut chunks = 0;
+        while let Some(event) = events.next_timeout(Duration::MAX).filter(|event| *event != Event::End) {
+            chunks += usize::from(matches!(event, Event::Chunk { .. }));
+        }
+        assert_eq!(chunks, 2);
+        check((*job.wait().expect("watched")).clone());
+        for grace in [Duration::ZERO, Duration::from_secs(60)] {
+            let command = "echo out; exec sleep 1000";
+            let (job, mut events) = sh(command).start_events(&Run::new(), EventOptions::default()).expect("starts");
+            assert!(matches!(events.next_timeout(Duration::MAX), Some(Event::Chunk { .. })));
+            job.stop(grace);
+            let output = job.wait().expect("watched");
+            assert_eq!((output.stop, output.status, &output.text()[..]), (Stop::Cancelled, None, "out\n"));
+        }
+        let mut child = sh("exit 3").spawn().expect("starts");
+        assert_eq!(child.wait().expect_err("nobody knows").errno(), Errno::ECHILD);
+        assert_eq!(child.wait().expect_err("nor later").errno(), Errno::ECHILD);
+        eventually("nobody is left", || common::children().is_empty());
+    });
+}
+
+/// Whoever has the status of a child that was never a program: it is no result.
+#[test]
+fn the_status_of_what_was_no_program_is_taken() {
+    isolated("host::the_status_of_what_was_no_program_is_taken", || {
+        confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+        for _ in 0..rounds(100) {
+            let error = match sh("exit 3").chdir("/nowhere").start(&Run::new()) {
+                Ok(job) => {
+                    // SAFETY: this test's own child; nothing is stored.
+                    unsafe { libc::waitpid(job.id().cast_signed(), std::ptr::null_mut(), libc::__WALL) };
+                    job.wait().expect_err("no such place")
+                }
+                Err(error) => error,
+            };
+            assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOENT), "{error}");
+        }
     });
 }
 

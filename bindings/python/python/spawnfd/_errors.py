@@ -75,6 +75,8 @@ class ExitError(Exception):
             text = f"{program} reached its limit of {result.limit}"
         elif result.code is not None:
             text = f"{program} exited with code {result.code}"
+        elif result.status_lost:
+            text = f"how {program} ended is not known: somebody else has taken its status"
         else:
             text = f"{program} was killed by {_signal_name(result.signal)}"
         last = result.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]

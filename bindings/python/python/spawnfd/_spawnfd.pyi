@@ -131,10 +131,18 @@ class Result:
         """Whether the program ended by itself with exit code 0."""
     @property
     def code(self) -> int | None:
-        """The exit code; None if a signal ended the program."""
+        """The exit code; None if a signal ended the program, or its status is lost."""
     @property
     def signal(self) -> int | None:
-        """The number of the signal that ended the program; None if it exited."""
+        """The number of the signal that ended the program; None if it exited, or its status is
+        lost.
+        """
+    @property
+    def status_lost(self) -> bool:
+        """Whether somebody else has taken the program's status (a wait(-1) of this process, SIGCHLD
+        ignored), and the kernel does not keep it (before Linux 6.15): how it ended is not known
+        then, and it is not ok.
+        """
     @property
     def stop(self) -> Literal["exited", "timeout", "cancelled", "output_limit", "limit"]:
         """Why it ended: "exited" (by itself, or by somebody else's signal), "timeout",

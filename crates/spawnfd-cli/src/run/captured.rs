@@ -15,7 +15,7 @@ use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop};
 use super::report;
 use super::signals::{Signals, Woken};
 use super::values;
-use crate::failure::{Failure, TIMEOUT, reason};
+use crate::failure::{Failure, OURS, TIMEOUT, reason};
 use crate::os;
 
 const HEADING: &str = "Captured runs";
@@ -204,7 +204,7 @@ impl Capture {
         let code = match (output.stop, ended_by) {
             (Stop::Timeout, _) => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
-            _ => report::code(output.status),
+            _ => output.status.map_or(OURS, report::code),
         };
         Ok(Ended { output, code })
     }

@@ -126,13 +126,13 @@ the same process group and they come from the terminal, which sends them to both
 program twice, as nothing tells it from what is sent to this command alone: a program with --process-group 0 gets it once. With --capture \
 the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
 
-Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed; \
-126 if the program cannot be executed; 127 if there is none.
+Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed, \
+or how the program ended is not known; 126 if the program cannot be executed; 127 if there is none.
 
 JSON: one line, an object with program, ok, code, signal, stop (exited, timeout, cancelled, output_limit or limit), limit, \
 started, wall_seconds, cpu_seconds, max_rss_bytes and template_seconds; also spawn_seconds and pid, or with --capture \
 stdout and stderr (as UTF-8, what is none replaced), omitted_bytes, seen_bytes, spill_path, spilled, input_refused, tree, \
-limits, leftovers (pids), leftovers_unknown and drain. Where there was no run: error, with message, exit_code, argument, stage, action, \
+limits, leftovers (pids), leftovers_unknown, drain and status_lost (somebody else has taken its status: code and signal are null). Where there was no run: error, with message, exit_code, argument, stage, action, \
 errno and call.
 
 Examples:

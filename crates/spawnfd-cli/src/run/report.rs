@@ -77,6 +77,7 @@ struct Streams<'a> {
     leftovers: Vec<u32>,
     leftovers_unknown: bool,
     drain: String,
+    status_lost: bool,
 }
 
 /// What became of the file.
@@ -128,7 +129,7 @@ impl Report {
     ) -> std::result::Result<(), Failure> {
         let usage = child.usage().unwrap_or_default();
         if self.time {
-            complain(&table_of(status, Stop::Exited, wall, usage, timing))?;
+            complain(&table_of(Some(status), Stop::Exited, wall, usage, timing))?;
         }
         if self.json {
             self.write(&Result {
@@ -191,6 +192,7 @@ impl Report {
                     leftovers: output.leftovers.iter().map(|left| left.pid).collect(),
                     leftovers_unknown: output.leftovers_unknown,
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
+                    status_lost: output.status.is_none(),
                 }),
             });
         } else {
@@ -221,6 +223,9 @@ impl Report {
             if let Some(pids) = cut {
                 let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };
                 let _ = writeln!(err, "spawnfd: {who} still had the output open; it was cut (--drain)");
+            }
+            if output.status.is_none() {
+                let _ = writeln!(err, "spawnfd: how it ended is not known: somebody else has taken its status");
             }
             match output.stop {
                 Stop::Timeout => {
@@ -268,11 +273,12 @@ impl Report {
     }
 }
 
-fn table_of(status: ExitStatus, stop: Stop, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
-    let ended = match (status.code(), status.signal()) {
+fn table_of(status: Option<ExitStatus>, stop: Stop, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
+    let ended = match status.map(|status| (status.code(), status.signal())) {
         _ if stop == Stop::Timeout => "time over".to_owned(),
-        (Some(code), _) => format!("exit {code}"),
-        (None, signal) => format!("signal {}", signal_name(signal.unwrap_or(0))),
+        None => "status lost".to_owned(),
+        Some((Some(code), _)) => format!("exit {code}"),
+        Some((None, signal)) => format!("signal {}", signal_name(signal.unwrap_or(0))),
     };
     let mut rows = vec![("ended", ended), ("wall", table::duration(wall)), ("user+sys", table::duration(usage.cpu))];
     rows.push(("max rss", table::size(usage.max_rss)));

@@ -424,7 +424,7 @@ impl Watch {
     }
 
     /// The program has ended by itself, or by the kernel's hand: which limit was behind it.
-    pub(super) fn at_end(&self, status: ExitStatus, usage: Option<Usage>) -> Option<Limit> {
+    pub(super) fn at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
         if let Some(ledger) = &self.ledger {
             if ledger.held().memory && ledger.was_out_of_memory() {
                 return self.limit(Resource::Memory);
@@ -439,7 +439,7 @@ impl Watch {
             |of: Duration| usage.is_some_and(|usage| usage.cpu >= (of / 10 * 8).min(of.saturating_sub(SKEW)));
         // Nobody else is known to send it.
         let used_half = |of: Duration| usage.is_none_or(|usage| usage.cpu >= of / 2);
-        let reached = match (status.code(), status.signal()) {
+        let reached = match (status?.code(), status?.signal()) {
             // A shell says of whom it waited for that it got the signal.
             (_, Some(SIGXCPU)) | (Some(TOLD_OF_SIGXCPU), _) => used_half(told),
             (_, Some(SIGKILL)) => used_most(killed),
@@ -479,7 +479,7 @@ mod tests {
         let budget = Budget::OfEach { told: Duration::from_secs(2), killed: Duration::from_secs(4) };
         let watch = watch(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
         let used = |seconds| Some(Usage { cpu: Duration::from_secs(seconds), max_rss: 0 });
-        let at_end = |status, usage| watch.at_end(ExitStatus::from_raw(status), usage).is_some();
+        let at_end = |status, usage| watch.at_end(Some(ExitStatus::from_raw(status)), usage).is_some();
         assert!(at_end(SIGXCPU, used(2)) && at_end(SIGXCPU, None) && at_end((128 + SIGXCPU) << 8, used(3)));
         assert!(at_end(SIGKILL, used(4)), "the hard one");
         assert!(!at_end(SIGXCPU, used(0)), "somebody else's");

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -70,8 +71,9 @@ pub struct Leftover {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Output {
-    /// The status, whatever the reason of the stop.
-    pub status: ExitStatus,
+    /// The status, whatever the reason of the stop; `None`: somebody else has taken it (a `wait(-1)` of the host, or SIGCHLD ignored, on
+    /// Linux before 6.15), and how the program ended is not known.
+    pub status: Option<ExitStatus>,
     /// Why it ended.
     pub stop: Stop,
     /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
@@ -122,7 +124,7 @@ impl Output {
     #[doc(hidden)]
     pub fn empty() -> Output {
         Output {
-            status: ExitStatus::default(),
+            status: None,
             stop: Stop::Exited,
             stdout: Vec::new(),
             stderr: Vec::new(),
@@ -157,17 +159,17 @@ impl Output {
 
     /// Whether the program ended by itself with exit code 0.
     pub fn ok(&self) -> bool {
-        self.stop == Stop::Exited && self.status.success()
+        self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
     }
 
-    /// The exit code; `None` if a signal ended it.
+    /// The exit code; `None` if a signal ended it, or its [status](Output::status) is lost.
     pub fn code(&self) -> Option<i32> {
-        self.status.code()
+        self.status?.code()
     }
 
     /// The signal that ended it.
     pub fn signal(&self) -> Option<i32> {
-        std::os::unix::process::ExitStatusExt::signal(&self.status)
+        self.status?.signal()
     }
 
     /// Standard output as text, what is no UTF-8 replaced; a character cut by an omission is left out.
@@ -208,7 +210,8 @@ impl fmt::Display for ExitError {
             (Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
             (Stop::Limit, ..) => write!(f, "{program} reached its limit of {limit}")?,
             (_, Some(code), _) => write!(f, "{program} exited with code {code}")?,
-            (_, None, signal) => write!(f, "{program} was killed by signal {}", signal.unwrap_or(0))?,
+            (_, None, Some(signal)) => write!(f, "{program} was killed by signal {signal}")?,
+            (_, None, None) => write!(f, "how {program} ended is not known: somebody else has taken its status")?,
         }
         match self.output.error_text().trim_end().lines().last() {
             Some(line) => write!(f, ": {line}"),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
-use spawnfd_sys::{Errno, abi, call, fork_generation};
+use spawnfd_sys::{Errno, abi, call};
 
 use super::engine::UNSEEN;
 use super::holders::holders;
@@ -69,8 +69,6 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
-    /// The process that runs it, not a fork's copy: see [`fork_generation`].
-    generation: u64,
     /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
     tree: Option<Tree>,
     /// When it last had its number for sure, as [`Tree::now`] has it.
@@ -93,7 +91,8 @@ pub(super) struct Running {
     limit: Option<Limit>,
     /// It has got SIGTERM.
     told: bool,
-    status: Option<ExitStatus>,
+    /// Since it has ended; `Some(None)`: somebody else has taken it.
+    status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
     input_refused: bool,
     outlets: [Option<Outlet>; 2],
@@ -200,7 +199,6 @@ impl Running {
         let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
         let mut running = Running {
             child,
-            generation: fork_generation().unwrap_or(1),
             tree,
             seen: 0,
             home: Tree::home(),
@@ -314,11 +312,12 @@ impl Running {
         if let Some(tree) = &mut self.tree {
             tree.ended();
         }
-        if let Some(status) = self.child.reap(false)? {
+        let reaped = if self.log.0.is_here() { self.child.reap_or_miss()? } else { self.child.reap(false)?.map(Some) };
+        if let Some(status) = reaped {
             self.status = Some(status);
             self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
             self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
-            if !self.told && status.signal() != Some(SIGKILL) {
+            if !self.told && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
                 // It came to its own end before it could be killed.
                 self.stop = Stop::Exited;
             }
@@ -670,7 +669,7 @@ impl Running {
         self.permit = None;
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {
-            status: self.status.unwrap_or_else(|| ExitStatus::from_raw(0)),
+            status: self.status.flatten(),
             stop: self.stop,
             omitted_bytes: cuts[0].1 + cuts[1].1,
             stdout: stdout.bytes,
@@ -696,7 +695,8 @@ impl Running {
 impl Drop for Running {
     /// Ends a program whose run has failed, and its tree: nobody else would.
     fn drop(&mut self) {
-        if !self.child.has_ended() && fork_generation().unwrap_or(1) == self.generation && self.child.is_own() {
+        let has_ended = self.status.is_some() || self.child.has_ended();
+        if !has_ended && self.log.0.is_here() && self.child.is_own() {
             self.signal_tree(SIGKILL);
             // Once more: who was born meanwhile.
             bury(self.tree.take());
