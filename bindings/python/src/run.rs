@@ -49,6 +49,10 @@ pub fn run(
         })
     });
     if let Some(error) = raised {
+        if let Ok(output) = outcome {
+            // One that takes no attribute goes on without.
+            let _ = error.value(py).setattr("result", RunResult::new(output.into(), request.args));
+        }
         return Err(error);
     }
     match outcome {

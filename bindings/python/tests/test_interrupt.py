@@ -35,6 +35,15 @@ def test_ctrl_c_ends_the_run() -> None:
     assert time.monotonic() - start < 30
 
 
+def test_what_came_out_goes_on_with_it() -> None:
+    line = f"trap 'echo told; exit 3' TERM; echo out; kill -INT {os.getpid()}; sleep 60 & wait"
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sf.run(sf.sh(line), grace=60)
+    result = cast(Any, caught.value).result
+    assert isinstance(result, sf.Result)
+    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntold\n")
+
+
 def test_ctrl_c_while_the_program_writes() -> None:
     """There is always something to read, and no sleep to be interrupted."""
     start = time.monotonic()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Coroutine
@@ -17,8 +18,9 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
-from conftest import children, is_alive
+from conftest import Go, children, is_alive
 from spawnfd import _loop, _spawnfd
+from spawnfd._types import Args
 
 
 def test_result() -> None:
@@ -295,6 +297,85 @@ def test_cancel_ends_the_group(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+# It says so when it is there, and again when it is told to end.
+TOLD = "trap 'echo told; exit 3' TERM; echo out; touch {}; while :; do sleep 0.05; done"
+
+
+async def run_and_catch(argv: Args, caught: list[BaseException]) -> None:
+    """Keeps the exception that a run goes on with."""
+    try:
+        await sf.run_async(argv, grace=60)
+    except BaseException as error:
+        caught.append(error)
+        raise
+
+
+def result_of(error: BaseException) -> sf.Result:
+    assert isinstance(error, (asyncio.CancelledError, trio.Cancelled))
+    result = cast(Any, error).result
+    assert isinstance(result, sf.Result)
+    return result
+
+
+def test_a_cancellation_has_what_came_out(go: Go, tmp_path: Path) -> None:
+    ready, caught = tmp_path / "ready", list[BaseException]()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_and_catch, sf.sh(TOLD.format(ready)), caught)
+            with anyio.fail_after(20):
+                while not ready.exists():
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        assert group.cancel_scope.cancelled_caught
+
+    go(main)
+    [error] = caught
+    result = result_of(error)
+    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntold\n")
+
+
+def test_so_has_the_last_of_several(tmp_path: Path) -> None:
+    ready, caught = tmp_path / "ready", list[BaseException]()
+
+    async def main() -> None:
+        task = asyncio.create_task(run_and_catch(sf.sh(TOLD.format(ready)), caught))
+        while not ready.exists():
+            await asyncio.sleep(0.01)
+        for text in ("first", "second"):
+            task.cancel(text)
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError, match="second"):
+            await task
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    [error] = caught
+    assert result_of(error).text == "out\ntold\n"
+
+
+def test_cancelled_as_the_result_has_come() -> None:
+    caught: list[BaseException] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
+        port: Any = _loop.here()
+        while not port.pending:
+            await asyncio.sleep(0)
+        [future] = port.pending.values()
+        deadline = time.monotonic() + 20
+        while not future.done() and time.monotonic() < deadline:
+            # The task has no turn in between.
+            time.sleep(0.01)
+            port._drain()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    [error] = caught
+    assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
+
+
 def test_cancel_at_every_moment() -> None:
     async def main() -> None:
         for turn in range(40):
@@ -331,8 +412,12 @@ def test_interrupted_as_soon_as_it_is_started(monkeypatch: pytest.MonkeyPatch) -
 
 def test_wait_for_ends_it() -> None:
     async def main() -> None:
-        with pytest.raises(asyncio.TimeoutError):
+        with pytest.raises(asyncio.TimeoutError) as caught:
             await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
+        # Before, a task that is awaited makes an exception of its own.
+        if sys.version_info >= (3, 11):
+            assert caught.value.__cause__ is not None
+            assert result_of(caught.value.__cause__).stop == "cancelled"
 
     asyncio.run(main())
 

@@ -260,11 +260,11 @@ class Job(_Held):
             # The coroutine is closed, and cannot await any more.
             return
         port = here()
-        key, _ = port.expect()
+        key, rung = port.expect()
         core.listen("done", port.queue, key)
         try:
             if core.result() is None:
-                await port.finish(key, core.grace + PATIENCE)
+                await port.finish(key, rung, core.grace + PATIENCE)
                 core.result()
         except OSError:
             if error is None:

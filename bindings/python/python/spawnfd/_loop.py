@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from spawnfd import _spawnfd
 
@@ -128,6 +128,13 @@ def limiter_of(options: Any) -> _spawnfd.Limiter | None:
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
+def keep(error: BaseException, result: Any) -> None:
+    """Puts the Result of a run, if there is one, on the exception that the run goes on with."""
+    if result is not None:
+        with suppress(AttributeError):
+            cast(Any, error).result = result
+
+
 class Port(Protocol):
     """Where one event loop waits for what the engine tells: one descriptor wakes it for all."""
 
@@ -148,8 +155,11 @@ class Port(Protocol):
         """What the future gets; None when the time is over."""
         ...
 
-    async def finish(self, key: int, timeout: float) -> None:
-        """Waits for what comes under a key, cancelled or not; goes on being cancelled then."""
+    async def finish(self, key: int, future: Any, timeout: float) -> Any:
+        """Waits for what comes under a key, cancelled or not; goes on being cancelled then.
+
+        `future` is the one of expect(). Gives what has come, or puts it on what goes on: keep().
+        """
         ...
 
     def forget(self, key: int) -> None:
@@ -263,12 +273,12 @@ class _AsyncioPort:
         finally:
             timer.cancel()
 
-    async def finish(self, key: int, timeout: float) -> None:
+    async def finish(self, key: int, future: asyncio.Future[Any], timeout: float) -> Any:
         deadline = self.loop.time() + timeout
         cancelled: asyncio.CancelledError | None = None
         with _shield():
             while key in self.pending and (left := deadline - self.loop.time()) > 0:
-                future: asyncio.Future[Any] = self.loop.create_future()
+                future = self.loop.create_future()
                 self.pending[key] = future
                 try:
                     await self.wait(future, left)
@@ -277,8 +287,13 @@ class _AsyncioPort:
                 except OSError:
                     pass
         self.forget(key)
+        # One that was cancelled just after it came has it, too.
+        came = future.done() and not future.cancelled() and future.exception() is None
+        result = future.result() if came else None
         if cancelled is not None:
+            keep(cancelled, result)
             raise cancelled
+        return result
 
     def forget(self, key: int) -> None:
         if self.pending.pop(key, None) is not None:
@@ -395,8 +410,8 @@ async def complete(
             raise
         # A parked process was killed as it was about to begin: nothing has happened yet.
         return await complete(program, args, options, died=True)
-    except BaseException:
+    except BaseException as error:
         running.cancel()
-        await port.finish(key, running.grace + PATIENCE)
+        keep(error, await port.finish(key, future, running.grace + PATIENCE))
         raise
     return result

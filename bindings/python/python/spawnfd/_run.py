@@ -69,7 +69,10 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
 
     Cancelling run_async, or a signal handler that raises during run (Ctrl-C), ends the program's
     process tree as a timeout does, and waits for its end before the exception goes on (run_async:
-    at most 5 s longer than `grace`). What came out is lost then: start() keeps it.
+    at most 5 s longer than `grace`). That exception (CancelledError, trio.Cancelled, Ctrl-C's) has
+    the Result, with what came out, as its `result`, unless there is none: the program was not
+    started, or has not ended by then. A TimeoutError of asyncio's has such a one as its cause, from
+    Python 3.11 on.
 
     run_async and start() have a thread of the library at work, up to half a second longer than the
     last of them; run has none. A fork in that time loses nothing, but from Python 3.12 on os.fork()

@@ -121,9 +121,8 @@ class _TrioPort:
             return await future
         return None
 
-    async def finish(self, key: int, timeout: float) -> None:
-        future = self.pending.get(key)
-        if future is not None:
+    async def finish(self, key: int, future: _News, timeout: float) -> Any:
+        if key in self.pending:
             try:
                 with trio.move_on_after(timeout) as scope:
                     scope.shield = True
@@ -131,6 +130,7 @@ class _TrioPort:
                         await future
             finally:
                 self.forget(key)
+        return future._result
 
     def forget(self, key: int) -> None:
         self.pending.pop(key, None)
