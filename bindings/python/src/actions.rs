@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the classes of `spawnfd.actions` to the builder's calls.
 
+use std::cell::OnceCell;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 
 use pyo3::prelude::*;
@@ -11,12 +13,12 @@ use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequen
 use crate::classes::Class;
 
 /// Where one of a command's actions comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Origin {
     /// `cwd` was a descriptor.
     CurrentDir,
-    /// An item of the caller's list.
-    Action(usize),
+    /// An item of the caller's list, and the path it names.
+    Action(usize, Option<OsString>),
 }
 
 /// An action under translation: its fields by name, and what to call them in an error.
@@ -24,6 +26,8 @@ struct Fields<'a, 'py> {
     action: &'a Bound<'py, PyAny>,
     index: usize,
     class: String,
+    /// The path among them.
+    named: OnceCell<OsString>,
 }
 
 struct Name<'a, 'b, 'py>(&'a Fields<'b, 'py>, &'static str);
@@ -58,8 +62,9 @@ impl<'py> Fields<'_, 'py> {
         descriptor(&self.get(field)?, &self.name(field))
     }
 
-    fn path(&self, field: &'static str) -> PyResult<std::ffi::OsString> {
-        os_string(&self.get(field)?, &self.name(field))
+    fn path(&self, field: &'static str) -> PyResult<&OsStr> {
+        let path = os_string(&self.get(field)?, &self.name(field))?;
+        Ok(self.named.get_or_init(|| path))
     }
 
     fn ints<T>(&self, field: &'static str) -> PyResult<Vec<T>>
@@ -124,8 +129,9 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         }
         // Not by Display, which runs signal handlers and has nowhere to put what they raise.
         let class = action.get_type().name()?.to_str()?.to_owned();
-        one(command, &Fields { action, index, class })?;
-        origins.resize(command.action_count(), Origin::Action(index));
+        let fields = Fields { action, index, class, named: OnceCell::new() };
+        one(command, &fields)?;
+        origins.resize(command.action_count(), Origin::Action(index, fields.named.into_inner()));
     }
     Ok(())
 }

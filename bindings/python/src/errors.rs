@@ -14,7 +14,7 @@ pub struct Failure<'a> {
     pub stage: &'a str,
     /// The index in the caller's own list of actions.
     pub action: Option<usize>,
-    /// The program or directory it is about.
+    /// The program, directory or action's path it is about.
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
     /// Instead of what strerror(3) has to say.

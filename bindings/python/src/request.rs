@@ -144,7 +144,9 @@ impl Subjects {
                 Some(Origin::CurrentDir) => {
                     failure = Failure { stage: Stage::CurrentDir.name(), action: None, ..failure }
                 }
-                Some(Origin::Action(index)) => failure.action = Some(*index),
+                Some(Origin::Action(index, path)) => {
+                    (failure.action, failure.file) = (Some(*index), path.as_deref());
+                }
                 None => {}
             },
             Stage::CurrentDir => failure.file = self.cwd.as_deref(),

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
+from conftest import Go
 from spawnfd import actions as act
 
 
@@ -131,6 +132,30 @@ def test_tracebacks_say_what_to_catch() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["no-such-program"])
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
+
+
+def test_the_path_of_an_action_is_the_file(go: Go) -> None:
+    wrong: list[tuple[act.Action, str | None]] = [
+        (act.Chdir("/no/such"), "/no/such"),
+        (act.Chdir(Path("/no/such")), "/no/such"),
+        (act.Open(b"/no/such", 9), "/no/such"),
+        (act.Chroot("/no/such"), "/no/such"),
+        (act.Fchdir(0), None),
+    ]
+
+    async def main() -> None:
+        for action, path in wrong:
+            actions = [act.Umask(0), act.Chdir("/"), action]
+            with pytest.raises(sf.SpawnError) as run:
+                sf.run(["true"], actions=actions)
+            with pytest.raises(sf.SpawnError) as run_async:
+                await sf.run_async(["true"], actions=actions)
+            with pytest.raises(sf.SpawnError) as spawn:
+                sf.spawn(["true"], actions=actions)
+            for caught in (run, run_async, spawn):
+                assert (caught.value.action, caught.value.filename) == (2, path)
+
+    go(main)
 
 
 # Run as on a kernel before 6.15, which does not keep the status of a child that is reaped already.

@@ -25,7 +25,7 @@ class SpawnError(OSError):
     Attributes:
         errno: The kernel's reason.
         strerror: The same in words.
-        filename: The program or directory it is about, or None.
+        filename: The program or directory, or the path of the action, it is about; or None.
         stage: Where it fails: "warm", "validate", "template", "revalidate", "credentials", "clone",
             "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
             "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit". "killed": somebody's
