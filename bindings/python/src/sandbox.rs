@@ -59,7 +59,9 @@ impl Sandbox {
             return Err(wrong_value(&"argv", "empty: its first item names the program"));
         };
         runnable(py, program, "argv[0]")?;
-        let mut core = spawnfd::Sandbox::new(&argv).map_err(|error| errors::exception(py, &error, Some(program)))?;
+        // It looks for the program, on disks that may be slow: others need not wait for that.
+        let made = py.detach(|| spawnfd::Sandbox::new(&argv));
+        let mut core = made.map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();
         if let Some(fds) = fds {
             let expected = "a mapping of number (int) and descriptor";

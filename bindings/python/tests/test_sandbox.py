@@ -6,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +163,30 @@ def test_actions_are_those_of_the_command_in_front(word: int) -> None:
 def test_there_is_no_such_command() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-sandbox"):
         sf.Sandbox(["no-such-sandbox"])
+
+
+def test_looking_for_it_leaves_the_gil_to_others() -> None:
+    """So a directory in PATH that does not answer does not hold up all threads."""
+    interval = sys.getswitchinterval()
+    go, ran = threading.Event(), threading.Event()
+
+    def other() -> None:
+        go.wait()
+        ran.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    # Nobody gets the GIL who is not given it.
+    sys.setswitchinterval(1000)
+    try:
+        go.set()
+        deadline = time.monotonic() + 20
+        while not ran.is_set() and time.monotonic() < deadline:
+            sf.Sandbox(["env"])
+        assert ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
 
 
 def test_a_number_beyond_the_limit(word: int) -> None:
