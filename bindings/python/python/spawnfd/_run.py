@@ -19,8 +19,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     """Runs a program to its end and captures what it writes.
 
     `run` blocks, `run_async` awaits (on asyncio, uvloop, trio, anyio); arguments and Result are the
-    same. The program gets a session of its own, nothing to read unless told otherwise, and no
-    descriptor but the standard ones. An exit code, a timeout and cut output are results, see
+    same. The program gets a session of its own (with actions.ProcessGroup it stays in this one,
+    with ProcessGroup(0) in a process group of its own), nothing to read unless told otherwise, and
+    no descriptor but the standard ones. An exit code, a timeout and cut output are results, see
     Result.check().
 
     Args:

@@ -119,7 +119,10 @@ class Setsid(Action):
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup(Action):
-    """Puts the program into a process group of this session; 0 makes it one of its own."""
+    """Puts the program into a process group of this session; 0 makes it one of its own.
+
+    A supervised run, which otherwise has a session of its own, stays in this process's with it.
+    """
 
     group: int = 0
 

@@ -24,7 +24,8 @@ use crate::thread;
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
     ///
-    /// It runs in a session of its own, with nothing to read, unless the command says otherwise. Standard output and error
+    /// It runs in a session of its own, with nothing to read, unless the command says otherwise
+    /// ([`process_group`](Command::process_group): it stays in this one). Standard output and error
     /// are captured where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). Its process tree is ended with a timeout.
     ///
     /// # Errors
