@@ -395,3 +395,23 @@ fn a_file_that_is_renamed_over_all_the_time() {
         });
     });
 }
+
+/// Contents are compared as long as timestamps cannot tell, for which the file is opened.
+#[test]
+fn a_lack_of_descriptors_is_no_change() {
+    isolated("a_lack_of_descriptors_is_no_change", || {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        for _ in 0..50 {
+            executable(&path, exits_with(0));
+            let template = Template::open(&path).expect("a template");
+            let next = File::open("/dev/null").map(|file| file.as_raw_fd()).expect("there");
+            let old = common::limit(libc::RLIMIT_NOFILE, next as u64);
+            let outcome = template.command().spawn().map(drop);
+            common::limit(libc::RLIMIT_NOFILE, old);
+            let error = outcome.expect_err("nothing left");
+            assert_eq!((error.errno(), error.kind()), (Errno::EMFILE, ErrorKind::Exhausted), "{error}");
+            assert_eq!(code(template.command().spawn()), Ok(0));
+        }
+    });
+}

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
-use crate::error::{Error, Result, Stage, errno};
+use crate::error::{Error, ErrorKind, Result, Stage, errno};
 use crate::numbers::Known;
 
 /// A file as it was when a template recorded it.
@@ -77,9 +77,14 @@ impl Recorded {
             return Ok(());
         }
         let over = !is_recent(&self.identity);
-        let stale = || Error::new(Stage::Revalidate, Errno::ESTALE, format!("compare({:?})", self.path));
-        if self.digest().map_err(|_| stale())? != self.doubt.digest {
-            return Err(stale());
+        let failed = |errno| Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path));
+        let digest = self.digest().map_err(|error| match failed(super::from_io(&error)) {
+            // It says nothing of the file.
+            exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
+            _ => failed(Errno::ESTALE),
+        })?;
+        if digest != self.doubt.digest {
+            return Err(failed(Errno::ESTALE));
         }
         if over {
             self.doubt.open.store(false, Ordering::Release);
