@@ -3,13 +3,15 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use common::{Launcher, Refused, every_launcher, output, state};
 use spawnfd::{CapabilitySets, Command, Errno, FilterInstruction, Namespaces, SignalSet, Stage, Stdio};
-use spawnfd_tests::{Limit, State, Uids, isolated, require_root, skip};
+use spawnfd_tests::{Limit, State, Uids, require_root, skip};
 
 fn known<T>(answer: &spawnfd_tests::Answer<T>) -> &T {
     answer.known().expect("the kernel answers")
@@ -17,19 +19,6 @@ fn known<T>(answer: &spawnfd_tests::Answer<T>) -> &T {
 
 fn all_ids(id: u32) -> Uids {
     Uids { real: id, effective: id, saved: id, fs: id }
-}
-
-/// A pseudo-terminal: the controlling side, and the terminal.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    // SAFETY: plain calls on descriptors that become owned here.
-    unsafe {
-        let ours = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
-        assert!(ours >= 0 && libc::grantpt(ours) == 0 && libc::unlockpt(ours) == 0);
-        let ours = OwnedFd::from_raw_fd(ours);
-        let theirs = libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
-        assert!(theirs >= 0, "{}", std::io::Error::last_os_error());
-        (ours, OwnedFd::from_raw_fd(theirs))
-    }
 }
 
 /// Allows everything.
@@ -61,6 +50,21 @@ every_launcher! {
         }
     };
 
+    real_time: |launcher| {
+        for (policy, name) in [(libc::SCHED_FIFO, "SCHED_FIFO"), (libc::SCHED_RR, "SCHED_RR")] {
+            let mut command = launcher.oracle();
+            command.scheduler(policy as u32, 3);
+            if may_be_real_time(policy) {
+                let child = state(&mut command);
+                let scheduler = known(&child.scheduler);
+                assert_eq!((scheduler.policy.as_str(), scheduler.priority), (name, 3));
+            } else {
+                let error = command.refused("no real-time here");
+                assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::EPERM));
+            }
+        }
+    };
+
     sessions_and_groups: |launcher| {
         let own = State::of_self();
         let child = state(launcher.oracle().setsid());
@@ -80,7 +84,7 @@ every_launcher! {
     };
 
     terminals: |launcher| {
-        let (_ours, theirs) = terminal();
+        let (_ours, theirs) = common::terminal();
         let number = theirs.as_raw_fd();
         let device = File::from(theirs.try_clone().expect("a copy")).metadata().expect("open").rdev();
         let child = state(launcher.oracle().setsid().descriptor(&theirs, 10).controlling_terminal(10).foreground(10));
@@ -218,6 +222,21 @@ every_launcher! {
         let hostname = File::open("/proc/self/ns/uts").expect("there");
         let child = state(launcher.oracle().namespaces(Namespaces::UTS).join_namespace(&hostname, 0));
         assert_eq!(known(&child.namespaces)["uts"], ours["uts"]);
+        // Several of another program's at once, and no more than were asked for.
+        let mut holder = launcher.command("/bin/cat");
+        holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::IPC | Namespaces::NET).wait_for_exec(true);
+        let mut holder = holder.spawn().expect("starts");
+        let theirs = ["uts", "ipc", "net"].map(|name| {
+            let link = std::fs::read_link(format!("/proc/{}/ns/{name}", holder.id())).expect("alive");
+            link.into_os_string().into_string().expect("text")
+        });
+        let kinds = (libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u32;
+        let child = state(launcher.oracle().join_namespace(&holder, kinds));
+        let seen = ["uts", "ipc", "net"].map(|name| known(&known(&child.namespaces)[name]));
+        assert_eq!(seen, [&theirs[0], known(&ours["ipc"]), &theirs[2]]);
+        assert_ne!(seen, ["uts", "ipc", "net"].map(|name| known(&ours[name])));
+        drop(holder.stdin.take());
+        common::wait_success(holder);
     };
 
     a_user_namespace: |launcher| {
@@ -235,19 +254,31 @@ every_launcher! {
     };
 
     another_root: |launcher| {
-        if !require_root() || launcher == Launcher::ByDescriptor {
+        if !require_root() {
             return;
         }
-        // A root that has the same program under the same path: the whole tree, bound elsewhere, would need mounts.
         let child = state(launcher.oracle().chroot("/"));
         assert_eq!(known(&child.root.path), "/");
+        // One that has the same program under the same path, and what that needs.
+        if std::fs::canonicalize("/bin").is_ok_and(|bin| bin == Path::new("/usr/bin")) {
+            let mut command = launcher.command("/bin/ls");
+            let seen = output(command.args(["-A", "/"]).stdin(Stdio::Null).chroot("/usr"));
+            let names = std::fs::read_dir("/usr").expect("there").map(|entry| entry.expect("there").file_name());
+            let names: BTreeSet<_> = names.map(|name| name.into_string().expect("text")).collect();
+            assert_eq!(seen.lines().map(str::to_owned).collect::<BTreeSet<_>>(), names);
+        } else {
+            skip("/bin is not /usr/bin: no other root has the same program");
+        }
+        if launcher == Launcher::ByDescriptor {
+            return;
+        }
         let directory = spawnfd_tests::scratch();
         let error = launcher.oracle().chroot(directory.path()).refused("no program there");
         assert_eq!((error.stage(), error.errno()), (Stage::Revalidate, Errno::ESTALE));
     };
 
     a_cgroup: |launcher| {
-        let Some(group) = own_cgroup() else { return skip("no writable cgroup v2") };
+        let Some(group) = common::Cgroup::new() else { return skip("no writable cgroup v2") };
         let dir = File::open(&group.0).expect("own directory");
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
         let child = state(launcher.oracle().cgroup(&dir));
@@ -275,41 +306,12 @@ every_launcher! {
     };
 }
 
-/// A new cgroup, removed when dropped.
-struct Cgroup(std::path::PathBuf);
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        std::fs::remove_dir(&self.0).expect("empty: its processes have been waited for");
-    }
-}
-
-fn own_cgroup() -> Option<Cgroup> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?;
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let here = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_owned();
-    let path = std::path::Path::new(mount).join(here).join(format!("spawnfd-test-{}", std::process::id()));
-    std::fs::create_dir(&path).ok()?;
-    let group = Cgroup(path);
-    std::fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).ok()?;
-    Some(group)
-}
-
-#[test]
-fn a_real_time_policy_needs_its_priority() {
-    isolated("a_real_time_policy_needs_its_priority", || {
-        if !require_root() {
-            return;
-        }
-        match Launcher::Clone3.oracle().scheduler(1, 3).stdout(Stdio::Piped).spawn() {
-            Ok(mut child) => {
-                let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
-                child.wait().expect("own child");
-                let scheduler = known(&State::from_json(json.as_bytes()).scheduler).clone();
-                assert_eq!((scheduler.policy.as_str(), scheduler.priority), ("SCHED_FIFO", 3));
-            }
-            Err(error) => assert_eq!((error.action(), error.errno()), (Some(0), Errno::EPERM), "no real-time here"),
-        }
+/// Whether a thread of this one's rights may have such a policy.
+fn may_be_real_time(policy: i32) -> bool {
+    let own = std::thread::spawn(move || {
+        let parameters = libc::sched_param { sched_priority: 3 };
+        // SAFETY: the policy of a thread that ends here.
+        unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
     });
+    own.join().expect("ends")
 }

@@ -11,7 +11,7 @@ use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr
 use common::{Launcher, Refused, code, every_launcher, output, state};
 use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
-use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch, skip};
+use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch};
 
 /// What belongs to threads and comes with them into a child.
 const AUTHORITY: [&str; 12] = [
@@ -36,23 +36,32 @@ fn authority(state: &State) -> Vec<(String, serde_json::Value)> {
 
 /// Confines a thread of its own after the library has been used by another, and compares child and fork there.
 fn in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) {
+    seen_in_a_confined_thread(launcher, confine);
+}
+
+/// The same, and gives what the child saw.
+fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) -> State {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     common::warm_up(launcher);
     let free = authority(&state(launcher.command(&oracle).stdin(Stdio::Null)));
-    std::thread::scope(|scope| {
+    let seen = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             confine();
-            for _ in 0..2 {
+            let once = || {
                 let ours = state(launcher.command(&oracle).stdin(Stdio::Null));
                 let fork = by_fork(&oracle);
                 assert_eq!(authority(&ours), authority(&fork));
-            }
+                ours
+            };
+            once();
+            once()
         });
-        thread.join().expect("its assertions hold");
+        thread.join().expect("its assertions hold")
     });
     // The others are as free as before.
     assert_eq!(authority(&state(launcher.command(&oracle).stdin(Stdio::Null))), free);
+    seen
 }
 
 /// By std's fork, which a pre_exec closure asks for.
@@ -107,14 +116,26 @@ every_launcher! {
 
     securebits_and_ambient_capabilities: |launcher| {
         if require_root() {
-            in_a_confined_thread(launcher, || {
+            let seen = seen_in_a_confined_thread(launcher, || {
                 const NOROOT: usize = 1;
+                const KILL: usize = 5;
+                // What is ambient has to be inheritable.
+                let header = [0x2008_0522_u32, 0];
+                let mut data = [0_u32; 6];
+                raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);
+                data[2] |= 1 << KILL;
+                raw(libc::SYS_capset, [header.as_ptr() as usize, data.as_ptr() as usize, 0]);
                 // SAFETY: integers; this thread's own.
                 unsafe {
                     assert_eq!(libc::prctl(libc::PR_SET_SECUREBITS, NOROOT), 0);
                     assert_eq!(libc::prctl(libc::PR_CAPBSET_DROP, 21), 0);
+                    assert_eq!(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, KILL, 0, 0), 0);
                 }
             });
+            // Root has no others then.
+            for name in ["ambient", "effective"] {
+                assert_eq!(seen.capabilities[name].known().expect("the kernel answers"), &["kill"], "{name}");
+            }
         }
     };
 
@@ -308,8 +329,7 @@ fn an_undumpable_caller() {
         for _ in 0..3 {
             assert_eq!(code(Command::new("/bin/true").descriptor(&null, 7).stdin(&null).spawn()), Ok(0));
         }
-        let Ok(0) = std::fs::read_to_string("/proc/sys/fs/suid_dumpable").map(|text| text.trim().len() - 1) else {
-            return skip("suid_dumpable is not as usual");
-        };
+        // SAFETY: integers.
+        assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "and it stays so");
     });
 }

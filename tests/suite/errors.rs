@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, limit, rounds};
 use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Stdio, Template, TemplateCache};
-use spawnfd_tests::confine::Confinement;
+use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 
 static CHILD_SIGNALS: AtomicUsize = AtomicUsize::new(0);
@@ -183,7 +183,7 @@ fn no_permission() {
 fn a_file_system_without_programs() {
     isolated("a_file_system_without_programs", || {
         let directory = scratch();
-        if !require_root() || !mount_noexec(directory.path()) {
+        if !require_root() || !common::mount_noexec(directory.path()) {
             return;
         }
         let path = directory.path().join("program");
@@ -191,20 +191,6 @@ fn a_file_system_without_programs() {
         let error = Template::open(&path).and_then(|template| code(template.command().spawn())).expect_err("noexec");
         assert_eq!((error.errno(), error.kind()), (Errno::EACCES, ErrorKind::Access), "{error}");
     });
-}
-
-fn mount_noexec(directory: &Path) -> bool {
-    let (path, none) = (common::c_path(directory), std::ptr::null());
-    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
-    let mounted = unsafe {
-        libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
-            && libc::mount(c"tmpfs".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), libc::MS_NOEXEC, none.cast()) == 0
-    };
-    if !mounted {
-        spawnfd_tests::skip("cannot mount");
-    }
-    mounted
 }
 
 #[test]
@@ -319,7 +305,7 @@ fn a_script_without_proc_is_not_taken_for_a_binary() {
         let path = |name: &str| directory.path().join(name);
         executable(&path("interpreter"), exits_with(0));
         executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
-        if !require_root() || !mount_noexec(Path::new("/proc")) {
+        if !require_root() || !common::mount_noexec(Path::new("/proc")) {
             return;
         }
         assert!(!Path::new("/proc/self").exists());
@@ -375,9 +361,64 @@ fn no_memory_left() {
     });
 }
 
+/// ENFILE is the whole machine's, so a filter says it: of each call by which the caller, or its child, gets a new open file.
 #[test]
 fn no_file_left_in_the_system() {
-    spawnfd_tests::skip("ENFILE is the whole machine's: fs.file-max would have to be lowered for everybody");
+    isolated("no_file_left_in_the_system", || {
+        let (birth, opening) = (&["clone3", "clone", "pidfd_spawn_run"][..], &["openat", "openat2"][..]);
+        let ways: [(&[&str], Option<Stage>); 6] = [
+            (&["pipe2"], Some(Stage::Stdio(0))),
+            (birth, Some(Stage::Clone)),
+            (opening, Some(Stage::Action(1))),
+            // There may be another way.
+            (&["clone3"], None),
+            (&["socketpair", "pidfd_getfd"], None),
+            (&["pidfd_open"], None),
+        ];
+        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Clone, Launcher::Copied, Launcher::OwnMemory] {
+            // The first time, with nothing refused, for what the library keeps.
+            for (calls, stage) in std::iter::once((&[][..], None)).chain(ways) {
+                let before = spawnfd_tests::leaks::Snapshot::take();
+                std::thread::spawn(move || no_file_left_for(launcher, calls, stage))
+                    .join()
+                    .expect("its assertions hold");
+                if !calls.is_empty() {
+                    common::assert_unchanged_but_for_sockets(&before);
+                    assert_eq!(common::children(), Vec::<i32>::new());
+                }
+            }
+        }
+    });
+}
+
+fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
+    launcher.enter();
+    let template = launcher.template("/bin/true");
+    let spawn = || {
+        let mut command = template.command();
+        command.stdin(Stdio::Piped).stdout(Stdio::Piped).umask(0o77).open("/dev/zero", OpenHow::READ, 20);
+        launcher.prepare(&mut command);
+        command.spawn()
+    };
+    common::wait_success(spawn().expect("starts"));
+    let refusals: Vec<_> = calls.iter().map(|call| (*call, libc::ENFILE)).collect();
+    confine::deny(&refusals).expect("confined");
+    let all = || {
+        for _ in 0..5 {
+            match spawn() {
+                Ok(child) => {
+                    assert_eq!(stage, None, "{launcher:?} starts without {calls:?}");
+                    common::wait_success(child);
+                }
+                Err(error) => {
+                    let found = (error.stage(), error.errno(), error.kind());
+                    let expected = (stage.unwrap_or(error.stage()), Errno::ENFILE, ErrorKind::Exhausted);
+                    assert_eq!(found, expected, "{launcher:?}, {calls:?}: {error}");
+                }
+            }
+        }
+    };
+    if stage.is_some() { without_a_child_signal(all) } else { all() }
 }
 
 #[test]

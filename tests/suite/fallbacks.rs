@@ -5,12 +5,14 @@
 mod common;
 
 use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 use common::{Refused, code, executable, exits_with, state};
 use spawnfd::tree::Want;
 use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Template, snapshot};
-use spawnfd_tests::{State, confine, isolated, program, scratch};
+use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
 /// All sorts of spawns; each must come to the same as ever.
 fn all_is_well() {
@@ -265,38 +267,75 @@ fn a_time_namespace_for_children() {
 #[test]
 fn a_cgroup_without_clone3() {
     isolated("a_cgroup_without_clone3", || {
-        let Ok(dir) = File::open("/sys/fs/cgroup/unified").or_else(|_| File::open("/sys/fs/cgroup")) else {
+        let own = common::Cgroup::new();
+        let Ok(dir) = File::open(own.as_ref().map_or(Path::new("/sys/fs/cgroup"), |group| &group.0)) else {
             return spawnfd_tests::skip("no cgroups here");
         };
-        // Joining the group this process is in would do, but only its directory can be joined; the answer has to be the same.
-        let answer = || Command::new("/bin/true").cgroup(&dir).spawn().map(common::wait_success);
+        let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
+        // What the program sees; or, where no directory is to be had that can be joined, at which stage it is refused.
+        let answer = || {
+            let mut command = oracle.command();
+            let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).cgroup(&dir).spawn()?;
+            let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
+            common::wait_success(child);
+            Ok(State::from_json(json.as_bytes()).cgroup.known().expect("the kernel answers").clone())
+        };
+        let stage = |answer: &spawnfd::Result<Vec<String>>| answer.as_ref().err().map(spawnfd::Error::stage);
         let before = answer();
+        if let Some(group) = &own {
+            let name = group.0.file_name().expect("a name").to_string_lossy();
+            assert!(before.as_ref().is_ok_and(|lines| lines.iter().any(|line| line.ends_with(&*name))), "{before:?}");
+        }
         confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
         for _ in 0..2 {
             let now = answer();
-            assert_eq!(now.as_ref().err().map(spawnfd::Error::stage), before.as_ref().err().map(spawnfd::Error::stage));
+            assert_eq!((now.as_ref().ok(), stage(&now)), (before.as_ref().ok(), stage(&before)));
             assert_ne!(now.as_ref().err().map(spawnfd::Error::errno), Some(Errno::ENOSYS), "{now:?}");
         }
     });
 }
 
+/// Starts a program that waits for its input, and asks a pipe whether it has any of the foreign descriptors: they write to it.
+fn nothing_foreign_comes_along(template: &Template) -> spawnfd::Result<()> {
+    let (mut reader, writer) = common::pipe();
+    let foreign = [30, 31, 200, 1000].map(|number| common::at_number(&writer, number));
+    let mut command = template.command();
+    let outcome = command.stdin(Stdio::Piped).stdout(Stdio::Null).spawn();
+    drop((foreign, writer));
+    let mut child = outcome?;
+    assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0);
+    drop(child.stdin.take());
+    common::wait_success(child);
+    Ok(())
+}
+
+/// Marking descriptors by the list in /proc is the last but one resort; without it come numbers.
 #[test]
 fn without_proc() {
     isolated("without_proc", || {
-        // Marking descriptors by the list in /proc is the last but one resort; without it come numbers.
-        let null = File::open("/dev/null").expect("there");
-        let _foreign = [30, 31, 200, 1000].map(|number| common::at_number(&null, number));
-        let template = Template::open(program("spawnfd-fds")).expect("a template");
-        std::thread::spawn(move || {
-            confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
-            // The list cannot be read: whether the spawn works then or says why, nothing foreign may come along.
-            let mut command = template.command();
-            match command.stdout(Stdio::Piped).spawn() {
-                Ok(child) => drop(child),
-                Err(error) => assert_eq!(error.stage(), spawnfd::Stage::Descriptors, "{error}"),
+        let template = Template::open("/bin/cat").expect("a template");
+        if !require_root() || !common::mount_noexec(Path::new("/proc")) {
+            return;
+        }
+        assert!(!Path::new("/proc/self").exists());
+        nothing_foreign_comes_along(&template).expect("starts");
+        confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            nothing_foreign_comes_along(&template).expect("starts");
+        }
+    });
+}
+
+/// It is there, but cannot be read: whether the spawn works then or says why, nothing foreign may come along.
+#[test]
+fn without_the_list_of_descriptors() {
+    isolated("without_the_list_of_descriptors", || {
+        let template = Template::open("/bin/cat").expect("a template");
+        confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            if let Err(error) = nothing_foreign_comes_along(&template) {
+                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Descriptors, Errno::ENOSYS), "{error}");
             }
-        })
-        .join()
-        .expect("its assertions hold");
+        }
     });
 }

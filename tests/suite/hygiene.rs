@@ -346,7 +346,8 @@ fn nothing_leaks_by_clone() {
 fn nothing_leaks_from_a_copied_table() {
     isolated_within(Duration::from_secs(240), "nothing_leaks_from_a_copied_table", || {
         Launcher::Copied.enter();
-        // A copied table holds what others have open: ETXTBSY is possible there, and counted.
+        // To the programs, that is: until it executes one, a child with a copied table holds what others have open, and a program that has
+        // just been written may be busy (adr/0001).
         everything_at_once(Launcher::Copied, false);
     });
 }

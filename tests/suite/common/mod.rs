@@ -215,6 +215,19 @@ pub fn pipe() -> (PipeReader, std::io::PipeWriter) {
     std::io::pipe().expect("a pipe")
 }
 
+/// A pseudo-terminal: the controlling side, and the terminal.
+pub fn terminal() -> (OwnedFd, OwnedFd) {
+    // SAFETY: plain calls on descriptors that become owned here.
+    unsafe {
+        let ours = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(ours >= 0 && libc::grantpt(ours) == 0 && libc::unlockpt(ours) == 0);
+        let ours = OwnedFd::from_raw_fd(ours);
+        let theirs = libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(theirs >= 0, "{}", std::io::Error::last_os_error());
+        (ours, OwnedFd::from_raw_fd(theirs))
+    }
+}
+
 /// Waits until something has come true.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
@@ -292,6 +305,44 @@ pub fn coarse_file_system(directory: &Path) -> bool {
         spawnfd_tests::skip("cannot mount a ramfs");
     }
     mounted
+}
+
+/// Mounts, for this thread alone, an empty file system without programs; skips the test where that cannot be.
+pub fn mount_noexec(directory: &Path) -> bool {
+    let (path, none) = (c_path(directory), std::ptr::null());
+    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
+    let mounted = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
+            && libc::mount(c"tmpfs".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), libc::MS_NOEXEC, none.cast()) == 0
+    };
+    if !mounted {
+        spawnfd_tests::skip("cannot mount");
+    }
+    mounted
+}
+
+/// A new cgroup below this process's, removed when dropped.
+pub struct Cgroup(pub std::path::PathBuf);
+
+impl Cgroup {
+    pub fn new() -> Option<Cgroup> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?;
+        let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let here = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_owned();
+        let path = Path::new(mount).join(here).join(format!("spawnfd-test-{}", std::process::id()));
+        std::fs::create_dir(&path).ok()?;
+        let group = Cgroup(path);
+        std::fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        std::fs::remove_dir(&self.0).expect("empty: its processes have been waited for");
+    }
 }
 
 /// The numbers of this process's table under which the library keeps something for its spawns: sockets, and pidfds of this
