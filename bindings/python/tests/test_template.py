@@ -197,6 +197,28 @@ def test_cache(script: Path) -> None:
         sf.TemplateCache(-1)
 
 
+def test_a_cache_lets_go_of_what_is_removed(tmp_path: Path) -> None:
+    def held() -> list[str]:
+        links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        targets = sorted(os.readlink(each) for each in links if os.path.lexists(each))
+        return [os.path.relpath(each, tmp_path) for each in targets if str(tmp_path) in each]
+
+    cache = sf.TemplateCache()
+    for name in ("a", "b", "c"):
+        shutil.copy("/bin/true", tmp_path / name)
+        assert cache.run([tmp_path / name]).code == 0
+    (tmp_path / "a").unlink()
+    (tmp_path / "b").rename(tmp_path / "other")
+    (tmp_path / "again").hardlink_to(tmp_path / "c")
+    (tmp_path / "c").unlink()
+    assert held() == ["a (deleted)", "c (deleted)", "other"]
+    assert cache.run(["true"]).code == 0
+    assert held() == ["c (deleted)", "other"], "one that still has a name is there"
+    assert (cache.stats().evicted, cache.stats().entries) == (1, 3)
+    cache.clear()
+    assert held() == []
+
+
 def test_run_uses_the_shared_cache() -> None:
     shared = sf.TemplateCache.shared()
     before = shared.stats()

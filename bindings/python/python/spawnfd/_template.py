@@ -193,7 +193,7 @@ class CacheStats(NamedTuple):
         hits: Templates found and used.
         misses: Made, as they were not there.
         renewed: Made again, as they had become stale.
-        evicted: Dropped for room.
+        evicted: Dropped for room, or as the file had been removed.
         entries: Held now.
     """
 
@@ -209,6 +209,10 @@ class TemplateCache(NotPickled):
 
     What is started through a cache never fails as stale: a changed executable costs one
     re-creation. spawnfd.run() and the like use the process-wide one, TemplateCache.shared().
+
+    A template holds its files open. So a file system with one of them stays busy until the template
+    leaves, or clear() is called. What has been removed takes up its room until the cache is next
+    asked for what it does not have.
     """
 
     __slots__ = ("_core", "_warm")

@@ -10,6 +10,10 @@ same objects, and Popen is a subclass of the original.
 
 With env=None, strings without "=" that C code may have left in the environment are not passed on.
 
+The 64 programs that were started last are held open: before their file system can be unmounted,
+spawnfd.TemplateCache.shared().clear() lets go of them. /proc is held from the first start on: one
+that this process mounts for itself can be unmounted lazily (umount -l).
+
 What the core cannot start the original does. `stats()` counts it, by reason:
 
     preexec_fn: Python code that runs in the child asks for a fork.

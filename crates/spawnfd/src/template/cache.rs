@@ -21,6 +21,9 @@ const SHARE: usize = 8;
 ///
 /// Commands made from a cache never fail as stale: a changed executable costs one re-creation. Cloning shares the cache.
 ///
+/// A template holds its files open. So a file system with one of them stays busy until the template leaves, or [`clear`](TemplateCache::clear)
+/// is called. What has been removed takes up its room until the cache is next asked for what it does not have.
+///
 /// # Examples
 /// ```
 /// let tools = spawnfd::TemplateCache::new(64);
@@ -63,6 +66,17 @@ struct State {
     stats: CacheStats,
 }
 
+impl State {
+    /// Drops the others; how many.
+    fn retain(&mut self, keep: impl Fn(&Named, &Template) -> bool) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|named, entry| keep(named, &entry.template));
+        let dropped = before - self.entries.len();
+        self.stats.evicted += dropped as u64;
+        dropped
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     template: Template,
@@ -79,7 +93,7 @@ pub struct CacheStats {
     pub misses: u64,
     /// Made again, as they had become stale.
     pub renewed: u64,
-    /// Dropped for room.
+    /// Dropped for room, or as the file had been removed.
     pub evicted: u64,
     /// Held now.
     pub entries: usize,
@@ -177,6 +191,7 @@ impl TemplateCache {
             return Ok(template);
         }
         state.stats.misses += 1;
+        state.retain(|_, template| !template.is_removed());
         drop(state);
         self.put(named, named.template()?)
     }
@@ -215,12 +230,7 @@ impl TemplateCache {
 
     /// Drops all templates but this one, as descriptors are wanting. Whether there were any.
     pub(crate) fn give_up_others(&self, named: &Named) -> bool {
-        let mut state = self.lock();
-        let before = state.entries.len();
-        state.entries.retain(|other, _| other == named);
-        let given_up = before - state.entries.len();
-        state.stats.evicted += given_up as u64;
-        given_up > 0
+        self.lock().retain(|other, _| other == named) > 0
     }
 
     /// Drops all templates; commands under way keep theirs.

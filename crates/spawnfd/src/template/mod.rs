@@ -23,6 +23,7 @@ pub(crate) use search::search_path;
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage};
+use crate::numbers::Known;
 use crate::warm::Warm;
 pub(crate) use credentials::Credentials;
 use recorded::Recorded;
@@ -214,6 +215,13 @@ impl Template {
     pub(crate) fn has_file(&self, identity: &Identity) -> bool {
         let place = |identity: &Identity| (identity.device, identity.inode);
         self.inner.files.iter().any(|file| place(&file.identity) == place(identity))
+    }
+
+    /// Whether one of its files has no name any more.
+    fn is_removed(&self) -> bool {
+        let removed =
+            |file: &Known| call::identify_and_count_links(file.as_fd().as_raw_fd()) == Ok((file.identity(), 0));
+        self.inner.files.iter().any(|recorded| removed(&recorded.file))
     }
 
     /// Whether it records a file.
