@@ -8,13 +8,17 @@ use std::ffi::{CString, c_char};
 use std::fs::{File, Permissions, set_permissions};
 use std::io::Read;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use common::{Launcher, c_path, every_launcher, state, warm_up};
-use spawnfd::{CapabilitySets, Command, Namespaces, OpenHow, Stdio};
-use spawnfd_tests::{State, isolated, program, require_root, scratch};
+use common::{Cgroup, Launcher, c_path, every_launcher, state, warm_up};
+use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
+use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, Stdio};
+use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
+
+/// Allows everything.
+const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
 /// Fields that differ between any two runs here: each has its own pipe.
 const EACH_RUN: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target"];
@@ -181,11 +185,62 @@ every_launcher! {
                 .default_signals(spawnfd::SignalSet::ALL)
                 .signal_mask(spawnfd::SignalSet::ALL);
         });
+        untouched(launcher, "a filter", |command| {
+            command.no_new_privs().seccomp([ALLOW]);
+        });
+        untouched(launcher, "inherited descriptors", |command| { command.inherit_descriptors(true); });
+        untouched(launcher, "a terminal", |command| {
+            // Its other side is gone at once, and with it this one; a new one each time, as it is hung up when the session ends.
+            let (_ours, theirs) = common::terminal();
+            command.setsid().descriptor(theirs, 10).controlling_terminal(10).foreground(10);
+        });
+        if require_syscall("landlock_create_ruleset") {
+            let ruleset = Ruleset::default().handle_access(AccessFs::WriteFile).expect("known").create();
+            let ruleset = ruleset.and_then(|set| set.add_rules(path_beneath_rules(["/dev"], AccessFs::WriteFile)));
+            let ruleset: Option<OwnedFd> = ruleset.expect("a ruleset").into();
+            let ruleset = ruleset.expect("this kernel has Landlock");
+            untouched(launcher, "a Landlock domain", |command| { command.no_new_privs().landlock(&ruleset); });
+        }
+        match Cgroup::new() {
+            Some(group) => {
+                let dir = File::open(&group.0).expect("own directory");
+                untouched(launcher, "a cgroup", |command| { command.cgroup(&dir); });
+            }
+            None => skip("no writable cgroup v2"),
+        }
+    };
+    privileged_attributes_leave_the_parent_as_it_was: |launcher| {
+        if !require_root() {
+            return;
+        }
+        untouched(launcher, "ids", |command| { command.gid(65534).uid(65534); });
+        untouched(launcher, "groups", |command| { command.groups([4, 5]); });
+        untouched(launcher, "capabilities", |command| {
+            let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
+            command.capabilities(some);
+        });
+        untouched(launcher, "namespaces", |command| {
+            command.namespaces(Namespaces::PID | Namespaces::MOUNT | Namespaces::NET | Namespaces::UTS);
+        });
+        untouched(launcher, "a user namespace", |command| { command.user_namespace(0, 0); });
+        untouched(launcher, "a root directory", |command| { command.chroot("/"); });
+        untouched(launcher, "an oom score", |command| { command.oom_score_adj(-500); });
+        let mut holder = launcher.command("/bin/cat");
+        holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::NET).wait_for_exec(true);
+        match holder.spawn() {
+            Ok(mut holder) => {
+                let kinds = (libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u32;
+                untouched(launcher, "others' namespaces", |command| { command.join_namespace(&holder, kinds); });
+                drop(holder.stdin.take());
+                common::wait_success(holder);
+            }
+            Err(error) => skip(&format!("no namespaces here: {error}")),
+        }
     };
 }
 
 /// Spawns and compares this process with itself.
-fn untouched(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'_>)) {
+fn untouched<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'fd>)) {
     let once = || {
         let mut command = launcher.command("/bin/true");
         command.stdout(Stdio::Null);
@@ -204,39 +259,6 @@ fn untouched(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'_>)) 
     // Another Warm has another file.
     lines.retain(|line| !(launcher.is_warm() && line.starts_with("fds.") && line.contains(".inode: ")));
     assert!(lines.is_empty(), "{what} by {launcher:?} changed its caller:\n{}", lines.join("\n"));
-}
-
-#[test]
-fn privileged_attributes_leave_the_parent_as_it_was() {
-    isolated("privileged_attributes_leave_the_parent_as_it_was", || {
-        if !require_root() {
-            return;
-        }
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
-            untouched(launcher, "ids", |command| {
-                command.gid(65534).uid(65534);
-            });
-            untouched(launcher, "groups", |command| {
-                command.groups([4, 5]);
-            });
-            untouched(launcher, "capabilities", |command| {
-                let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
-                command.capabilities(some);
-            });
-            untouched(launcher, "namespaces", |command| {
-                command.namespaces(Namespaces::PID | Namespaces::MOUNT | Namespaces::NET | Namespaces::UTS);
-            });
-            untouched(launcher, "a user namespace", |command| {
-                command.user_namespace(0, 0);
-            });
-            untouched(launcher, "a root directory", |command| {
-                command.chroot("/");
-            });
-            untouched(launcher, "an oom score", |command| {
-                command.oom_score_adj(-500);
-            });
-        }
-    });
 }
 
 #[test]
