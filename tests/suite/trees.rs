@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::tree::*;
 use spawnfd::tree::{Tree, Want};
-use spawnfd::{Command, Run, Stdio};
+use spawnfd::{Command, Run, Stdio, Stop};
 use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
@@ -207,6 +207,67 @@ fn without_proc_the_process_group_is_ended() {
             assert!(reaped == sleep || left == -1, "{reaped} {left}");
             assert!(reaped == -1 || matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
         }
+    });
+}
+
+/// A tree's cgroup, and its directory, in which nobody runs until somebody thaws it.
+fn frozen() -> Option<(Tree, PathBuf)> {
+    let Ok(tree) = Tree::prepare(Want::Cgroup) else {
+        skip("no cgroup can be made");
+        return None;
+    };
+    let dir = groups_of(std::process::id() as i32).pop().expect("made");
+    fs::write(dir.join("cgroup.freeze"), "1").expect("own group");
+    Some((tree, dir))
+}
+
+/// A program that nobody waits for, as far as that can be.
+fn unattended() -> Command<'static> {
+    let mut command = Command::new("true");
+    command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
+    command
+}
+
+/// Before it has left this memory the kernel could find it over its limit, and kill all who share that.
+#[test]
+fn a_start_into_a_tree_s_cgroup_is_waited_for() {
+    isolated("a_start_into_a_tree_s_cgroup_is_waited_for", || {
+        // The first shows what works here.
+        assert!(unattended().spawn().expect("starts").wait().expect("own child").success());
+        let Some((mut tree, dir)) = frozen() else { return };
+        let thawed = spawnfd_tests::scratch();
+        let mark = thawed.path().join("thawed");
+        let thaws = fork(|| {
+            until("there", || !fs::read_to_string(dir.join("cgroup.procs")).expect("own group").is_empty());
+            std::thread::sleep(Duration::from_millis(200));
+            fs::write(&mark, "").expect("own directory");
+            fs::write(dir.join("cgroup.freeze"), "0").expect("own group");
+        });
+        let mut child = unattended().tree(&tree).spawn().expect("starts");
+        assert!(mark.exists(), "it is the program");
+        tree.born(child.id(), child.as_fd());
+        assert!(child.wait().expect("own child").success());
+        reap(thaws);
+    });
+}
+
+#[test]
+fn a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up() {
+    isolated("a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up", || {
+        const KCMP_VM: i32 = 1;
+        assert!(unattended().spawn().expect("starts").wait().expect("own child").success());
+        let Some((tree, dir)) = frozen() else { return };
+        let open = || fs::File::open(&dir).expect("own group");
+        let mut child = unattended().cgroup(open()).spawn().expect("starts");
+        // SAFETY: numbers only.
+        let same = unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), child.id() as i32, KCMP_VM, 0, 0) };
+        assert_ne!(same, 0);
+        child.kill().expect("own child");
+        let _ = child.wait();
+        let run = Run::new().timeout(Duration::from_millis(100)).grace(Duration::ZERO);
+        let output = Command::new("true").cgroup(open()).run_with(&run).expect("a result");
+        assert_eq!(output.stop, Stop::Timeout);
+        drop(tree);
     });
 }
 

@@ -47,10 +47,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether the child opens files, which may take for ever.
+    /// Whether the child opens files, or does something else which may take for ever.
     #[inline]
     pub fn opens(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.op, Op::Open { .. }))
+        self.steps.iter().any(|step| step.op.may_stand_still())
     }
 }
 
@@ -313,6 +313,12 @@ impl<S> Op<S> {
             Op::Place { to, .. } | Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => Some(to),
             _ => None,
         }
+    }
+
+    /// Whether it may take for ever: a FIFO that nobody opens, a directory on a file system that does not answer, a frozen cgroup.
+    #[inline]
+    pub fn may_stand_still(&self) -> bool {
+        matches!(self, Op::Open { .. } | Op::Chroot { .. } | Op::Cgroup { .. })
     }
 
     /// The same, with the descriptor named otherwise.

@@ -41,7 +41,8 @@ pub(crate) fn validate(action: &Action<'_>) -> Result<(), Errno> {
 }
 
 /// Whether the action must not run in a child that shares the caller's memory: it changes what the kernel keeps
-/// with the memory (commit_creds clears the dumpable flag).
+/// with the memory (commit_creds clears the dumpable flag); or has the child be in a cgroup that others are in, where the kernel may kill it
+/// for want of memory, and with it whoever shares its memory (mm/oom_kill.c, __oom_kill_process).
 pub(crate) fn needs_own_memory(action: &Action<'_>) -> bool {
     matches!(
         action,
@@ -50,6 +51,7 @@ pub(crate) fn needs_own_memory(action: &Action<'_>) -> bool {
             | Op::Groups { .. }
             | Op::Capabilities { .. }
             | Op::JoinNamespace { .. }
+            | Op::Cgroup { .. }
     )
 }
 

@@ -96,8 +96,11 @@ impl Lowered {
             own_memory: command.user_map.is_some() || command.namespace.is_some() || has(needs_own_memory),
             // What it inherits is what its caller has during this call; the thread whose death it asks for may end after it. And
             // oom_score_adj, written without CLONE_VFORK, would become that of all who share the memory (fs/proc/base.c, __set_oom_adj).
+            // In a cgroup of its own exec may reach the limit: whoever is killed for that takes along all who share his memory, and only
+            // a vfork's child is never chosen (mm/oom_kill.c, oom_badness).
             must_wait: command.parent_death_signal.is_some()
                 || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
+                || command.birth_cgroup.is_some()
                 || has(|action| matches!(action, Action::OomScoreAdj { .. })),
             cgroup: lowered.cgroup,
             child_ends: lowered.child_ends,

@@ -420,9 +420,9 @@ impl<'fd> Command<'fd> {
         Ok(streams)
     }
 
-    /// Whether the child opens files, which may take for ever.
+    /// Whether the child opens files, or does something else which may take for ever.
     pub(crate) fn opens(&self) -> bool {
-        self.all_actions().any(|action| matches!(action, Action::Open { .. }))
+        self.all_actions().any(Action::may_stand_still)
     }
 
     /// What it asks for that only a child of the calling thread has.
