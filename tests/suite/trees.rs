@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::tree::*;
 use spawnfd::tree::{Tree, Want};
-use spawnfd::{Command, Run, Stdio, Stop};
+use spawnfd::{Command, Errno, Run, Stage, Stdio, Stop};
 use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
@@ -268,6 +268,18 @@ fn a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up() {
         let output = Command::new("true").cgroup(open()).run_with(&run).expect("a result");
         assert_eq!(output.stop, Stop::Timeout);
         drop(tree);
+    });
+}
+
+#[test]
+fn a_program_is_in_one_cgroup() {
+    isolated("a_program_is_in_one_cgroup", || {
+        let Some((tree, dir)) = frozen() else { return };
+        let mut command = unattended();
+        let error = command.tree(&tree).umask(0).cgroup(fs::File::open(&dir).expect("own group")).spawn();
+        let error = error.expect_err("which of the two?");
+        assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EINVAL));
+        assert!(error.call().starts_with("cgroup(") && error.call().ends_with("of a tree or of limits"), "{error}");
     });
 }
 

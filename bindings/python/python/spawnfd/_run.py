@@ -50,9 +50,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         tree: How the program's process tree is controlled: "group" (its session, process group and
             known descendants; the default of run), "guard" (the same, and it ends with this
             process, however that ends; the default of start, where it can be had), "cgroup" (all
-            of it, whatever it does; an error where no cgroup can be made), "pidns" (the same by a
-            pid namespace; an error where none can be made) or "auto" (the most that can be had,
-            but never "pidns"). `tree` of the Result says what it was.
+            of it but who leaves the cgroup; an error where none can be made), "pidns" (the same
+            by a pid namespace; an error where none can be made) or "auto" (the most that can be
+            had, but never "pidns"). `tree` of the Result says what it was.
         leftovers: What becomes of processes the program leaves behind: "kill" (default), "adopt"
             (they go on, still read, and end with the job; a run, which is none, kills them) or
             "detach" (they are left alone).

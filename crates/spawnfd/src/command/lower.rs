@@ -72,6 +72,14 @@ impl Lowered {
             let call = "spawn: namespaces beside a tree's user namespace";
             return Err(Error::new(Stage::Tree, Errno::EINVAL, call));
         }
+        // The caller's would take the program out of the tree's, and out of its limits.
+        let named = |action: &Action<'_>| matches!(action, Action::Cgroup { .. });
+        if command.birth_cgroup.is_some()
+            && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
+        {
+            let call = format!("{} beside the cgroup of a tree or of limits", print(action, super::Descriptor::number));
+            return Err(Error::new(Stage::Action(index), Errno::EINVAL, call));
+        }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
         lowered.tree(command);
@@ -253,7 +261,7 @@ impl Lowering {
         self.sources.len() - 1
     }
 
-    /// The cgroup of the program's tree, before ids change. A cgroup that the caller names is joined afterwards, and leaves it.
+    /// The cgroup of the program's tree, before ids change.
     fn tree(&mut self, command: &Command<'_>) {
         if let Some(dir) = &command.birth_cgroup {
             if features::CLONE3.works() {

@@ -30,7 +30,7 @@ use pidns::Pidns;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// A cgroup of its own: everything, whatever it does. Ends with the owner.
+    /// A cgroup of its own: everything that does not write itself into another. Ends with the owner.
     Cgroup,
     /// A pid namespace of its own: everything, whatever it does. Ends with the owner.
     Pidns,
