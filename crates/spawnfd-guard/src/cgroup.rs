@@ -9,9 +9,6 @@ use crate::members::{SIGCONT, wakes};
 use crate::process::{Stat, each_entry};
 use crate::sys::{self, Errno, Fd};
 
-/// How deep groups made inside of the group are followed.
-const DEPTH: usize = 32;
-
 /// Kills everyone in a group and in the groups below it.
 ///
 /// By `cgroup.kill` (Linux 5.14), which nobody escapes by forking; before that the group is frozen, each member killed, and thawed.
@@ -48,18 +45,15 @@ pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
 
 /// The processes in a group and in the groups below it. Those in other pid namespaces than the caller's have no number here.
 pub fn members(dir: i32) -> Vec<i32> {
-    let mut found = Vec::new();
-    gather(dir, DEPTH, &mut found);
+    let mut found = members_of_one(dir);
+    each_below(dir, |_, _, group| found.extend(members_of_one(group.number())));
     found
 }
 
-fn gather(dir: i32, depth: usize, found: &mut Vec<i32>) {
+fn members_of_one(dir: i32) -> Vec<i32> {
     let text = contents(dir, c"cgroup.procs").unwrap_or_default();
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()?.parse().ok());
-    found.extend(lines.filter(|&pid: &i32| pid > 0));
-    if depth > 0 {
-        below(dir, |child, _| gather(child, depth - 1, found));
-    }
+    lines.filter(|&pid: &i32| pid > 0).collect()
 }
 
 /// Whether anybody is in the group or below it, as far as that can be read.
@@ -100,7 +94,9 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
     match sys::remove_directory(sys::CWD, path) {
         Err(Errno::EBUSY | Errno::ENOTEMPTY) => {
             let dir = sys::open(sys::CWD, path, sys::DIRECTORY)?;
-            remove_below(dir.number(), DEPTH);
+            each_below(dir.number(), |above, name, _| {
+                let _ = sys::remove_directory(above, name);
+            });
             sys::remove_directory(sys::CWD, path)
         }
         Err(Errno::ENOENT) => Ok(()),
@@ -108,30 +104,37 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
     }
 }
 
-fn remove_below(dir: i32, depth: usize) {
-    below(dir, |child, name| {
-        if depth > 0 {
-            remove_below(child, depth - 1);
+/// Goes through the groups below one, each after those below itself: the directory it is in, its name there, and its own. As deep as there are
+/// descriptors for, one a level.
+fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
+    let mut left = below(dir);
+    let mut path: Vec<(CString, Fd, Vec<CString>)> = Vec::new();
+    loop {
+        let (here, left) = path.last_mut().map_or((dir, &mut left), |(_, group, left)| (group.number(), left));
+        if let Some(name) = left.pop() {
+            if let Ok(group) = sys::open(here, &name, sys::DIRECTORY) {
+                let left = below(group.number());
+                path.push((name, group, left));
+            }
+        } else if let Some((name, group, _)) = path.pop() {
+            each(path.last().map_or(dir, |(_, above, _)| above.number()), &name, &group);
+        } else {
+            return;
         }
-        let _ = sys::remove_directory(dir, name);
-    });
+    }
 }
 
-/// Opens each group directly below.
-fn below(dir: i32, mut each: impl FnMut(i32, &CStr)) {
-    // Opened anew: a directory is read once through.
-    let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return };
+/// The names of the groups directly below.
+fn below(dir: i32) -> Vec<CString> {
     let mut names: Vec<CString> = Vec::new();
+    // Opened anew: a directory is read once through.
+    let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return names };
     each_entry(&listing, |name, is_directory| {
         if is_directory && name != c"." && name != c".." {
             names.push(CString::from(name));
         }
     });
-    for name in names {
-        if let Ok(child) = sys::open(dir, &name, sys::DIRECTORY) {
-            each(child.number(), &name);
-        }
-    }
+    names
 }
 
 fn write(dir: i32, name: &CStr, bytes: &[u8]) -> sys::Result<()> {
@@ -183,7 +186,18 @@ mod tests {
         while is_populated(dir.number()) {
             sys::sleep(1);
         }
-        std::fs::create_dir(std::format!("{path}/below")).expect("own directory");
+        let mut deep = path.clone();
+        for _ in 0..100 {
+            deep += "/below";
+            std::fs::create_dir(&deep).expect("own directory");
+            std::fs::create_dir(std::format!("{deep}/beside")).expect("own directory");
+        }
+        let mut sleep = Command::new("sleep").arg("1000").spawn().expect("starts");
+        let pid = sleep.id() as i32;
+        std::fs::write(std::format!("{deep}/cgroup.procs"), std::format!("{pid}")).expect("own group");
+        assert_eq!(members(dir.number()), [pid]);
+        assert!(end(dir.number(), 10_000));
+        sleep.wait().expect("own child");
         assert_eq!(remove(&c_path), Ok(()));
     }
 
