@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -83,11 +84,19 @@ fn enable(dir: &Path, controllers: &[&str]) -> usize {
 
 /// Whether a cgroup has no limits of its own.
 fn is_unbounded(dir: &Path) -> bool {
-    let says = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
-    let highest = ["memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max"];
+    let says = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let highest = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
+    // For each size of page.
+    let of_pages = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.as_bytes().starts_with(b"hugetlb.") && name.as_bytes().ends_with(b".max")
+    };
+    let pages = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(of_pages);
     let nothing = ["cpuset.cpus", "cpuset.mems", "io.max"];
-    highest.iter().all(|name| says(name).split_whitespace().next().is_none_or(|word| word == "max"))
-        && nothing.iter().all(|name| says(name).trim().is_empty())
+    let is_highest = |name: &Path| says(name).split_whitespace().next().is_none_or(|word| word == "max");
+    highest.iter().all(|name| is_highest(name.as_ref()))
+        && pages.map(|entry| entry.file_name()).all(|name| is_highest(name.as_ref()))
+        && nothing.iter().all(|name| says(name.as_ref()).trim().is_empty())
 }
 
 /// What a cgroup with limits says of its members.
@@ -123,15 +132,18 @@ impl Ledger {
         self.value("cpu.stat", "usage_usec").map(Duration::from_micros)
     }
 
-    /// Whether its own limit has had members killed, not that of a cgroup above or of the machine.
+    /// Whether its own limit has had members killed, not that of a cgroup above or below, or of the machine.
     pub(crate) fn was_out_of_memory(&self) -> bool {
-        let more_than_none = |name| self.value("memory.events", name).is_some_and(|number| number > 0);
-        more_than_none("oom") && more_than_none("oom_kill")
+        let more_than_none = |file, name| self.value(file, name).is_some_and(|number| number > 0);
+        // Whoever was killed may be in a group below, for this one's limit or for that one's own.
+        more_than_none("memory.events.local", "oom") && more_than_none("memory.events", "oom_kill")
     }
 
-    /// Whether a member was not let have a child or a thread.
+    /// Whether a member was not let have a child or a thread for its own limit.
     pub(crate) fn was_refused_tasks(&self) -> bool {
-        self.value("pids.events", "max").is_some_and(|number| number > 0)
+        // Before Linux 6.11 the other file has no more than these.
+        let own = self.value("pids.events.local", "max").or_else(|| self.value("pids.events", "max"));
+        own.is_some_and(|number| number > 0)
     }
 
     /// A number in one of its files that have a name and a number in each line.
@@ -183,14 +195,17 @@ mod tests {
         let ledger = Ledger::open(open(dir.path()).as_fd(), &Bounds::default()).expect("own directory");
         assert_eq!((ledger.cpu_time(), ledger.was_out_of_memory(), ledger.was_refused_tasks()), (None, false, false));
         says("cpu.stat", "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n");
-        says("memory.events", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 3\noom_group_kill 0\n");
+        says("memory.events.local", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 3\noom_group_kill 0\n");
+        says("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
         says("pids.events", "max 0\n");
         assert_eq!(ledger.cpu_time(), Some(Duration::from_micros(1500)));
-        assert!(!ledger.was_out_of_memory(), "killed for another's limit");
+        assert!(!ledger.was_out_of_memory(), "killed for another's limit, also if that is below");
         assert!(!ledger.was_refused_tasks());
-        says("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n");
+        says("memory.events.local", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n");
         says("pids.events", "max 12\n");
-        assert!(ledger.was_out_of_memory() && ledger.was_refused_tasks());
+        assert!(ledger.was_out_of_memory() && ledger.was_refused_tasks(), "who was killed was below");
+        says("pids.events.local", "max 0\n");
+        assert!(!ledger.was_refused_tasks(), "a limit below");
     }
 
     #[test]
@@ -221,6 +236,10 @@ mod tests {
         here("cpuset.cpus", "0-1\n");
         assert_eq!(base(&own, &["memory", "pids"]), own);
         here("cpuset.cpus", "\n");
+        here("hugetlb.2MB.max", "0\n");
+        assert_eq!(base(&own, &["memory", "pids"]), own);
+        here("hugetlb.2MB.max", "max\n");
+        assert_eq!(base(&own, &["memory", "pids"]), dir.path());
         here("cgroup.subtree_control", "memory pids\n");
         assert_eq!(base(&own, &["memory", "pids"]), own);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cgroup (v2) for one tree, below this process's own.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,7 +24,7 @@ static OWN: PerProcess<Option<Own>> = PerProcess::new(None);
 #[derive(Clone, Debug)]
 struct Own {
     /// Its line in /proc/self/cgroup.
-    line: String,
+    line: Vec<u8>,
     dir: PathBuf,
     /// Why none could be made below it.
     refused: Option<Errno>,
@@ -36,7 +36,7 @@ pub(super) struct Place {
     base: PathBuf,
     path: CString,
     /// This process's own: its line, its directory, and whether the new one is directly below it.
-    line: String,
+    line: Vec<u8>,
     home: PathBuf,
     below_own: bool,
 }
@@ -72,13 +72,14 @@ pub(crate) fn own_directory() -> Option<PathBuf> {
 }
 
 fn own() -> Result<Own> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let line = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    // A group may be called anything, a mount point, too.
+    let groups = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let line = lines(&groups).find_map(|line| line.strip_prefix(b"0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
     let line = line.ok_or_else(absent)?;
     let mut own = OWN.lock();
     if own.as_ref().is_none_or(|own| own.line != line) {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir, refused: None });
     }
     own.clone().ok_or_else(absent)
@@ -106,24 +107,48 @@ fn new_path(base: &Path) -> Result<CString> {
     Ok(path)
 }
 
-/// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says.
-fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
+fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n')
+}
+
+/// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says: one that can be written to, if
+/// there is one.
+fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
+    let (mut points, mut read_only): (Vec<PathBuf>, Option<PathBuf>) = Default::default();
+    for line in lines(mounts).rev() {
+        let Some((point, found)) = mounted(line, own) else { continue };
+        // The last mount on a point hides the others.
+        if points.contains(&point) {
+            continue;
+        }
+        points.push(point);
+        match found.filter(|(dir, _)| dir.join("cgroup.procs").exists()) {
+            Some((dir, true)) => return Some(dir),
+            Some((dir, false)) => read_only = read_only.or(Some(dir)),
+            None => {}
+        }
+    }
+    read_only
+}
+
+/// The point of a mount; and if it is of cgroup v2, and has the cgroup `own`, that one's directory, and whether it is mounted to be
+/// written to.
+fn mounted(line: &[u8], own: &[u8]) -> Option<(PathBuf, Option<(PathBuf, bool)>)> {
     // ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
-    // The last mount on a point hides the others.
-    mounts.lines().rev().find_map(|line| {
-        let (fields, kind) = line.split_once(" - ")?;
-        let mut fields = fields.split(' ').skip(3);
-        let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
-        // A mount of a part of the hierarchy has only what is below that.
-        let below = Path::new(own).strip_prefix(root).ok().filter(|_| kind.starts_with("cgroup2 "))?;
-        Some(point.join(below)).filter(|dir| dir.join("cgroup.procs").exists())
-    })
+    let mut fields = line.split(|&byte| byte == b' ').skip(3);
+    let (root, point, options) = (unescape(fields.next()?), unescape(fields.next()?), fields.next()?);
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let is_writable = options.split(|&byte| byte == b',').next() == Some(b"rw".as_slice());
+    // A mount of a part of the hierarchy has only what is below that.
+    let below = Path::new(OsStr::from_bytes(own)).strip_prefix(root).ok().filter(|_| kind == b"cgroup2");
+    let found = below.map(|below| (point.join(below), is_writable));
+    Some((point, found))
 }
 
 /// Undoes the octal escapes of /proc/self/mountinfo.
-fn unescape(text: &str) -> PathBuf {
+fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let [first, tail @ ..] = rest {
         let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
@@ -150,7 +175,9 @@ impl Place {
     /// EEXIST: there is one already, which says nothing of [`another`](Place::another).
     pub(super) fn make(&self) -> Result<Group> {
         self.attempt().map_err(|errno| {
-            let is_refused = self.below_own && errno != Errno::EEXIST;
+            // Anything else passes: a limit of the groups there may be, memory, a descriptor.
+            let lasts = matches!(errno, Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::EOPNOTSUPP);
+            let is_refused = self.below_own && lasts;
             if let Some(own) = OWN.lock().as_mut().filter(|own| is_refused && own.line == self.line) {
                 own.refused = Some(errno);
             }
@@ -162,7 +189,7 @@ impl Place {
         mkdir(self.path.as_c_str(), Mode::from(0o755)).map_err(errno)?;
         let made = || {
             let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-            let path = Path::new(std::ffi::OsStr::from_bytes(self.path.to_bytes()));
+            let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
             // Below a threaded cgroup it would be "domain invalid", and take nobody.
             match std::fs::read(path.join("cgroup.type")).as_deref() {
                 Ok(b"domain\n") => {
@@ -236,7 +263,7 @@ mod tests {
 
     #[test]
     fn undoes_the_escapes_of_mountinfo() {
-        assert_eq!(unescape(r"/a\040b\134c\09"), Path::new(r"/a b\c\09"));
+        assert_eq!(unescape(br"/a\040b\134c\09"), Path::new(r"/a b\c\09"));
     }
 
     #[test]
@@ -272,12 +299,45 @@ mod tests {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
         let groups = std::fs::read_to_string("/proc/self/cgroup").expect("/proc");
         let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return };
-        let Some(dir) = directory(&mounts, own) else {
+        let Some(dir) = directory(mounts.as_bytes(), own.as_bytes()) else {
             assert!(!mounts.contains(" - cgroup2 ") || own.starts_with("/.."), "{own} in {mounts}");
             return;
         };
         let pids = std::fs::read_to_string(dir.join("cgroup.procs")).expect("readable");
         assert!(pids.lines().any(|pid| pid == std::process::id().to_string()), "{dir:?}: {pids}");
-        assert_eq!(directory("31 23 0:28 / /none rw - cgroup2 cgroup2 rw", own), None);
+        assert_eq!(directory(b"31 23 0:28 / /none rw - cgroup2 cgroup2 rw", own.as_bytes()), None);
+    }
+
+    #[test]
+    fn takes_what_can_be_written_to_whatever_it_is_called() {
+        let scratch = spawnfd_tests::scratch();
+        let make = |name: &[u8]| {
+            let dir = scratch.path().join(OsStr::from_bytes(name));
+            std::fs::create_dir_all(dir.join(OsStr::from_bytes(b"own\xff"))).expect("own directory");
+            std::fs::write(dir.join(OsStr::from_bytes(b"own\xff/cgroup.procs")), "").expect("own directory");
+            dir
+        };
+        let (first, second) = (make(b"first\xfe"), make(b"second"));
+        let line = |dir: &Path, options: &str| {
+            let point = dir.as_os_str().as_bytes();
+            [b"31 23 0:28 / ", point, b" ", options.as_bytes(), b" shared:1 - cgroup2 cgroup2 rw\n"].concat()
+        };
+        let find = |mounts: &[Vec<u8>]| directory(&mounts.concat(), b"/own\xff");
+        let own = |dir: &Path| Some(dir.join(OsStr::from_bytes(b"own\xff")));
+        assert_eq!(find(&[line(&first, "rw,nosuid"), line(&second, "ro,nosuid")]), own(&first));
+        assert_eq!(find(&[line(&first, "rw"), line(&second, "rw")]), own(&second));
+        assert_eq!(find(&[line(&first, "ro"), line(&second, "ro")]), own(&second));
+        assert_eq!(find(&[line(&first, "rw"), line(&second, "rw"), line(&second, "ro")]), own(&first));
+        assert_eq!(find(&[line(&first, "rw"), line(&first, "ro")]), own(&first), "it is read-only now");
+    }
+
+    #[test]
+    fn what_passes_is_no_refusal() {
+        spawnfd_tests::isolated("tree::cgroup::tests::what_passes_is_no_refusal", || {
+            let Ok(place) = place(false) else { return spawnfd_tests::skip("no cgroup v2 is mounted") };
+            let gone = Place { path: CString::new("/nowhere/group").expect("no NUL"), ..place };
+            assert_eq!(gone.make().expect_err("nothing is there").errno(), Errno::ENOENT);
+            self::place(true).expect("not remembered");
+        });
     }
 }
