@@ -7,8 +7,10 @@
 //! the sticky bit, which on Linux means nothing for a file. One that is marked and not locked is swept by the next job that
 //! spills there; one to be kept loses the mark. A pid in the name would lie to another pid namespace that shares the directory.
 
+use std::fs::symlink_metadata;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,14 +65,15 @@ pub enum SpillEnd {
     Whole,
     /// It has the greatest length allowed, and the output was longer.
     Capped,
-    /// It could not be made (then there is none), or not be written to its end: a full disk, a limit, no permission.
+    /// It could not be made, or somebody has taken it away (ENOENT): then there is none; or not be written to its end: a full disk, a limit,
+    /// no permission.
     Failed(Errno),
 }
 
 /// What became of a [`Spill`].
 #[derive(Clone, Debug)]
 pub struct Spilled {
-    /// The file, with both streams' bytes in order of arrival, from the first one on; `None` if it could not be made.
+    /// The file, with both streams' bytes in order of arrival, from the first one on; `None` if there is none.
     pub file: Option<SpillFile>,
     /// Its length.
     pub bytes: u64,
@@ -125,6 +128,12 @@ impl SpillFile {
     #[doc(hidden)]
     pub fn of_another(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(Held { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
+    }
+
+    /// Whether it can be found by its path.
+    fn is_there(&self) -> bool {
+        let identity = self.0.file.as_ref().map(Known::identity);
+        symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
 
     /// Where the file is. Its mode is 0600.
@@ -191,10 +200,16 @@ impl Order {
     }
 }
 
+/// Where files are made that nobody says a place for: what $TMPDIR names, unless that is empty.
+fn temporary(dir: PathBuf) -> PathBuf {
+    if dir.as_os_str().is_empty() { PathBuf::from("/tmp") } else { dir }
+}
+
 impl Spilling {
     pub(super) fn new(spill: &Spill) -> Spilling {
         // Settled here, where the caller's working directory and environment are.
-        let dir = spill.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = spill.dir.clone().unwrap_or_else(|| temporary(std::env::temp_dir()));
+        // Of an empty one there is no such thing, and nothing is made there.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let order = Order { runs: Vec::new(), turn: Stream::Stdout, run: 0 };
         Spilling { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: State::Waiting(order) }
@@ -208,7 +223,8 @@ impl Spilling {
                 return;
             }
             let runs = std::mem::take(&mut order.runs).into_iter().chain([order.run]);
-            match SpillFile::create(&self.dir) {
+            let there = Some(&self.dir).filter(|dir| !dir.as_os_str().is_empty()).ok_or(Errno::ENOENT);
+            match there.and_then(|dir| SpillFile::create(dir)) {
                 Ok(file) => self.state = State::Writing(file, 0),
                 Err(errno) => {
                     self.state = State::Ended(Spilled { file: None, bytes: 0, end: SpillEnd::Failed(errno) });
@@ -266,6 +282,9 @@ impl Spilling {
             State::Writing(file, bytes) => Spilled { file: Some(file), bytes, end: SpillEnd::Whole },
             State::Ended(spilled) => spilled,
         };
+        if spilled.file.as_ref().is_some_and(|file| !file.is_there()) {
+            spilled = Spilled { file: None, bytes: 0, end: SpillEnd::Failed(Errno::ENOENT) };
+        }
         if let (true, Some(file)) = (self.persist, &spilled.file)
             && let Err(error) = file.persist()
         {

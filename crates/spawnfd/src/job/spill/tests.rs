@@ -29,6 +29,30 @@ fn is_empty(dir: &Path) -> bool {
     dir.read_dir().expect("own directory").next().is_none()
 }
 
+#[test]
+fn one_that_is_gone_is_not_whole() {
+    let (dir, other) = (scratch(), scratch());
+    for replaced in [false, true] {
+        let mut record = spilling((10, 10), Spill::new(1 << 20).dir(dir.path()));
+        record.take(Stream::Stdout, &[b'x'; 1 << 10]);
+        let file = dir.path().read_dir().expect("own directory").next().expect("made").expect("readable").path();
+        fs::rename(&file, other.path().join("moved")).expect("own file");
+        if replaced {
+            fs::write(&file, "another's").expect("own directory");
+        }
+        let spilled = record.close().spill.expect("more than is kept");
+        assert_eq!((spilled.bytes, spilled.end), (0, SpillEnd::Failed(Errno::ENOENT)));
+        assert!(spilled.file.is_none());
+    }
+}
+
+#[test]
+fn an_empty_name_is_no_directory() {
+    let spilled = spilled(Spill::new(1 << 20).dir(""), 1 << 10);
+    assert_eq!((spilled.bytes, spilled.end), (0, SpillEnd::Failed(Errno::ENOENT)));
+    assert_eq!((temporary("".into()), temporary("/x".into())), ("/tmp".into(), "/x".into()));
+}
+
 proptest! {
     #[test]
     fn is_the_whole_output_in_order_of_arrival(
