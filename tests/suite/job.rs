@@ -308,6 +308,28 @@ fn a_terminal() {
 }
 
 #[test]
+fn what_is_in_a_terminal_at_the_end_is_read() {
+    isolated("what_is_in_a_terminal_at_the_end_is_read", || {
+        let directory = spawnfd_tests::scratch();
+        let written = directory.path().join("written");
+        let fill = r#"stty raw -echo; exec perl -MFcntl -e '
+            fcntl STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK;
+            my ($n, $begun) = (0, time);
+            while (time < $begun + 2) { my $w = syswrite STDOUT, "x" x 100; $n += $w // 0; }
+            open my $f, ">", $ARGV[0]; print $f "$n\n";' "$0""#;
+        let run = Run::new().terminal(TerminalSize::default()).drain(Duration::ZERO).keep(1 << 20, 0);
+        // Nobody takes what comes.
+        let events = EventOptions { max_bytes: 100, ..EventOptions::default() };
+        let mut command = Command::new("sh");
+        let (job, _events) = command.args(["-c", fill]).arg(&written).start_events(&run, events).expect("starts");
+        let count = || fs::read_to_string(&written).ok()?.strip_suffix('\n')?.parse().ok();
+        eventually("written", || count().is_some());
+        let output = job.wait().expect("watched");
+        assert_eq!((output.stdout.len(), &output.drain), (count().expect("written"), &Drain::Eof));
+    });
+}
+
+#[test]
 fn who_keeps_a_terminal_is_named() {
     isolated("who_keeps_a_terminal_is_named", || {
         let run = Run::new().terminal(TerminalSize { rows: 24, columns: 80 });

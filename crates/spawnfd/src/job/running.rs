@@ -415,7 +415,8 @@ impl Running {
     /// behind: there is an end to it, and it would be lost with the pipe.
     fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
         let Some(outlet) = &mut self.outlets[stream.index()] else { return };
-        let mut left = ioctl_fionread(outlet.as_fd()).unwrap_or(0);
+        // A terminal tells of the first 4 KiB only, of some 20 that it may have.
+        let mut left = if outlet.is_terminal() { 1 << 16 } else { ioctl_fionread(outlet.as_fd()).unwrap_or(0) };
         if !outlet.stop_blocking() {
             return;
         }
