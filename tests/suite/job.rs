@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use common::eventually;
 use spawnfd::tree::{Tier, Want};
 use spawnfd::{
-    Command, Drain, Errno, Event, EventOptions, Job, Leftovers, LineEnd, Output, Run, Spill, SpillEnd, Stop, Stream,
-    TerminalSize, Waker, WhenFull,
+    Command, Drain, Errno, Event, EventOptions, Job, Leftovers, LineEnd, Output, Run, Spill, SpillEnd, Stage, Stop,
+    Stream, TerminalSize, Waker, WhenFull,
 };
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
@@ -304,6 +304,26 @@ fn a_terminal() {
         }
         assert_eq!(command.action_count(), 0, "the command is as it was");
         assert_eq!(command.run().expect("runs").text().trim(), "got", "and has no terminal any more");
+    });
+}
+
+/// What the run adds for it is no action of the caller's.
+#[test]
+fn a_terminal_beside_actions() {
+    isolated("a_terminal_beside_actions", || {
+        let run = Run::new().terminal(TerminalSize::default());
+        for held in [false, true] {
+            let outcome = |command: &mut Command<'static>| match held {
+                false => command.run_with(&run),
+                true => command.start(&run)?.wait().map(|output| Output::clone(&output)),
+            };
+            let output = outcome(sh("echo x >/dev/tty").setsid()).expect("it has a session");
+            assert_eq!((text(&output).as_str(), output.ok()), ("x\r\n", true));
+            let error = outcome(sh("true").process_group(0)).expect_err("it leads the session");
+            assert_eq!((error.action(), error.errno()), (Some(0), Errno::EPERM), "{error}");
+            let error = outcome(sh("true").close(0)).expect_err("there is none to control it");
+            assert_eq!((error.action(), error.stage(), error.errno()), (None, Stage::Capture, Errno::EBADF), "{error}");
+        }
     });
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Lowered {
 }
 
 /// Step indexes of what is no action of the caller's.
+const LIMITS: u16 = u16::MAX - 32;
+const TERMINAL: u16 = u16::MAX - 10;
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
 const STDIO: u16 = u16::MAX - 8;
 const ANNOUNCEMENT: u16 = u16::MAX - 5;
@@ -52,7 +54,8 @@ impl Lowered {
         streams: Option<[bool; 3]>,
     ) -> Result<Lowered> {
         let count = command.actions.len();
-        let callers = command.own_from.unwrap_or(count) - command.uncounted;
+        let own_from = command.own_from.unwrap_or(count);
+        let callers = own_from - command.uncounted;
         if callers > MAX_ACTIONS {
             let call = format!("spawn: {callers} actions, {MAX_ACTIONS} at most");
             return Err(Error::new(Stage::Validate, Errno::E2BIG, call));
@@ -87,7 +90,11 @@ impl Lowered {
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
         let has = |wanted: fn(&Action<'_>) -> bool| command.all_actions().any(wanted);
-        if command.new_session && !has(|action| matches!(action, Action::Setsid | Action::Setpgid { .. })) {
+        // A terminal of its own controls a session; else a group is as good.
+        let has_terminal =
+            command.all_actions().skip(own_from).any(|own| matches!(own, Action::ControllingTerminal { .. }));
+        let has_group = !has_terminal && has(|action| matches!(action, Action::Setpgid { .. }));
+        if command.new_session && !has_group && !has(|action| matches!(action, Action::Setsid)) {
             lowered.step(SESSION, Op::Setsid);
         }
         if let Some(path) = &command.current_dir {
@@ -95,7 +102,12 @@ impl Lowered {
         }
         for (index, action) in command.all_actions().enumerate() {
             table.note(index, action)?;
-            lowered.action(index, action, command);
+            let number = match action {
+                _ if index < own_from => index as u16,
+                Action::ControllingTerminal { .. } => TERMINAL,
+                _ => LIMITS + (index - own_from) as u16,
+            };
+            lowered.action(index, number, action, command);
         }
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor()));
         let (above, below) = table.room(lowered.sources.len());
@@ -341,17 +353,17 @@ impl Lowering {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, action: &Action<'_>, command: &Command<'_>) {
+    fn action(&mut self, index: usize, number: u16, action: &Action<'_>, command: &Command<'_>) {
         match action {
             Action::UserIds { .. } => self.before_user_ids(index, command),
             Action::Cgroup { dir } if features::CLONE3.works() && self.cgroup.is_none() => {
-                self.cgroup = Some((index as u16, dir.number()));
+                self.cgroup = Some((number, dir.number()));
                 return;
             }
             _ => {}
         }
         let op = action.with_source(|descriptor| self.source(descriptor.as_fd()));
-        self.step(index as u16, op);
+        self.step(number, op);
     }
 
     /// A change of user ids takes root's supplementary groups along, and its capabilities away: neither is meant.
@@ -386,6 +398,8 @@ pub(crate) fn stage_of(index: u16) -> Stage {
         TREE | ANNOUNCEMENT => Stage::Tree,
         GIVEN => Stage::Descriptors,
         CURRENT_DIR => Stage::CurrentDir,
+        LIMITS..TERMINAL => Stage::Limit,
+        TERMINAL => Stage::Capture,
         STDIO.. => Stage::Stdio((index - STDIO) as u8),
         _ => Stage::Action(usize::from(index)),
     }

@@ -163,7 +163,7 @@ impl Run {
         self
     }
 
-    /// Gives the program a terminal.
+    /// Gives the program a terminal, which controls its session: no [`process_group`](crate::Command::process_group) can be asked for then.
     pub fn terminal(mut self, size: TerminalSize) -> Run {
         self.terminal = Some(size);
         self

@@ -110,7 +110,7 @@ impl AsFd for Pty {
 }
 
 impl Terminal {
-    /// Makes it the program's standard input, output and error, and its controlling terminal, in a session of its own.
+    /// Makes it the program's standard input, output and error, and the terminal that controls its session, which the command makes.
     ///
     /// The command has it from then on: to find the end of the output, drop the command after the spawn, or connect its streams with
     /// something else.
@@ -121,7 +121,7 @@ impl Terminal {
         let copy = self.0.try_clone();
         let copy =
             copy.map_err(|e| Error::new(Stage::Capture, crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        command.stdin(self.0).stdout(copy).stderr(Stdio::SameAsStdout).setsid().controlling_terminal(0);
+        command.stdin(self.0).stdout(copy).stderr(Stdio::SameAsStdout).controlling_terminal(0);
         Ok(())
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         let (pty, terminal) = Pty::open(size).expect("a terminal");
         let mut command = Command::new("/bin/sh");
         // Whoever runs the tests may ignore SIGHUP (nohup).
-        command.args(["-c", script]).default_signals(crate::SignalSet::ALL);
+        command.args(["-c", script]).default_signals(crate::SignalSet::ALL).setsid();
         terminal.attach(&mut command).expect("descriptors");
         // The command goes, and with it our copy of the program's end.
         (pty, command.spawn().expect("starts"))
