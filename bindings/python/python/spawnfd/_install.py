@@ -98,7 +98,8 @@ def install(*, warm: Warm | _Mode | None = None) -> None:
 
     uvloop has process code of its own: asyncio.create_subprocess_exec and create_subprocess_shell
     lead past it, its loop.subprocess_exec() and names imported before do not. Nothing changes for
-    os.fork, os.posix_spawn and multiprocessing.
+    os.fork, os.posix_spawn and multiprocessing. What else is different is said where
+    spawnfd.subprocess is: not to be called where LD_PRELOAD redirects programs as they are started.
 
     Args:
         warm: A Warm: what it has is started from there, by spawnfd.subprocess, too. "reserve" or

@@ -10,6 +10,10 @@ same objects, and Popen is a subclass of the original.
 
 With env=None, strings without "=" that C code may have left in the environment are not passed on.
 
+The core calls the kernel, not libc: what an object in LD_PRELOAD has put in the place of execve,
+posix_spawn or vfork (libredirect, fakechroot, bear, a build's sandbox) does not see these starts.
+The programs themselves are preloaded as ever.
+
 The 64 programs that were started last are held open: before their file system can be unmounted,
 spawnfd.TemplateCache.shared().clear() lets go of them. /proc is held from the first start on: one
 that this process mounts for itself can be unmounted lazily (umount -l).
