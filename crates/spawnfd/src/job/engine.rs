@@ -305,7 +305,7 @@ impl Engine {
                 desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(self, id));
             }
             for event in std::mem::take(&mut desk.again) {
-                desk.heard(&self, event);
+                desk.heard(self, event);
             }
             for event in &events {
                 let data = event.data.u64();
@@ -330,7 +330,7 @@ impl Engine {
                     desk.take(&mut self.lock());
                 }
                 let flags = event.flags;
-                desk.heard(&self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
+                desk.heard(self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
             desk.tick(self, Instant::now());
             desk.give();

@@ -278,7 +278,7 @@ mod tests {
             let point = dir.join(point).display().to_string().replace(' ', r"\040");
             format!("31 23 0:28 {root} {point} rw shared:5 - {kind} {kind} rw\n")
         };
-        let two = mount("/", "one", "cgroup2") + &mount("/a\\040b", "two", "cgroup2") + &mount("/", "two", "cgroup");
+        let two = mount("/", "one", "cgroup2") + &mount("/a\\040b", "two", "cgroup2") + &mount("/", "three", "cgroup");
         let found = [
             ("/b", Some("one/b")),
             ("/a b/b", Some("two/b")),
@@ -288,10 +288,10 @@ mod tests {
             ("/../b", None),
         ];
         for (own, expected) in found {
-            assert_eq!(directory(&two, own), expected.map(|group| dir.join(group)), "{own}");
+            assert_eq!(directory(two.as_bytes(), own.as_bytes()), expected.map(|group| dir.join(group)), "{own}");
         }
         let hidden = mount("/", "one", "cgroup2") + &mount("/", "two", "cgroup2");
-        assert_eq!(directory(&hidden, "/b"), Some(dir.join("two/b")));
+        assert_eq!(directory(hidden.as_bytes(), b"/b"), Some(dir.join("two/b")));
     }
 
     #[test]
