@@ -264,6 +264,7 @@ pub fn below_another_s_proc(body: impl FnOnce()) -> bool {
         // SAFETY: for this process's next child only.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
         reap(fork(body));
+        let _ = other.kill().and_then(|()| other.wait());
     }));
     true
 }
