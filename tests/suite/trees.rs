@@ -5,7 +5,6 @@ mod common;
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
