@@ -544,8 +544,9 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	if (park.kind == 'm' && !spawnfd_forks())
 		spawnfd_touch_program();
-	tell_that_it_is_parked();
+	/* Before anybody counts on it. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	tell_that_it_is_parked();
 	for (;;) {
 		size_t count, length;
 		bool forks = spawnfd_forks() && !park.is_child, sound;

@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from warm_support import Way, each_way
+from warm_programs import MAIN, compiled
+from warm_support import Mode, Way, each_mode, each_way
 
 HEAD = """
 import os, signal, subprocess, sys, time
@@ -176,3 +178,43 @@ def test_descriptors_are_short_for_a_while(tmp_path: Path) -> None:
     assert short.startswith("False "), short
     assert short.endswith("(): EMFILE"), short
     assert after == ["True", "reserve"]
+
+
+# What parks hides itself, however long that takes, before it is counted as parked.
+LATE = """
+#define _GNU_SOURCE
+#include <linux/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int late(void) { return 5; }
+int prctl(int option, long a, long b, long c, long d) {
+    if (option == PR_SET_DUMPABLE && !a) sleep(2);
+    return syscall(SYS_prctl, option, a, b, c, d);
+}
+"""
+HIDDEN = """
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+warm = warm_of(sys.argv[2])
+warm.add(sys.argv[3], depth=1)
+assert warm.fill(60), warm.stats()
+def is_readable(pid):
+    try:
+        return bool(os.listdir(f"/proc/{pid}/fd"))
+    except PermissionError:
+        return False
+alive = [pid for pid in children() if " Z " not in open(f"/proc/{pid}/stat").read()]
+print(len(alive) > 0, [pid for pid in alive if is_readable(pid)])
+warm.close()
+"""
+
+
+@each_mode
+def test_what_is_parked_is_not_dumpable(mode: Mode) -> None:
+    # Where another user may execute it.
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        path = compiled(Path(directory, "program"), LATE + MAIN, "-rdynamic")
+        assert told(HIDDEN, mode, str(path)) == "True []\n"
