@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from warm_programs import (
     CONSTRUCTORS,
     EARLY,
     ERRNO,
+    LOADS,
     MAIN,
     OWN_ENTRY,
     PLAIN,
+    PLUGIN,
     PROGRAMS,
     SAYS,
     VARIABLE,
@@ -195,3 +198,32 @@ def test_a_library_found_elsewhere(change: str, mode: Mode, tmp_path: Path) -> N
         assert warm.fill(timeout=FILL_S)
         result = warm.run([path], env=ENVIRONMENT)
         assert (result.stdout, result.started) == (b"new\n", mode)
+
+
+@each_mode
+def test_libraries_from_memory(mode: Mode, tmp_path: Path) -> None:
+    """They are loaded, by whatever number they stand at: nothing else goes by that name."""
+    plugin = str(compiled(tmp_path / "plugin.so", PLUGIN, "-shared", "-fPIC"))
+    path = str(compiled(tmp_path / "program", LOADS))
+    with parked(path, mode, env=ENVIRONMENT) as warm:
+        result = warm.run([path, plugin], env=ENVIRONMENT)
+    assert outcome(result) == (5, None, b"", b"")
+    assert result.started == mode
+
+
+FROM_MEMORY = """
+import ctypes, os, sys
+for _ in range(60):
+    memory = os.memfd_create("plugin", 0)
+    os.write(memory, open(sys.argv[1], "rb").read())
+    ctypes.CDLL(f"/proc/self/fd/{memory}").answer
+"""
+
+
+@each_mode
+def test_libraries_from_memory_in_python(mode: Mode, tmp_path: Path) -> None:
+    plugin = str(compiled(tmp_path / "plugin.so", PLUGIN, "-shared", "-fPIC"))
+    with parked(sys.executable, mode) as warm:
+        result = warm.run([sys.executable, "-c", FROM_MEMORY, plugin])
+    assert outcome(result) == (0, None, b"", b"")
+    assert result.started == mode

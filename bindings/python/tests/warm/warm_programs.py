@@ -101,6 +101,29 @@ __attribute__((force_align_arg_pointer)) void _start(void) {
     _exit(5);
 }
 """
+PLUGIN = "int answer(void) { return 7; }\n"
+# It loads libraries from memory, one at each number that what parks could have had.
+LOADS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+int main(int argc, char **argv) {
+    int file = argc > 1 ? open(argv[1], O_RDONLY) : -1;
+    for (int i = 0; i < 60; i++) {
+        char path[64];
+        off_t from = 0;
+        int memory = memfd_create("plugin", 0);
+        sendfile(memory, file, &from, 1 << 20);
+        sprintf(path, "/proc/self/fd/%d", memory);
+        void *plugin = dlopen(path, RTLD_NOW);
+        if (!plugin || !dlsym(plugin, "answer")) { puts(path); return 1; }
+    }
+    return 5;
+}
+"""
 EARLY = ("-DEARLY=__attribute__((constructor)) static",)
 MAIN = "int late(void); int main(void) { return late(); }\n"
 # An interpreter that is not glibc's: none at all.

@@ -137,6 +137,9 @@ pub(super) struct Probe {
 /// Where probes are, by a name that nothing else has.
 pub(super) const PROBES: &str = "/proc/self/fd/./";
 
+/// Where the object is, by a name of which the same is true: ld.so takes a name that it has loaded for that, whatever is there by then.
+const OBJECT: &str = "/proc/self/./fd/";
+
 /// A reason not to be parked: the line has ended.
 pub(super) const NOT_PARKED: &str = "not parked";
 
@@ -198,7 +201,8 @@ impl Parked {
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);
         let [at, owner_at, page_at, object_at, probe_at] = [first, first + 1, first + 2, first + 3, first + 4];
-        let with_object = recipe.env.clone().set("LD_PRELOAD", format!("/proc/self/fd/{object_at}")).set(
+        let object_path = format!("{OBJECT}{object_at}");
+        let with_object = recipe.env.clone().set("LD_PRELOAD", &object_path).set(
             "SPAWNFD_PARK",
             format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
         );
@@ -224,7 +228,7 @@ impl Parked {
                     Some(probe) => command
                         .args(prefix.own_args())
                         .arg(format!("{PROBES}{probe_at}"))
-                        .arg(format!("p{at}:/proc/self/fd/{object_at}"))
+                        .arg(format!("p{at}:{object_path}"))
                         .descriptor(&probe.program, probe_at),
                 };
                 if let Some(directory) = &prefix.directory {
