@@ -173,6 +173,11 @@ impl Warm {
         Ok(all)
     }
 
+    #[staticmethod]
+    fn turn_off() {
+        spawnfd::Warm::turn_off();
+    }
+
     #[getter]
     fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)

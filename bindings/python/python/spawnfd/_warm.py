@@ -67,7 +67,7 @@ class Warm(NotPickled):
 
     The processes end when the block is left, with close(), with the last reference, or with this
     process. They are its children: os.wait() sees one that has ended. SPAWNFD_WARM=0 in the
-    environment turns all of it off.
+    environment turns all of it off, and so does turn_off().
     """
 
     __slots__ = ("_core",)
@@ -205,6 +205,14 @@ class Warm(NotPickled):
     def stats(self) -> WarmStats:
         """What it has done so far, in this process."""
         return WarmStats(**self._core.stats())
+
+    @staticmethod
+    def turn_off() -> None:
+        """Turns all warm starts of this process off, for good, as SPAWNFD_WARM=0 does.
+
+        Nothing is parked any more, and what is ends within two seconds. Starts are cold.
+        """
+        _spawnfd.Warm.turn_off()
 
     @property
     def closed(self) -> bool:

@@ -218,3 +218,64 @@ def test_what_is_parked_is_not_dumpable(mode: Mode) -> None:
         os.chmod(directory, 0o755)
         path = compiled(Path(directory, "program"), LATE + MAIN, "-rdynamic")
         assert told(HIDDEN, mode, str(path)) == "True []\n"
+
+
+OFF = """
+def turn_off():
+    if sys.argv[3] == "environment":
+        os.environ["SPAWNFD_WARM"] = "0"
+    else:
+        sf.Warm.turn_off()
+def threads():
+    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+    return names.count("spawnfd-warm\\n")
+def tell():
+    result = warm.run(["/bin/sh", "-c", "exit 3"])
+    print(result.started, result.code, warm.fill(60), warm.stats().parked)
+if sys.argv[4] == "first":
+    turn_off()
+warm = warm_of(sys.argv[2])
+add(warm, sys.argv[2], "/bin/sh", 2)
+if sys.argv[4] == "later":
+    assert warm.fill(60) and children()
+    turn_off()
+    tell()
+    deadline = time.monotonic() + 60
+    while children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+else:
+    tell()
+    template = sf.Template("/bin/true", warm="reserve")
+    print(template.warm.fill(60), template.run().started, threads())
+print(len(children()))
+"""
+
+
+@pytest.mark.parametrize("how", ["environment", "call"])
+@each_way
+def test_switched_off(way: Way, how: str) -> None:
+    """Nothing is parked, and nobody is there to do it."""
+    assert told(OFF, way, how, "first") == "cold: off 3 False 0\nFalse cold: off 0\n0\n"
+
+
+@pytest.mark.parametrize("how", ["environment", "call"])
+@each_way
+def test_switched_off_later(way: Way, how: str) -> None:
+    """What is parked ends."""
+    assert told(OFF, way, how, "later") == "cold: off 3 False 0\n0\n"
+
+
+ON_AGAIN = """
+os.environ["SPAWNFD_WARM"] = "0"
+warm = warm_of(sys.argv[2])
+add(warm, sys.argv[2], "true", 1)
+print(warm.run(["true"]).started)
+del os.environ["SPAWNFD_WARM"]
+print(warm.fill(60), warm.run(["true"]).started)
+warm.close()
+"""
+
+
+@each_way
+def test_switched_on_again(way: Way) -> None:
+    assert told(ON_AGAIN, way) == f"cold: off\nTrue {way}\n"

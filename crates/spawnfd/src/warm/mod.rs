@@ -30,11 +30,13 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
 use spawnfd_child::{Failure, Op, Plan, Step};
 use spawnfd_sys::call::FilterInstruction;
+use spawnfd_sys::Errno;
 
 pub use kind::Kind;
 
@@ -65,7 +67,7 @@ use wire::Request;
 /// a thread that starts them. They are children of this process: `wait(-1)` sees one that has ended. In a fork's copy
 /// there are none.
 ///
-/// `SPAWNFD_WARM=0` in the environment turns all of it off.
+/// `SPAWNFD_WARM=0` in the environment turns all of it off, and so does [`turn_off`](Warm::turn_off): nothing is parked then.
 ///
 /// # Examples
 /// ```
@@ -252,7 +254,7 @@ impl Warm {
         let prefix = Warm::prefix(template, &park)?;
         let confinement = Confinement::new(&park).map_err(|error| duplicated(&error))?;
         self.state.lock().add(template, prefix, confinement, park);
-        self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.ring().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
     /// The same for a template that may have been added before.
@@ -280,11 +282,25 @@ impl Warm {
     /// EMFILE, ENFILE, ENOMEM. EAGAIN: no thread can be started.
     pub fn add_any(&self, depth: usize, mode: Option<Mode>) -> Result<()> {
         self.state.lock().add_any(image::zygote()?, depth, mode);
-        self.keeper.ring(Duration::ZERO).map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.ring().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+    }
+
+    /// Has the keeper look at once; no thread is started where all is switched off.
+    fn ring(&self) -> std::result::Result<(), Errno> {
+        let mut state = self.state.lock();
+        let idle = state.switch(is_off()) && state.gone.is_empty();
+        drop(state);
+        if idle { Ok(()) } else { self.keeper.ring(Duration::ZERO) }
+    }
+
+    /// Turns all warm starts of this process off, for good, as `SPAWNFD_WARM=0` does: what is parked ends within a second or two, and nothing more is
+    /// parked. Starts are cold; [`fill`](Warm::fill) is `false`.
+    pub fn turn_off() {
+        OFF.store(true, Ordering::Relaxed);
     }
 
     /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
-    /// done now: it is closed, this process has closed 0, 1 or 2, or something was missing several times ([`WarmStats::cannot`]), for
+    /// done now: it is closed or switched off, this process has closed 0, 1 or 2, or something was missing several times ([`WarmStats::cannot`]), for
     /// which it goes on to look now and then.
     pub fn fill(&self, timeout: Duration) -> bool {
         let begun = Instant::now();
@@ -292,6 +308,9 @@ impl Warm {
         loop {
             {
                 let mut state = self.state.lock();
+                if state.switch(is_off()) {
+                    return false;
+                }
                 state.hurry();
                 if state.is_full() {
                     return true;
@@ -332,7 +351,9 @@ impl Warm {
         command: &Command<'_>,
         template: &Template,
     ) -> std::result::Result<Offer<'_>, &'static str> {
-        if std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0") {
+        let off = is_off();
+        if off {
+            self.state.lock().switch(off);
             return Err("off");
         }
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
@@ -340,6 +361,7 @@ impl Warm {
         }
         let own = {
             let mut state = self.state.lock();
+            state.switch(off);
             state.take(template, command).inspect_err(|why| {
                 if matches!(*why, NOT_ADDED | ARGUMENTS) {
                     state.keep(template, command, self.keep);
@@ -533,6 +555,18 @@ impl Drop for Offer<'_> {
     fn drop(&mut self) {
         self.finish(State::put_back);
     }
+}
+
+/// [`Warm::turn_off`].
+static OFF: AtomicBool = AtomicBool::new(false);
+
+fn switched_off() -> bool {
+    OFF.load(Ordering::Relaxed)
+}
+
+/// The same, or by the environment: to be asked by callers only.
+fn is_off() -> bool {
+    switched_off() || std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0")
 }
 
 /// Whether the caller's working directory is of any use to what begins with these steps.

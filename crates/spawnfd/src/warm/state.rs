@@ -14,7 +14,7 @@ use super::parked::{Parked, Recipe};
 use super::prefix::Prefix;
 use super::watch::Watch;
 use super::wire::Page;
-use super::{Kind, Mode, Park, WarmOptions, WarmStats, image};
+use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, switched_off};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
@@ -60,6 +60,8 @@ pub(super) struct State {
     /// `None` in a fork's copy, and when it is closed.
     pub(super) shared: Option<Common>,
     pub(super) stats: WarmStats,
+    /// As a caller has found it last: the keeper does not look at the environment, which is its host's to change.
+    off: bool,
     pub(super) next: u64,
     /// To be ended by the keeper, outside the lock.
     pub(super) gone: Vec<Waiting>,
@@ -91,6 +93,7 @@ impl State {
             entries: Vec::new(),
             shared: None,
             stats: WarmStats::default(),
+            off: false,
             next: 1,
             gone: Vec::new(),
             spent: Vec::new(),
@@ -341,9 +344,24 @@ impl State {
         self.wants_keeper()
     }
 
+    /// Whether it is switched off, by what the caller has found. What is parked is put away then.
+    pub(super) fn switch(&mut self, off: bool) -> bool {
+        self.off = off;
+        self.put_away_if_off()
+    }
+
+    /// The same, by what the last caller has found.
+    pub(super) fn put_away_if_off(&mut self) -> bool {
+        let off = self.off || switched_off();
+        if off {
+            self.gone.extend(self.entries.iter_mut().flat_map(|entry| entry.drain().collect::<Vec<_>>()));
+        }
+        off
+    }
+
     /// When the keeper should look, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &Entry| entry.cannot.is_none() && entry.is_missing();
+        let missing = |entry: &Entry| !self.off && entry.cannot.is_none() && entry.is_missing();
         (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 

@@ -100,6 +100,9 @@ impl State {
 
     /// What is due; ends what is idle or too old.
     pub(super) fn next_work(&mut self) -> (Work, Waste) {
+        if self.put_away_if_off() {
+            return (Work::Wait(None), self.waste());
+        }
         let Some(common) = &mut self.shared else { return (Work::Wait(None), self.waste()) };
         common.watch.look_from_here();
         let changed = common.watch.changed().unwrap_or_default();
