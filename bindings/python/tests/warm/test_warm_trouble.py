@@ -252,6 +252,50 @@ def test_the_owner_is_killed_while_it_parks(mode: Mode, tmp_path: Path) -> None:
         os.close(pidfd)
 
 
+FRONT_OWNER = """
+import sys, time
+import spawnfd as sf
+front = ["/bin/sh", "-c", 'sleep 600 & echo $$ $! > "$0"; wait', sys.argv[1]]
+warm = sf.Warm()
+warm.add("/bin/true", sandbox=sf.Sandbox(front))
+time.sleep(600)
+"""
+
+
+def all_end(pidfds: list[int]) -> bool:
+    """Whether all do by themselves, soon; those that do not are ended."""
+    ended = [bool(select.select([pidfd], [], [], 20)[0]) for pidfd in pidfds]
+    for pidfd in pidfds:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+    return all(ended)
+
+
+def test_the_owner_is_killed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:
+    """Nothing of it is left: neither that program nor its children."""
+    fifo = tmp_path / "pids"
+    os.mkfifo(fifo)
+    owner = subprocess.Popen([sys.executable, "-c", FRONT_OWNER, str(fifo)])
+    try:
+        pidfds = [os.pidfd_open(int(pid)) for pid in fifo.read_text().split()]
+    finally:
+        owner.kill()
+        owner.wait()
+    assert len(pidfds) == 2
+    assert all_end(pidfds)
+
+
+def test_closed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:
+    fifo = tmp_path / "pids"
+    os.mkfifo(fifo)
+    front = ["/bin/sh", "-c", 'sleep 600 & echo $$ $! > "$0"; wait', str(fifo)]
+    with sf.Warm() as warm:
+        warm.add("/bin/true", sandbox=sf.Sandbox(front))
+        pidfds = [os.pidfd_open(int(pid)) for pid in fifo.read_text().split()]
+    assert all_end(pidfds)
+
+
 @each_mode
 def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -> None:
     """Others are parked and used meanwhile, again and again."""

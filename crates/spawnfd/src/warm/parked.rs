@@ -30,6 +30,7 @@ use crate::error::{Error, Result as Outcome, Stage as At, errno};
 use crate::numbers::{Known, above_standard};
 use crate::sandbox::Given;
 use crate::template::Template;
+use crate::tree::{Tree, Want};
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
@@ -92,6 +93,8 @@ pub(super) struct Parked {
     generation: u64,
     /// Gone when it has become the program.
     child: Option<Child>,
+    /// While the program in front is at work: nobody there looks at the line yet.
+    front: Option<Tree>,
     line: Line,
     serial: u32,
     pub(super) birth: Arc<Birth>,
@@ -208,6 +211,7 @@ impl Parked {
         );
         let preload = recipe.preload.join(OsStr::new(","));
         let with_object = if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
+        let mut front = None;
         let mut command: Command<'_> = match &recipe.prefix {
             None => recipe.template.command(),
             Some(prefix) => prefix.template.command(),
@@ -220,9 +224,11 @@ impl Parked {
                     command.parent_death_signal(9);
                 }
             }
-            // Whoever ends the program's group or session means the one in front as well.
+            // Whoever ends the program's group or session means the one in front as well. (A parent-death signal would end it with the
+            // keeper, though it has a program behind it by then.)
             Some(prefix) => {
-                command.setsid().arg0(&prefix.name);
+                let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
+                command.setsid().arg0(&prefix.name).tree(front.insert(tree));
                 match probe {
                     None => command.args(&prefix.args),
                     Some(probe) => command
@@ -268,10 +274,12 @@ impl Parked {
         let begun = SystemTime::now();
         let child = command.spawn().map_err(|error| NotParked::of_start(&error))?;
         drop(theirs);
+        front.iter_mut().for_each(|tree| tree.born(child.id(), child.as_fd()));
         let are_told_apart = call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != child.identity());
         let mut parked = Parked {
             generation: fork_generation().map_err(|errno| ("mmap()", errno))?,
             child: Some(child),
+            front,
             line,
             serial: 0,
             birth: Arc::new(Birth {
@@ -305,6 +313,8 @@ impl Parked {
             Some(Reply::Parked { private, variables, files, .. }) => {
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
                 self.private = private;
+                // What is parked ends with this process by itself, and the one in front with that.
+                self.front.take().into_iter().for_each(Tree::detach);
                 if let Some(birth) = Arc::get_mut(&mut self.birth) {
                     (birth.variables, birth.files) = (owned(variables), owned(files));
                 }
@@ -363,6 +373,7 @@ impl Parked {
         Some(Parked {
             generation: self.generation,
             child: Some(child),
+            front: None,
             line,
             serial: 0,
             birth: self.birth.clone(),
@@ -589,6 +600,8 @@ impl Parked {
 
     /// Ends it.
     fn end(&mut self) {
+        // As long as its number is its own.
+        drop(self.front.take());
         let Some(mut child) = self.take_child() else { return };
         if child.kill().is_ok() {
             let _ = child.wait();
