@@ -141,6 +141,28 @@ def test_stopped(way: Way) -> None:
         assert is_warm_again(warm, way)
 
 
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
+    """Nobody would hear of the end of the one behind it."""
+    box = sf.Sandbox(["/bin/sh", "-c", '"$@"; exit $?', "front"])
+    argv = ["expr", "3", "+", "4"]
+    with sf.Warm() as warm:
+        before = children()
+        warm.add("expr", sandbox=box)
+        assert warm.fill(FILL_S), warm.stats()
+        for pid in children() - before:
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"/bin/sh\0"):
+                os.kill(pid, number)
+                # Until it is: what has ended, or has been stopped, is not waited for.
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        for _ in range(2):
+            result = warm.run(argv, sandbox=box, timeout=20)
+            assert (result.stop, result.code, result.stdout) == ("exited", 0, b"7\n")
+            assert result.started in ("cold: slow", "cold: died")
+        assert warm.fill(FILL_S)
+        assert warm.run(argv, sandbox=box, timeout=20).started == "reserve"
+
+
 def test_stopped_with_its_socket_full() -> None:
     """More requests than a socket takes, none of which is answered."""
     with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:

@@ -113,6 +113,8 @@ pub(super) struct Birth {
     started: Started,
     /// It becomes a program by exec.
     executes: bool,
+    /// The process is that of a program in front, and it sits behind.
+    has_front: bool,
     /// What it was born with.
     pub(super) standing: Standing,
     /// The same of Landlock.
@@ -285,6 +287,7 @@ impl Parked {
             birth: Arc::new(Birth {
                 started: recipe.started(),
                 executes: recipe.executes,
+                has_front: recipe.prefix.is_some(),
                 standing,
                 marker,
                 env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
@@ -458,6 +461,10 @@ impl Parked {
     pub(super) fn offer(&mut self, plan: &Plan, request: &Request<'_>) -> Result<Claim, Answer> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(Answer::Refused("descriptor table"));
+        }
+        // The one in front: nobody would hear of the program's end.
+        if self.birth.has_front && !self.is_able() {
+            return Err(Answer::Gone(if self.has_ended() { "died" } else { "slow" }));
         }
         self.serial += 1;
         let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
