@@ -4,12 +4,12 @@
  *
  * This object is preloaded (ld.so(8), LD_PRELOAD). SPAWNFD_PARK says what the owner has left:
  *
- *     socket:owner:shim:page:device:inode:kind:mode
+ *     socket:owner:shim:page:device:inode:kind:mode:said
  *
  * four descriptors (its end of the pair, a pidfd of the owner, this object, the shared page), the
  * executable to park in (any other, such as a sandbox's own program, goes on untouched), what parks
- * (m: main, p: CPython, n: Node), and how it is used (r: reserve, s: the same behind a sandbox's
- * own program, f: fork).
+ * (m: main, p: CPython, n: Node), how it is used (r: reserve, s: the same behind a sandbox's own
+ * program, f: fork), and, if it is there, a file for what is said until it parks.
  */
 #define _GNU_SOURCE
 #include "park.h"
@@ -38,6 +38,8 @@ static struct {
 	uint64_t environment;
 	struct spawnfd_line line;
 	int shim;
+	/* What 1 and 2 were, while all that is said there is kept; 0: it is not. */
+	int outputs[2];
 	char kind, mode;
 	int dumpable;
 	/* Descriptors that were open before anything of the program ran; those above are not known.
@@ -167,13 +169,41 @@ static void was_there(int fd)
 		park.inherited[fd / 64] |= UINT64_C(1) << fd % 64;
 }
 
+/* What is said before it parks is the program's: it would be lost. */
+static void begin_to_hear(int said)
+{
+	for (int i = 0; i < 2; i++) {
+		/* A sandbox's own program may have closed one. */
+		park.outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, said);
+		if (park.outputs[i] > 0 && dup2(said, 1 + i) < 0)
+			_exit(126);
+	}
+	close(said);
+}
+
+static void end_to_hear(void)
+{
+	struct stat said;
+	bool any = false;
+
+	for (int i = 0; i < 2; i++) {
+		if (park.outputs[i] <= 0)
+			continue;
+		any |= !fstat(1 + i, &said) && said.st_size > 0;
+		dup2(park.outputs[i], 1 + i);
+		close(park.outputs[i]);
+	}
+	if (any)
+		spawnfd_cannot_park("start-up code writes");
+}
+
 /* Finds out, once, whether this program is to be parked; before anything of it runs, if that can
  * be. */
 static void look(void)
 {
 	char **variable, *at;
 	unsigned long long left[6];
-	int page;
+	int page, said;
 	struct stat executable;
 
 	if (park.looked)
@@ -190,6 +220,7 @@ static void look(void)
 	}
 	if (!at[0] || at[1] != ':' || !at[2])
 		return;
+	said = at[3] == ':' ? atoi(at + 4) : 0;
 	/* Who cannot tell would run. */
 	if (stat("/proc/self/exe", &executable))
 		_exit(126);
@@ -210,6 +241,8 @@ static void look(void)
 	for (int i = 0; i < 3; i++)
 		fcntl((int[]){park.line.socket, park.line.owner, park.shim}[i], F_SETFD,
 		      FD_CLOEXEC);
+	if (said)
+		begin_to_hear(said);
 	park.active = true;
 	/* It would be run, and not wait: Go's own linker makes such programs. */
 	if (!spawnfd_imports("__libc_start_main"))
@@ -515,6 +548,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	static struct program program;
 	int dies_by;
 
+	end_to_hear();
 	if (spawnfd_searches_from_here())
 		spawnfd_cannot_park("libraries in a relative place");
 	if (park.kind == 'm') {

@@ -130,6 +130,22 @@ def test_node(mode: Mode, preimport: list[str]) -> None:
 
 
 @each_mode
+@pytest.mark.parametrize("preimport", [[], ["net"]])
+def test_a_warning_of_node_s(mode: Mode, preimport: list[str], tmp_path: Path) -> None:
+    """Of what it says before it parks nothing is lost."""
+    need("node")
+    argv, env = ["node", "-e", "1"], ENVIRONMENT | {"NODE_EXTRA_CA_CERTS": str(tmp_path / "none")}
+    cold = sf.run(argv, env=env)
+    with sf.Warm(mode=mode) as warm:
+        warm.add("node", args=["-e"], env=env, preimport=preimport)
+        assert warm.fill(timeout=FILL_S)
+        result = warm.run(argv, env=env)
+    assert outcome(result)[:3] == outcome(cold)[:3]
+    assert bool(result.stderr) == bool(cold.stderr)
+    assert result.started == ("cold: start-up code writes" if cold.stderr else mode)
+
+
+@each_mode
 def test_what_does_not_wait_is_not_run(mode: Mode, tmp_path: Path) -> None:
     path, ran = str(compiled(tmp_path / "program", OWN_ENTRY, "-nostartfiles")), tmp_path / "ran"
     env = ENVIRONMENT | {"RAN": str(ran)}

@@ -58,6 +58,12 @@ EXITS = """
 EARLY void early(void) { _exit(write(1, "word\\n", 5)); }
 int late(void) { return 6; }
 """
+WRITES = """
+#include <stdio.h>
+#include <unistd.h>
+EARLY void early(void) { if (write(STREAM, "early\\n", 6) != 6) _exit(1); }
+int late(void) { puts("late"); return 5; }
+"""
 VARIABLE = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +202,8 @@ PROGRAMS = (
     Program("thread", lambda path: with_library(path, THREAD, "-pthread"), "threads"),
     Program("child", lambda path: with_library(path, CHILD), "children"),
     Program("exits", lambda path: with_library(path, EXITS), "not parked"),
+    Program("writes-1", lambda path: with_library(path, WRITES, "-DSTREAM=1"), "code writes"),
+    Program("writes-2", lambda path: with_library(path, WRITES, "-DSTREAM=2"), "code writes"),
     Program("script", _script, "script"),
     Program("own-entry", lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"), "own entry"),
     Program("relative", lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"), "relative"),

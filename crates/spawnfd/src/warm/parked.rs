@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
@@ -193,6 +194,8 @@ impl Parked {
             }
             _ => None,
         };
+        let said = memfd_create("spawnfd-said", MemfdFlags::CLOEXEC);
+        let said = above_standard(said.map_err(|error| ("memfd_create()", errno(error)))?);
         // Whatever else stood at its number would not park the program, and it would run.
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
@@ -202,14 +205,14 @@ impl Parked {
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
-        let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 5).contains(&given.number));
+        let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);
-        let [at, owner_at, page_at, object_at, probe_at] = [first, first + 1, first + 2, first + 3, first + 4];
+        let [at, owner_at, page_at, object_at, probe_at, said_at] = [0, 1, 2, 3, 4, 5].map(|place| first + place);
         let object_path = format!("{OBJECT}{object_at}");
         let with_object = recipe.env.clone().set("LD_PRELOAD", &object_path).set(
             "SPAWNFD_PARK",
-            format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}", identity.inode),
+            format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}:{said_at}", identity.inode),
         );
         let preload = recipe.preload.join(OsStr::new(","));
         let with_object = if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
@@ -264,7 +267,7 @@ impl Parked {
         if recipe.executes {
             command.arg0("spawnfd-zygote");
         } else {
-            command.descriptor(object, object_at);
+            command.descriptor(object, object_at).descriptor(&said, said_at);
         }
         if recipe.confinement.lay_over(&mut command).is_none() {
             return Err(NotParked::Now("Landlock ruleset".to_owned()));
