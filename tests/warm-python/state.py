@@ -157,6 +157,14 @@ say(
     "foreign objects",
     [repr(one) for one in gc.get_objects() if "spawnfd" in str(getattr(one, "__code__", ""))],
 )
+try:
+    import ctypes
+except ImportError:
+    pass
+else:
+    count, words = ctypes.c_int(), ctypes.POINTER(ctypes.c_wchar_p)()
+    ctypes.pythonapi.Py_GetArgcArgv(ctypes.byref(count), ctypes.byref(words))
+    say("original arguments", words[: count.value])
 if "site" in sys.modules:
     site = sys.modules["site"]
     say("site", [site.ENABLE_USER_SITE, site.USER_SITE, site.USER_BASE, site.PREFIXES])

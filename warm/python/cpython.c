@@ -4,12 +4,14 @@
 #include "cpython.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
 struct functions py;
 const struct layout *layout;
 char *config;
+struct wide_list *as_given;
 
 static bool find_functions(void)
 {
@@ -45,6 +47,62 @@ bool spawnfd_python_find(void)
 	return layout != NULL;
 }
 
+/* What Py_GetArgcArgv() answers, and where that function is. */
+struct answer {
+	const char *function;
+	struct wide_list list;
+};
+
+static int find_as_given(struct dl_phdr_info *object, size_t size, void *given)
+{
+	const struct answer *answer = given;
+	bool is_there = false;
+
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		const char *begin = (const char *)object->dlpi_addr + part->p_vaddr;
+
+		is_there |= part->p_type == PT_LOAD && answer->function >= begin &&
+			    answer->function < begin + part->p_memsz;
+	}
+	for (int i = 0; is_there && i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		struct wide_list *at = (void *)((object->dlpi_addr + part->p_vaddr + 7) & ~7ul);
+		char *end = (char *)object->dlpi_addr + part->p_vaddr + part->p_memsz;
+
+		if (part->p_type != PT_LOAD || !(part->p_flags & PF_W))
+			continue;
+		/* It may begin at any word. */
+		for (; (char *)(at + 1) <= end; at = (void *)((char *)at + sizeof(char *)))
+			if (at->items == answer->list.items && at->length == answer->list.length)
+				as_given = at;
+	}
+	return is_there;
+}
+
+/*
+ * Finds the list that Py_GetArgcArgv() answers from, by which setproctitle and the like find the
+ * arguments' place: CPython 3.8 to 3.13 have it among their own data, each elsewhere.
+ */
+static bool has_as_given(int argc)
+{
+	void (*get)(int *, wchar_t ***) = (__typeof__(get))dlsym(RTLD_DEFAULT, "Py_GetArgcArgv");
+	struct answer answer = {.function = (const char *)get};
+	int count = 0;
+
+	/* Not exported: nobody can ask. Or a debug build, which frees by an allocator of its own.
+	 */
+	if (!get || dlsym(RTLD_DEFAULT, "_Py_NegativeRefcount"))
+		return true;
+	get(&count, &answer.list.items);
+	answer.list.length = count;
+	if (count != argc + 2 || wcscmp(answer.list.items[argc + 1], L"" MARKER))
+		return false;
+	dl_iterate_phdr(find_as_given, &answer);
+	return as_given != NULL;
+}
+
 bool spawnfd_python_find_config(int argc)
 {
 	const void *(*get_config)(void) =
@@ -62,7 +120,7 @@ bool spawnfd_python_find_config(int argc)
 		return false;
 	argv = field(config, layout->argv);
 	run = field(config, layout->run_command);
-	if (argv->length != 1 || wcscmp(argv->items[0], L"-c") || !run[0] ||
+	if (!has_as_given(argc) || argv->length != 1 || wcscmp(argv->items[0], L"-c") || !run[0] ||
 	    wcscmp(run[0], L"" MARKER "\n") || run[1] || run[2] ||
 	    *(int *)field(config, layout->init_main) != 0)
 		return false;

@@ -87,6 +87,9 @@ extern const struct layout *layout;
 /* The interpreter's own configuration: a PyConfig. */
 extern char *config;
 
+/* The command line as it came, for Py_GetArgcArgv(); NULL, where nobody can ask for it. */
+extern struct wide_list *as_given;
+
 static inline void *field(void *of, unsigned offset)
 {
 	return (char *)of + offset;

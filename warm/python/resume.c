@@ -62,6 +62,18 @@ static bool set_list(unsigned offset, wchar_t **items, int count)
 	return !py.PyConfig_SetWideStringList(config, list, count, items).type;
 }
 
+/* By malloc(): CPython frees these by its default allocator, whatever it uses otherwise. */
+static bool set_as_given(wchar_t **items, int count)
+{
+	wchar_t **copy = calloc((size_t)count + 1, sizeof(wchar_t *));
+
+	for (int i = 0; copy && i < count; i++)
+		if (!(copy[i] = wcsdup(items[i])))
+			return false;
+	*as_given = (struct wide_list){count, copy};
+	return copy;
+}
+
 /*
  * Puts the command line into the configuration, as config_read_cmdline() of CPython would: `flags`
  * arguments, known already, then what is to run and its arguments. False: not a command line of
@@ -82,6 +94,8 @@ static bool set_command_line(const struct program *program, int flags, object **
 		return false;
 	*orig_argv = list_of(all, program->argc);
 	if (layout->orig_argv && !set_list(layout->orig_argv, all, program->argc))
+		return false;
+	if (as_given && !set_as_given(all, program->argc))
 		return false;
 	if (word[0] == '-' && (word[1] == 'c' || word[1] == 'm')) {
 		const char *what = word + 2;
