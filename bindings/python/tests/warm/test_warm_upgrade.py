@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 import spawnfd as sf
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
-from warm_support import Mode, each_mode, in_mount_namespace, parked
+from warm_support import FILL_S, Mode, each_mode, in_mount_namespace, parked
 
 ROUNDS = 8
 THREADS = 4
@@ -321,3 +322,22 @@ def test_mounts_of_their_own(kind: str, tmp_path: Path) -> None:
     else:
         assert (before, after) == (["0 0", "reserve"], "0 1")
         assert elsewhere == "0 0"
+
+
+@each_mode
+@pytest.mark.parametrize("what", ["libown.so", "program"])
+def test_what_is_told_of_a_change(what: str, mode: Mode, tmp_path: Path) -> None:
+    build_library(tmp_path / "libown.so", 0)
+    program = tmp_path / "program"
+    build_program(program, 0)
+    with parked(str(program), mode, env=ENVIRONMENT) as warm:
+        # The keeper may have noticed by the time of the start, and parked it anew.
+        for _ in range(20):
+            shutil.copy(tmp_path / what, tmp_path / "new")
+            os.replace(tmp_path / "new", tmp_path / what)
+            if warm.run([program], env=ENVIRONMENT).started != mode:
+                break
+            assert warm.fill(timeout=FILL_S)
+        assert warm.stats().cold == {"stale": 1}
+        assert warm.fill(timeout=FILL_S)
+        assert warm.run([program], env=ENVIRONMENT).started == mode

@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub(super) lacks: Option<(&'static str, Instant)>,
     /// It has been parked before, as it is.
     pub(super) proven: bool,
+    /// What was parked has been put away because something changed, and nothing is parked since.
+    pub(super) stale: bool,
     /// How often in a row something has changed while it was being parked, or was missing.
     pub(super) disturbed: u32,
     /// Not before then.
@@ -55,8 +57,9 @@ impl Entry {
     pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
         let waiting = self.parked.pop_front();
         let is_parent = waiting.is_none();
+        let none = if self.stale { "stale" } else { "empty" };
         let empty =
-            || if standard_is_open() { self.lacks.map_or("empty", |(what, _)| what) } else { "closed standard stream" };
+            || if standard_is_open() { self.lacks.map_or(none, |(what, _)| what) } else { "closed standard stream" };
         let shared = waiting.or_else(|| self.parent.clone()).ok_or_else(empty)?;
         if self.parked.len() + 1 >= self.depth {
             self.due = now + delay;

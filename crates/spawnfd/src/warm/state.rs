@@ -154,6 +154,7 @@ impl State {
             taken: 0,
             making: None,
             proven: false,
+            stale: false,
             disturbed: 0,
             due: now,
             used: now,
@@ -247,6 +248,7 @@ impl State {
                 entry.version += 1;
                 entry.proven = false;
                 entry.lacks = None;
+                entry.stale = true;
                 entry.disturbed = 0;
                 entry.due = now;
                 self.gone.extend(entry.drain());

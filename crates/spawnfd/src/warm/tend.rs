@@ -88,6 +88,7 @@ impl State {
             entry.version += 1;
             entry.proven = false;
             entry.cannot = None;
+            entry.stale = true;
             self.gone.extend(entry.drain());
         }
     }
@@ -183,7 +184,7 @@ impl State {
                     }
                     return Some(parked);
                 }
-                (entry.disturbed, entry.proven, entry.lacks) = (0, true, None);
+                (entry.disturbed, entry.proven, entry.lacks, entry.stale) = (0, true, None, false);
                 self.stats.made += 1;
                 let waiting = Waiting::new(version, parked);
                 match entry.recipe.mode {
