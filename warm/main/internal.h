@@ -18,6 +18,9 @@ bool spawnfd_note_file_of(const char *line);
 /* Whether the executable's dynamic strings, in which what it imports is named, have `name`. */
 bool spawnfd_imports(const char *name);
 
+/* Whether the executable has functions that ld.so calls before the constructors of libraries. */
+bool spawnfd_has_preinit(void);
+
 /* Whether one of the objects that are loaded is to be searched for others in a relative place. */
 bool spawnfd_searches_from_here(void);
 

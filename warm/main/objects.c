@@ -50,6 +50,21 @@ bool spawnfd_imports(const char *name)
 	return dl_iterate_phdr(imports, (void *)name) == 1;
 }
 
+static int has_preinit(struct dl_phdr_info *object, size_t size, void *unused)
+{
+	struct names names = names_of(object, DT_PREINIT_ARRAYSZ);
+
+	(void)size;
+	(void)unused;
+	/* Of the executable alone: ld.so ignores that of libraries. */
+	return names.entry && names.entry->d_un.d_val ? 1 : -1;
+}
+
+bool spawnfd_has_preinit(void)
+{
+	return dl_iterate_phdr(has_preinit, NULL) == 1;
+}
+
 /* Whether a list of directories has one that depends on the working directory. */
 static bool is_from_here(const char *list)
 {

@@ -247,6 +247,8 @@ static void look(void)
 	/* It would be run, and not wait: Go's own linker makes such programs. */
 	if (!spawnfd_imports("__libc_start_main"))
 		spawnfd_cannot_park("own entry");
+	if (spawnfd_has_preinit())
+		spawnfd_cannot_park("preinit_array");
 	park.environment = environment_now();
 }
 

@@ -107,6 +107,16 @@ __attribute__((force_align_arg_pointer)) void _start(void) {
     _exit(5);
 }
 """
+# It runs before the constructors of libraries, and is given the arguments.
+PREINIT = """
+#include <stdio.h>
+#include <unistd.h>
+static int count;
+static char place[4096];
+static void early(int argc) { count = argc; if (!getcwd(place, sizeof place)) _exit(1); }
+__attribute__((section(".preinit_array"), used)) static void (*early_of_all)(int) = early;
+int late(void) { printf("%d %s\\n", count, place); return 5; }
+"""
 PLUGIN = "int answer(void) { return 7; }\n"
 # It loads libraries from memory, one at each number that what parks could have had.
 LOADS = """
@@ -206,6 +216,7 @@ PROGRAMS = (
     Program("writes-2", lambda path: with_library(path, WRITES, "-DSTREAM=2"), "code writes"),
     Program("script", _script, "script"),
     Program("own-entry", lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"), "own entry"),
+    Program("preinit", lambda path: compiled(path, PREINIT + MAIN), "preinit_array"),
     Program("relative", lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"), "relative"),
     Program(
         "environment",
