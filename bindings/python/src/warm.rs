@@ -54,6 +54,7 @@ fn mode(value: &Bound<'_, PyAny>) -> PyResult<Mode> {
 #[pymethods]
 impl Warm {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "keywords of the Python half")]
     fn new(
         py: Python<'_>,
         mode: &Bound<'_, PyAny>,
@@ -62,6 +63,8 @@ impl Warm {
         keep: &Bound<'_, PyAny>,
         idle: &Bound<'_, PyAny>,
         delay: &Bound<'_, PyAny>,
+        forks: &Bound<'_, PyAny>,
+        age: &Bound<'_, PyAny>,
     ) -> PyResult<Warm> {
         let time = |value: &Bound<'_, PyAny>, name| {
             Ok::<_, PyErr>(seconds(Some(value).filter(|value| !value.is_none()), name)?.unwrap_or(Duration::MAX))
@@ -73,7 +76,8 @@ impl Warm {
             keep: integer(keep, &"keep")?,
             idle: time(idle, "idle")?,
             delay: time(delay, "delay")?,
-            ..WarmOptions::default()
+            forks: integer(forks, &"forks")?,
+            age: time(age, "age")?,
         };
         match py.detach(|| spawnfd::Warm::new(options)) {
             Ok(core) => Ok(Warm { core, closed: AtomicBool::new(false) }),

@@ -368,7 +368,15 @@ class LauncherThread:
 @final
 class Warm:
     def __new__(
-        cls, mode: str, memory: int, processes: int, keep: int, idle: float | None, delay: float
+        cls,
+        mode: str,
+        memory: int,
+        processes: int,
+        keep: int,
+        idle: float | None,
+        delay: float,
+        forks: int,
+        age: float | None,
     ) -> Warm: ...
     def add(
         self,

@@ -82,6 +82,8 @@ class Warm(NotPickled):
         keep: int = 0,
         idle: float | None = 300.0,
         delay: float = 0.002,
+        forks: int = 1000,
+        age: float | None = 600.0,
     ) -> None:
         """Begins with nothing.
 
@@ -96,12 +98,15 @@ class Warm(NotPickled):
                 start: PATH, HOME, locale, the loader's and the interpreters' own.
             idle: Seconds without use after which a program's are ended; None: never.
             delay: Seconds from a start to the parking of the next: what runs goes first.
+            forks: In mode fork: after how many programs the process they are forked from is
+                replaced.
+            age: In mode fork: after how many seconds it is; None: never.
 
         Raises:
             SpawnError: EMFILE, ENFILE, ENOMEM; ENOSPC: no more inotify instances.
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
-        self._core = _spawnfd.Warm(mode, memory, processes, keep, idle, delay)
+        self._core = _spawnfd.Warm(mode, memory, processes, keep, idle, delay, forks, age)
 
     def add(
         self,

@@ -596,6 +596,29 @@ def test_idle(way: Way) -> None:
         assert is_warm_again(warm, way)
 
 
+def test_replaced_after_so_many() -> None:
+    """Mode fork: what others are forked from is made anew now and then."""
+    with sf.Warm(mode="fork", forks=3) as warm:
+        warm.add("/bin/true", depth=1)
+        for _ in range(8):
+            assert warm.fill(timeout=FILL_S)
+            assert warm.run(["/bin/true"]).started == "fork"
+        assert warm.stats().made >= 2
+
+
+def test_replaced_after_a_time() -> None:
+    with sf.Warm(mode="fork", age=0.2) as warm:
+        warm.add("/bin/true", depth=1)
+        deadline = time.monotonic() + 20
+        while warm.stats().made < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert warm.stats().made >= 3
+    with sf.Warm(mode="fork", age=None) as warm:
+        warm.add("/bin/true", depth=1)
+        assert warm.fill(timeout=FILL_S)
+        assert warm.stats().made == 1
+
+
 @each_way
 def test_no_limit_of_time(way: Way) -> None:
     with warm_of(way, idle=None) as warm:
