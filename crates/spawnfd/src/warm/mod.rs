@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
 use spawnfd_child::{Failure, Op, Plan, Step};
-use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::Errno;
+use spawnfd_sys::call::FilterInstruction;
 
 pub use kind::Kind;
 
