@@ -47,8 +47,9 @@ test-rust: setup ## The Rust tests, as they are.
 test-confined: setup ## The cross-launcher suites under Docker's default seccomp profile, and as an unprivileged user.
 	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
 
-test-python: python ## The Python package's tests, and the Python benchmarks'.
+test-python: python ## The Python package's tests, some of them also under Docker's profile, and the Python benchmarks'.
 	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) ../../$(PY) -m pytest -q -rs
+	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) tests/run-confined-python.sh $(PY)
 	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/kernel bench/warm
 	WARM_PYTHONS=$(PYTHON) SPAWNFD_TEST_NODE=$$(command -v node) SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 

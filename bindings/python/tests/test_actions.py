@@ -143,13 +143,19 @@ def test_ids() -> None:
 def test_namespaces() -> None:
     uts = os.readlink("/proc/self/ns/uts")
     new = act.Namespaces(0x04000000)
-    assert ask("os.readlink('/proc/self/ns/uts')", new) != uts
+    try:
+        assert ask("os.readlink('/proc/self/ns/uts')", new) != uts
+    except PermissionError as error:
+        pytest.skip(f"no namespaces here: {error}")
     with open("/proc/self/ns/uts", "rb") as own:
         assert ask("os.readlink('/proc/self/ns/uts')", act.JoinNamespace(own)) == uts
 
 
 def test_user_namespace() -> None:
-    assert ask("[os.getuid(), os.getgid()]", act.UserNamespace(12, 34)) == [12, 34]
+    try:
+        assert ask("[os.getuid(), os.getgid()]", act.UserNamespace(12, 34)) == [12, 34]
+    except PermissionError as error:
+        pytest.skip(f"no user namespaces here: {error}")
 
 
 FAILING = [

@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs what is essential of the Python package's tests as Docker would: its default seccomp profile and capabilities; as root also in a pid
+# namespace. The package is the given interpreter's; more arguments go to pytest.
+#
+#   tests/run-confined-python.sh PYTHON [ARGUMENT...]
+set -eu
+python=$(realpath --no-symlinks "$1") && shift
+cd "$(dirname "$0")/.."
+cargo build -q -p spawnfd-tests --bin spawnfd-confine
+confine=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/spawnfd-confine
+cd bindings/python
+
+skips=$(mktemp "${TMPDIR:-/tmp}/spawnfd-confined.XXXXXX")
+trap 'rm -f "$skips"' EXIT
+namespace=
+# A shell is what reaps there.
+[ "$(id -u)" != 0 ] || namespace="unshare --pid --fork --kill-child --mount-proc"
+failed=0
+# shellcheck disable=SC2016,SC2086 # a list of words; the inner shell's
+SPAWNFD_SKIPS=$skips $namespace sh -c '"$@"; exit $?' sh "$confine" --docker -- "$python" -m pytest -q -p no:cacheprovider "$@" \
+    tests/test_actions.py tests/test_child.py tests/test_launcher.py tests/test_options.py tests/test_run.py || failed=1
+[ -z "${SPAWNFD_SKIPS:-}" ] || sed 's/^/[docker] /' "$skips" >>"$SPAWNFD_SKIPS"
+exit $failed
