@@ -181,7 +181,7 @@ fn an_unprivileged_program_has_no_capability() {
             Err(error) => return skip(&format!("no user namespace can be made: {error}")),
         }
         let output = shell(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
-        let text = String::from_utf8(output.stdout).expect("text");
+        let text = output.text();
         assert_eq!(text.matches("\t0000000000000000\n").count(), 5, "{text}");
         assert!(text.contains("Uid:\t12345\t12345") && text.ends_with("2 0\n"), "{text}");
         assert_eq!(output.code(), Some(3));
