@@ -27,8 +27,8 @@ def snapshot(file: Arg | Fd) -> Snapshot:
 
     Raises:
         SpawnError: FileNotFoundError, PermissionError and the like; EINVAL: no regular file, or one
-            that does not say how long it is (/proc); ESTALE: it kept changing; EFBIG: longer than
-            RLIMIT_FSIZE, where it is copied; EACCES: so, where vm.memfd_noexec is 2; ENOMEM, EMFILE.
+            that does not say how long it is (/proc); ESTALE: it kept changing; ENOMEM, EMFILE. Of
+            a copy also EFBIG: longer than RLIMIT_FSIZE; EACCES: vm.memfd_noexec is 2.
         TypeError, ValueError: `file` is neither.
     """
     return _spawnfd.snapshot(file)
