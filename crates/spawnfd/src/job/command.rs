@@ -492,5 +492,8 @@ impl Drop for Job {
         if self.ends {
             self.handle.cancel();
         }
+        // Nobody asks for it any more. Who has told it may have it in his hands for a moment longer, and with it a spilled file.
+        let told = self.state.lock().outcome.take();
+        drop(told);
     }
 }
