@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, limit, rounds};
-use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Stdio, Template, TemplateCache};
+use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Started, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 
@@ -400,7 +400,13 @@ fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
         launcher.prepare(&mut command);
         command.spawn()
     };
-    common::wait_success(spawn().expect("starts"));
+    let first = spawn().expect("starts");
+    let by_kernel = first.started() == Started::Kernel;
+    common::wait_success(first);
+    if by_kernel && calls.contains(&"openat") {
+        // It opens by itself what the action names, by no system call.
+        return;
+    }
     let refusals: Vec<_> = calls.iter().map(|call| (*call, libc::ENFILE)).collect();
     confine::deny(&refusals).expect("confined");
     let all = || {
