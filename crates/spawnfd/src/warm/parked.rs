@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
 use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
@@ -28,6 +27,7 @@ use crate::child::{Child, Landing, Started};
 use crate::command::{Command, SignalSet, Stdio, step_failed};
 use crate::env::Env;
 use crate::error::{Error, Result as Outcome, Stage as At, errno};
+use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::sandbox::Given;
 use crate::template::Template;
@@ -194,8 +194,7 @@ impl Parked {
             }
             _ => None,
         };
-        let said = memfd_create("spawnfd-said", MemfdFlags::CLOEXEC);
-        let said = above_standard(said.map_err(|error| ("memfd_create()", errno(error)))?);
+        let said = above_standard(memfd::create("spawnfd-said", false).map_err(|errno| ("memfd_create()", errno))?);
         // Whatever else stood at its number would not park the program, and it would run.
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
@@ -205,6 +204,7 @@ impl Parked {
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
+        // Six, and two that what parks has for its own 1 and 2 until then.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { 3 };
         let first = (first..).find(is_free).unwrap_or(first);

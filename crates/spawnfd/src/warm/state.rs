@@ -354,16 +354,20 @@ impl State {
 
     /// The same, by what the last caller has found.
     pub(super) fn put_away_if_off(&mut self) -> bool {
-        let off = self.off || switched_off();
+        let off = self.is_off();
         if off {
             self.gone.extend(self.entries.iter_mut().flat_map(|entry| entry.drain().collect::<Vec<_>>()));
         }
         off
     }
 
+    fn is_off(&self) -> bool {
+        self.off || switched_off()
+    }
+
     /// When the keeper should look, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &Entry| !self.off && entry.cannot.is_none() && entry.is_missing();
+        let missing = |entry: &Entry| !self.is_off() && entry.cannot.is_none() && entry.is_missing();
         (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 
