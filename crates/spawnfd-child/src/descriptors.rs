@@ -87,7 +87,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         }
         sources.highest = sources.highest.max(*fd);
     }
-    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.opens() {
+    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_stand_still() {
         close_all_but(fds);
     }
     Ok(sources)

@@ -49,7 +49,7 @@ pub struct Plan {
 impl Plan {
     /// Whether the child opens files, or does something else which may take for ever.
     #[inline]
-    pub fn opens(&self) -> bool {
+    pub fn may_stand_still(&self) -> bool {
         self.steps.iter().any(|step| step.op.may_stand_still())
     }
 }

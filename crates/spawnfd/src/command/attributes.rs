@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, CString};
 use std::ops::BitOr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -380,10 +379,8 @@ impl Command<'_> {
         Ok(())
     }
 
-    /// Begins none any more; the cgroup's directory, which a child may still be about to use.
-    pub(crate) fn end_tree(&mut self) -> Option<OwnedFd> {
-        (self.announcement, self.namespace) = (None, None);
-        self.birth_cgroup.take()
+    pub(crate) fn end_tree(&mut self) {
+        (self.birth_cgroup, self.announcement, self.namespace) = (None, None, None);
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.

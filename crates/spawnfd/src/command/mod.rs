@@ -421,7 +421,7 @@ impl<'fd> Command<'fd> {
     }
 
     /// Whether the child opens files, or does something else which may take for ever.
-    pub(crate) fn opens(&self) -> bool {
+    pub(crate) fn may_stand_still(&self) -> bool {
         self.all_actions().any(Action::may_stand_still)
     }
 

@@ -88,7 +88,7 @@ impl Command<'_> {
             }
             Err(error) if self.may_succeed_waited_for(&error) => {
                 self.take_turn(run, interrupted)?;
-                let wait = if self.opens() {
+                let wait = if self.may_stand_still() {
                     // It may stand still this time.
                     self.renew()?;
                     Wait::End(interrupted)
@@ -237,7 +237,9 @@ impl Command<'_> {
         let launched = self.launch(run, wait, &mut connections);
         self.new_session = false;
         self.forget_actions_from(actions);
-        let mut made: Vec<OwnedFd> = self.end_tree().into_iter().collect();
+        // A start into a cgroup is waited for: its child needs the directory no more.
+        self.end_tree();
+        let mut made: Vec<OwnedFd> = Vec::new();
         for (stdio, own) in self.stdio.iter_mut().zip(own) {
             let Some(own) = own else { continue };
             if let Stdio::Descriptor(Descriptor::Owned(end)) = std::mem::replace(stdio, own) {

@@ -91,7 +91,7 @@ fn spawn_template(
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
     // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
-    let may_stand_still = !matches!(wait, Wait::Exec) && command.opens();
+    let may_stand_still = !matches!(wait, Wait::Exec) && command.may_stand_still();
     let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command, may_stand_still));
     let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
     let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
@@ -352,7 +352,7 @@ fn can_trim(plan: &Plan) -> bool {
     !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()
-        && !plan.opens()
+        && !plan.may_stand_still()
         && alone::is_alone()
 }
 
