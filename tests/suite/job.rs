@@ -7,34 +7,13 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use common::eventually;
+use common::job::{read_until, sh, start, text};
 use spawnfd::tree::{Tier, Want};
 use spawnfd::{
-    Command, Drain, Errno, Event, EventOptions, Job, Leftovers, LineEnd, Output, Run, Spill, SpillEnd, Stop, Stream,
-    Waker, WhenFull,
+    Command, Drain, Errno, Event, EventOptions, Leftovers, LineEnd, Run, Spill, SpillEnd, Stop, Stream, Waker, WhenFull,
 };
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
-
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
-
-fn start(line: &str, run: &Run) -> Job {
-    sh(line).start(run).expect("starts")
-}
-
-fn text(output: &Output) -> String {
-    output.text().into_owned()
-}
-
-/// Waits for what a job is to print next.
-fn read_until(job: &Job, since: u64, ends: &str) -> (String, u64) {
-    eventually(&format!("prints {ends:?}"), || job.read(since).text().contains(ends));
-    let chunk = job.read(since);
-    (chunk.text().into_owned(), chunk.next)
-}
 
 #[test]
 fn waiting_is_not_ending() {

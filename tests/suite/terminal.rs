@@ -7,29 +7,9 @@ use std::fs;
 use std::time::Duration;
 
 use common::eventually;
-use spawnfd::{Command, Drain, Errno, EventOptions, Job, Output, Run, Stage, TerminalSize};
+use common::job::{read_until, sh, start, text};
+use spawnfd::{Command, Drain, Errno, EventOptions, Output, Run, Stage, TerminalSize};
 use spawnfd_tests::isolated;
-
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
-
-fn start(line: &str, run: &Run) -> Job {
-    sh(line).start(run).expect("starts")
-}
-
-fn text(output: &Output) -> String {
-    output.text().into_owned()
-}
-
-/// Waits for what a job is to print next.
-fn read_until(job: &Job, since: u64, ends: &str) -> (String, u64) {
-    eventually(&format!("prints {ends:?}"), || job.read(since).text().contains(ends));
-    let chunk = job.read(since);
-    (chunk.text().into_owned(), chunk.next)
-}
 
 #[test]
 fn a_terminal() {

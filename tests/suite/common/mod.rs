@@ -2,6 +2,7 @@
 //! What the suites share: the ways a child can be started, the oracle through each of them, and small tools.
 #![allow(dead_code, unused_macros, unused_imports)]
 
+pub mod job;
 pub mod tree;
 
 use std::ffi::CString;
