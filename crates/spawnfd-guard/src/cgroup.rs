@@ -104,20 +104,27 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
     }
 }
 
-/// Goes through the groups below one, each after those below itself: the directory it is in, its name there, and its own. As deep as there are
-/// descriptors for, one a level.
+/// Goes through the groups below one, each after those below itself: the directory it is in, its name there, and its own. However deep they
+/// are it takes three descriptors.
 fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
     let mut left = below(dir);
-    let mut path: Vec<(CString, Fd, Vec<CString>)> = Vec::new();
+    let mut path: Vec<(CString, Vec<CString>)> = Vec::new();
+    // None: in `dir` itself.
+    let mut here: Option<Fd> = None;
     loop {
-        let (here, left) = path.last_mut().map_or((dir, &mut left), |(_, group, left)| (group.number(), left));
-        if let Some(name) = left.pop() {
-            if let Ok(group) = sys::open(here, &name, sys::DIRECTORY) {
-                let left = below(group.number());
-                path.push((name, group, left));
+        let number = here.as_ref().map_or(dir, Fd::number);
+        if let Some(name) = path.last_mut().map_or(&mut left, |(_, left)| left).pop() {
+            if let Ok(group) = sys::open(number, &name, sys::DIRECTORY) {
+                path.push((name, below(group.number())));
+                here = Some(group);
             }
-        } else if let Some((name, group, _)) = path.pop() {
-            each(path.last().map_or(dir, |(_, above, _)| above.number()), &name, &group);
+        } else if let (Some((name, _)), Some(group)) = (path.pop(), here.take()) {
+            if !path.is_empty() {
+                // Groups are never moved, and one that has been removed still knows where it was.
+                let Ok(above) = sys::open(group.number(), c"..", sys::DIRECTORY) else { return };
+                here = Some(above);
+            }
+            each(here.as_ref().map_or(dir, Fd::number), &name, &group);
         } else {
             return;
         }
@@ -198,6 +205,13 @@ mod tests {
         assert_eq!(members(dir.number()), [pid]);
         assert!(end(dir.number(), 10_000));
         sleep.wait().expect("own child");
+        let (mut groups, mut numbers) = (0, std::collections::BTreeSet::new());
+        each_below(dir.number(), |_, _, group| {
+            groups += 1;
+            numbers.insert(group.number());
+        });
+        assert_eq!(groups, 200);
+        assert!(numbers.len() < 50, "a descriptor for each level: {numbers:?}");
         assert_eq!(remove(&c_path), Ok(()));
     }
 
