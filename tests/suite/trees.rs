@@ -8,9 +8,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use common::Cgroup;
 use common::tree::*;
-use spawnfd::tree::{Tree, Want};
-use spawnfd::{Command, Errno, Run, Stage, Stdio, Stop};
+use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::{Command, Enforce, Enforcer, Errno, Limits, Run, Stage, Stdio, Stop};
 use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
@@ -279,6 +280,30 @@ fn a_program_is_in_one_cgroup() {
         let error = error.expect_err("which of the two?");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EINVAL));
         assert!(error.call().starts_with("cgroup(") && error.call().ends_with("of a tree or of limits"), "{error}");
+    });
+}
+
+#[test]
+fn a_cgroup_of_the_caller_s_keeps_ours_away() {
+    isolated("a_cgroup_of_the_caller_s_keeps_ours_away", || {
+        let Some(group) = Cgroup::new() else { return skip("no writable cgroup v2") };
+        let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
+        let run = |run: Run| {
+            let mut command = Command::new("grep");
+            command.args(["0::", "/proc/self/cgroup"]).cgroup(fs::File::open(&group.0).expect("own directory"));
+            command.run_with(&run)
+        };
+        let time = || Limits::new().cpu_time(Duration::from_secs(1000));
+        let chosen =
+            [Run::new().tree(Want::Auto), Run::new().limits(time()), Run::new().tree(Want::Auto).limits(time())];
+        for chosen in chosen {
+            let output = run(chosen).expect("runs");
+            assert!(output.text().trim_end().ends_with(&name) && output.tree != Tier::Cgroup, "{output:?}");
+            assert!(output.limits.iter().all(|limit| limit.by == Enforcer::Rlimit), "{output:?}");
+        }
+        for insisted in [Run::new().tree(Want::Cgroup), Run::new().limits(time().enforce(Enforce::Cgroup))] {
+            assert_eq!(run(insisted).expect_err("which of the two?").errno(), Errno::EINVAL);
+        }
     });
 }
 

@@ -476,6 +476,11 @@ impl<'fd> Command<'fd> {
         self.all_actions().filter_map(real).last()
     }
 
+    /// Whether an action puts the program into a cgroup of the caller's.
+    pub(crate) fn names_cgroup(&self) -> bool {
+        self.all_actions().any(|action| matches!(action, Action::Cgroup { .. }))
+    }
+
     fn all_actions(&self) -> impl Iterator<Item = &Action<'fd>> {
         self.actions.iter().flatten()
     }

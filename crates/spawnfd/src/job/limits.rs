@@ -210,9 +210,10 @@ impl Limits {
 }
 
 /// Makes the tree that a run is to have, if any, beforehand.
-fn tree_of(run: &Run, is_job: bool) -> Result<Option<Tree>> {
+fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree>> {
     match run.tree {
         Some(Want::Group) => Ok(None),
+        Some(Want::Auto) if command.names_cgroup() => Ok(Some(Tree::outside())),
         Some(want) => Tree::prepare(want).map(Some),
         None if is_job => Ok(Tree::prepare(Want::Guard).ok()),
         None => Ok(None),
@@ -226,18 +227,20 @@ fn tree_of(run: &Run, is_job: bool) -> Result<Option<Tree>> {
 pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Result<(Option<Tree>, Option<Watch>)> {
     let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(run, is_job)?, None));
+        return Ok((tree_of(command, run, is_job)?, None));
     }
     limits.validate()?;
     // CPU time is counted in any cgroup, and one that was asked for is made in any case.
     let anyway = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
     let bounded = match run.tree {
         Some(Want::Guard | Want::Pidns) => None,
+        // The program is to be in that one, on every machine, unless ours is insisted on: then it is refused.
+        None | Some(Want::Group | Want::Auto) if command.names_cgroup() && limits.enforce != Enforce::Cgroup => None,
         _ => Tree::bounded(&limits.bounds(), anyway).ok(),
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(run, is_job)?, None),
+        None => (tree_of(command, run, is_job)?, None),
     };
     let held = ledger.as_ref().map(Ledger::held).unwrap_or_default();
     let mut enforced = Vec::new();

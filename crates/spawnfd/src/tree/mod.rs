@@ -161,8 +161,13 @@ impl Tree {
                 Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(Box::new(namespace)), None))
             }
             Want::Guard => Tree::guarded(),
-            Want::Auto => Ok(Tree::grouped(true).or_else(|_| Tree::guarded()).unwrap_or_else(|_| Tree::of_group())),
+            Want::Auto => Ok(Tree::grouped(true).unwrap_or_else(|_| Tree::outside())),
         }
+    }
+
+    /// The most that can be had without a cgroup.
+    pub(crate) fn outside() -> Tree {
+        Tree::guarded().unwrap_or_else(|_| Tree::of_group())
     }
 
     /// One without a helper, and with nothing made beforehand.
