@@ -175,7 +175,7 @@ static void begin_to_hear(int said)
 	for (int i = 0; i < 2; i++) {
 		/* A sandbox's own program may have closed one. */
 		park.outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, said);
-		if (park.outputs[i] > 0 && dup2(said, 1 + i) < 0)
+		if (park.outputs[i] > 0 && dup3(said, 1 + i, 0) < 0)
 			_exit(126);
 	}
 	close(said);
@@ -190,7 +190,7 @@ static void end_to_hear(void)
 		if (park.outputs[i] <= 0)
 			continue;
 		any |= !fstat(1 + i, &said) && said.st_size > 0;
-		dup2(park.outputs[i], 1 + i);
+		dup3(park.outputs[i], 1 + i, 0);
 		close(park.outputs[i]);
 	}
 	if (any)

@@ -107,7 +107,7 @@ static void begin_to_hear(struct initialised *it)
 	hearing = ends[0];
 	for (int i = 0; i < 2; i++) {
 		outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
-		if (outputs[i] < 0 || dup2(ends[1], 1 + i) < 0)
+		if (outputs[i] < 0 || dup3(ends[1], 1 + i, 0) < 0)
 			spawnfd_cannot_park("no pipe for what start-up code says");
 	}
 	close(ends[1]);
@@ -122,7 +122,7 @@ static void end_to_hear(void)
 	ssize_t heard = read(hearing, said + length, sizeof(said) - 1 - length);
 
 	for (int i = 0; i < 2; i++) {
-		dup2(outputs[i], 1 + i);
+		dup3(outputs[i], 1 + i, 0);
 		close(outputs[i]);
 	}
 	close(hearing);

@@ -153,6 +153,15 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
     let (Some(news), Some(future)) = (all.pop_front(), future) else { return Ok(()) };
     pending.del_item(key)?;
     if !waits {
+        // Whoever was cancelled and has not seen that yet finds the result in another one.
+        if let News::Finished(_, finished) = news
+            && let Finished { outcome: Ok(output), args, .. } = *finished
+            && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
+        {
+            let other = future.call_method0(intern!(py, "get_loop"))?.call_method0(intern!(py, "create_future"))?;
+            other.call_method1(intern!(py, "set_result"), (RunResult::new(output.into(), args),))?;
+            pending.set_item(key, other)?;
+        }
         return Ok(());
     }
     let (method, outcome) = match news {

@@ -50,8 +50,11 @@ pub fn run(
     });
     if let Some(error) = raised {
         if let Ok(output) = outcome {
-            // One that takes no attribute goes on without.
-            let _ = error.value(py).setattr("result", RunResult::new(output.into(), request.args));
+            let value = error.value(py);
+            if !value.hasattr("result").unwrap_or(true) {
+                // One that takes no attribute goes on without.
+                let _ = value.setattr("result", RunResult::new(output.into(), request.args));
+            }
         }
         return Err(error);
     }

@@ -44,6 +44,19 @@ def test_what_came_out_goes_on_with_it() -> None:
     assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntold\n")
 
 
+def test_an_exception_keeps_a_result_of_its_own() -> None:
+    def handle(*_: object) -> None:
+        sf.run(["sh", "-c", "echo inner; exit 7"]).check()
+
+    old = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(sf.ExitError, match="code 7") as caught:
+            sf.run(sf.sh(f"echo outer; kill -USR1 {os.getpid()}; sleep 60"))
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert (caught.value.result.code, caught.value.result.text) == (7, "inner\n")
+
+
 def test_ctrl_c_while_the_program_writes() -> None:
     """There is always something to read, and no sleep to be interrupted."""
     start = time.monotonic()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import sys
 import threading
 import time
@@ -374,6 +375,39 @@ def test_cancelled_as_the_result_has_come() -> None:
     asyncio.run(main())
     [error] = caught
     assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
+
+
+def test_cancelled_as_the_result_comes() -> None:
+    caught: list[BaseException] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
+        port: Any = _loop.here()
+        while not port.pending:
+            await asyncio.sleep(0)
+        # It has ended, the loop does not know yet, and will know before the task has its turn.
+        assert select.select([port.queue.fileno()], [], [], 20)[0]
+        task.cancel()
+        port._drain()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not port.pending
+
+    asyncio.run(main())
+    [error] = caught
+    assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
+
+
+def test_a_closed_coroutine_leaves_nothing_to_wait_for() -> None:
+    async def main() -> None:
+        coroutine = sf.run_async(["sleep", "60"])
+        coroutine.send(None)
+        port: Any = _loop.here()
+        assert len(port.pending) == 1
+        coroutine.close()
+        assert not port.pending
+
+    asyncio.run(main())
 
 
 def test_cancel_at_every_moment() -> None:

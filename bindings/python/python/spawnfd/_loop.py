@@ -129,8 +129,11 @@ def limiter_of(options: Any) -> _spawnfd.Limiter | None:
 
 
 def keep(error: BaseException, result: Any) -> None:
-    """Puts the Result of a run, if there is one, on the exception that the run goes on with."""
-    if result is not None:
+    """Puts the Result of a run, if there is one, on the exception that the run goes on with.
+
+    One that has such an attribute keeps its own.
+    """
+    if result is not None and not hasattr(error, "result"):
         with suppress(AttributeError):
             cast(Any, error).result = result
 
@@ -277,7 +280,7 @@ class _AsyncioPort:
         deadline = self.loop.time() + timeout
         cancelled: asyncio.CancelledError | None = None
         with _shield():
-            while key in self.pending and (left := deadline - self.loop.time()) > 0:
+            while self._waits(key) and (left := deadline - self.loop.time()) > 0:
                 future = self.loop.create_future()
                 self.pending[key] = future
                 try:
@@ -286,14 +289,20 @@ class _AsyncioPort:
                     cancelled = error
                 except OSError:
                     pass
+        # One that was cancelled just before or after it came has it, too.
+        future = self.pending.get(key, future)
         self.forget(key)
-        # One that was cancelled just after it came has it, too.
         came = future.done() and not future.cancelled() and future.exception() is None
         result = future.result() if came else None
         if cancelled is not None:
             keep(cancelled, result)
             raise cancelled
         return result
+
+    def _waits(self, key: int) -> bool:
+        """Whether what is to come under a key has not come."""
+        future = self.pending.get(key)
+        return future is not None and (future.cancelled() or not future.done())
 
     def forget(self, key: int) -> None:
         if self.pending.pop(key, None) is not None:
@@ -402,8 +411,9 @@ async def complete(
     try:
         result: Result = await future
     except GeneratorExit:
-        # The coroutine is closed, and cannot await any more.
+        # The coroutine is closed, perhaps by another thread, and cannot await any more.
         running.cancel()
+        port.pending.pop(key, None)
         raise
     except OSError as error:
         if died or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":

@@ -307,12 +307,15 @@ impl Running {
         if self.status.is_some() {
             return Ok(());
         }
-        // Its number is its own until it is reaped: whoever is in a session of that number now, is of its tree.
-        self.seen = Tree::now();
+        let now = Tree::now();
         if let Some(tree) = &mut self.tree {
             tree.ended();
         }
         let reaped = if self.log.0.is_here() { self.child.reap_or_miss()? } else { self.child.reap(false)?.map(Some) };
+        if self.child.usage().is_some() {
+            // Its number was its own until we reaped it: whoever was in a session of that number then, is of its tree.
+            self.seen = now;
+        }
         if let Some(status) = reaped {
             self.status = Some(status);
             self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
