@@ -267,7 +267,26 @@ fn a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up() {
         let run = Run::new().timeout(Duration::from_millis(100)).grace(Duration::ZERO);
         let output = Command::new("true").cgroup(open()).run_with(&run).expect("a result");
         assert_eq!(output.stop, Stop::Timeout);
+        if Tree::prepare(Want::Pidns).is_ok() {
+            let output = Command::new("true").cgroup(open()).run_with(&run.clone().tree(Want::Pidns));
+            assert_eq!(output.expect("a result").stop, Stop::Timeout, "nor where it is born by another");
+        }
         drop(tree);
+    });
+}
+
+#[test]
+fn a_program_in_a_pid_namespace_has_its_cgroup() {
+    isolated("a_program_in_a_pid_namespace_has_its_cgroup", || {
+        let Some(group) = Cgroup::new() else { return skip("no writable cgroup v2") };
+        if let Err(error) = Tree::prepare(Want::Pidns) {
+            return skip(&format!("no pid namespace can be made: {error}"));
+        }
+        let mut command = Command::new("grep");
+        command.args(["0::", "/proc/self/cgroup"]).cgroup(fs::File::open(&group.0).expect("own directory"));
+        let output = command.run_with(&Run::new().tree(Want::Pidns)).expect("runs");
+        let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(output.text().trim_end().ends_with(&name), "{output:?}");
     });
 }
 

@@ -282,8 +282,8 @@ impl<'fd> Command<'fd> {
         self.action(Op::NoNewPrivs)
     }
 
-    /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions. Not beside a tree or
-    /// limits that have a cgroup of their own (EINVAL).
+    /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions, unless it begins in a
+    /// tree's pid namespace. Not beside a tree or limits that have a cgroup of their own (EINVAL).
     #[doc(alias = "CLONE_INTO_CGROUP")]
     pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
         self.action(Op::Cgroup { dir: dir.into() })

@@ -356,7 +356,10 @@ impl Lowering {
     fn action(&mut self, index: usize, number: u16, action: &Action<'_>, command: &Command<'_>) {
         match action {
             Action::UserIds { .. } => self.before_user_ids(index, command),
-            Action::Cgroup { dir } if features::CLONE3.works() && self.cgroup.is_none() => {
+            // Not where another is born first, who enters a pid namespace for the program.
+            Action::Cgroup { dir }
+                if features::CLONE3.works() && self.cgroup.is_none() && command.namespace.is_none() =>
+            {
                 self.cgroup = Some((number, dir.number()));
                 return;
             }
