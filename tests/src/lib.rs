@@ -6,6 +6,7 @@
 //! - [`copy`]: forks of the test itself.
 //! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
 //! - [`isolated()`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
+//! - [`enough_time()`]: for programs whose clock starts with them.
 //! - [`skip`], [`require_root`], [`has_syscall`]: a test that cannot run here says so.
 
 mod caps;
@@ -14,6 +15,7 @@ pub mod copy;
 mod deadline;
 mod isolated;
 pub mod leaks;
+mod pace;
 mod raw;
 mod scratch;
 mod skips;
@@ -21,6 +23,7 @@ mod state;
 
 pub use deadline::deadline;
 pub use isolated::{isolated, isolated_within};
+pub use pace::enough_time;
 pub use raw::has_builders;
 pub use scratch::{copy_of_program, program, scratch};
 pub use skips::{has_syscall, require_root, require_syscall, skip};

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ use spawnfd::{
     Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, TerminalSize, Waker,
 };
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{confine, isolated, isolated_within, scratch};
+use spawnfd_tests::{confine, enough_time, isolated, isolated_within, scratch};
+
+/// What nobody waits for to be over.
+const LONG: Duration = Duration::from_secs(60);
 
 fn sh(script: &str) -> Command<'static> {
     let mut command = Command::new("/bin/sh");
@@ -26,13 +30,31 @@ fn is_alive(pid: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-/// Runs in the caller's thread, or in the library's.
-fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(command().run_with(run).expect("runs"));
+fn here(mut command: Command<'static>, run: &Run) -> Output {
+    command.run_with(run).expect("runs")
+}
+
+fn beside(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
     let done = move |output| sender.send(output).expect("waited for");
-    let _handle = command().run_then(run, done).expect("starts");
-    check(receiver.recv().expect("comes").expect("runs"));
+    let _handle = command.run_then(run, done).expect("starts");
+    receiver.recv().expect("comes").expect("runs")
+}
+
+/// Runs in the caller's thread, or in the library's.
+fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
+    check(here(command(), run));
+    check(beside(command(), run));
+}
+
+/// The same with a timeout that is over after the program has left its mark, and before anything else is.
+fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Output)) {
+    let run = Run::new().grace(LONG).drain(LONG);
+    let in_time = |way: fn(Command<'static>, &Run) -> Output| {
+        enough_time(Duration::from_millis(300), |time, mark| way(command(mark), &run.clone().timeout(time)))
+    };
+    check(in_time(here));
+    check(in_time(beside));
 }
 
 #[test]
@@ -141,17 +163,17 @@ every_launcher! {
         if launcher == Launcher::ByDescriptor {
             return;
         }
-        let run = Run::new().timeout(Duration::from_millis(300));
         let changes: [fn(&mut Command<'static>); 3] = [|_| (), |c| _ = c.setsid(), |c| _ = c.process_group(0)];
         for change in changes {
-            let command = || {
-                let mut command = sh("sleep 1000 & echo $!; echo partial >&2; wait");
+            let command = |mark: &Path| {
+                let mut command = sh("sleep 1000 & echo $!; echo partial >&2; : >\"$0\"; wait");
+                command.arg(mark);
                 change(&mut command);
                 launcher.prepare(&mut command);
                 command.stdout(Stdio::Inherit).stderr(Stdio::Inherit);
                 command
             };
-            both(command, &run, |output| {
+            both_timed_out(command, |output| {
                 assert_eq!((output.stop, output.signal(), output.drain.clone()), (Stop::Timeout, Some(15), Drain::Eof));
                 assert_eq!(output.stderr, b"partial\n");
                 let grandchild = output.text().into_owned();
@@ -164,9 +186,17 @@ every_launcher! {
 #[test]
 fn a_grandchild_that_keeps_the_output_is_named() {
     isolated("a_grandchild_that_keeps_the_output_is_named", || {
-        let run = Run::new().timeout(Duration::from_secs(30)).drain(Duration::from_millis(30));
+        let run = Run::new().timeout(LONG).drain(Duration::from_millis(30));
+        let directory = scratch();
+        // The shell ends when the one that it leaves behind has done the first.
+        let leaves = |first: &str| {
+            let wait = "until test -e \"$0\"; do sleep 0.01; done; rm \"$0\"; echo $!";
+            let mut command = sh(&format!("{first} & {wait}"));
+            command.arg(directory.path().join("done"));
+            command
+        };
         both(
-            || sh("setsid sleep 1000 & echo $!"),
+            || leaves("setsid sh -c ': >\"$0\"; exec sleep 1000' \"$0\""),
             &run,
             |output| {
                 let pid: u32 = output.text().trim().parse().expect("a pid");
@@ -179,7 +209,11 @@ fn a_grandchild_that_keeps_the_output_is_named() {
             },
         );
         // One that has closed them holds up nobody.
-        both(|| sh("(sleep 0.5 >&- 2>&-) & echo x"), &run, |output| assert_eq!(output.drain, Drain::Eof));
+        both(
+            || leaves("(exec >&- 2>&-; : >\"$0\"; exec sleep 1000)"),
+            &run,
+            |output| assert_eq!(output.drain, Drain::Eof),
+        );
     });
 }
 
@@ -240,7 +274,7 @@ fn cancelled_from_many_threads() {
                         let quick = (round + thread) % 3 == 0;
                         command.arg(if quick { "0.001" } else { "1000" });
                         let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
-                        let handle = command.run_then(&Run::new(), done).expect("starts");
+                        let handle = command.run_then(&Run::new().grace(LONG), done).expect("starts");
                         if round % 5 == 0 {
                             let handle = handle.clone();
                             std::thread::spawn(move || handle.cancel());
@@ -282,7 +316,7 @@ fn many_at_once() {
             let sender = sender.clone();
             let mut command = sh("cat; echo $0");
             command.arg(number.to_string());
-            let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(Duration::from_secs(60));
+            let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(LONG);
             command.run_then(&run, move |output| sender.send((number, output)).expect("waited for")).expect("starts");
             in_flight += 1;
             if in_flight == 16 {
@@ -341,7 +375,7 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
             let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
             sh(script).run_then(&Run::new(), done).expect("starts")
         };
-        let next = || receiver.recv_timeout(Duration::from_secs(30)).expect("comes");
+        let next = || receiver.recv_timeout(LONG).expect("comes");
         let before = Snapshot::take();
         let _under_way = start("exec sleep 1000");
         let program = common::next_child();
@@ -354,7 +388,8 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
         let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
         // The next one has an engine of its own, whoever sleeps in the other.
         let _next = start("echo out");
-        let outcomes = [next(), next()];
+        let mut outcomes = [next(), next()];
+        outcomes.sort_by_key(Result::is_err);
         let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.text().into_owned()));
         assert_eq!(ended.expect("runs"), "out\n");
         assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
@@ -373,19 +408,19 @@ fn what_the_application_has_at_a_run_s_numbers_stays() {
         let file = fs::File::options().read(true).write(true).open(&path).expect("own file");
         let before = Snapshot::take();
         let (mut asked, mut program, mut theirs) = (0, 0, Vec::new());
-        let lost = sh("exec sleep 1000").run_interruptible(
-            &Run::new().timeout(Duration::from_secs(60)).input(vec![0; 1 << 20]),
-            || {
-                asked += 1;
-                // Not young any more.
-                if asked == 2 {
-                    program = common::next_child();
-                    let numbers = Snapshot::take().fds.into_keys().filter(|number| !before.fds.contains_key(number));
-                    theirs = numbers.map(|number| common::at_number(&file, number)).collect();
-                }
-                false
-            },
-        );
+        let lost = sh("exec sleep 1000").run_interruptible(&Run::new().timeout(LONG).input(vec![0; 1 << 20]), || {
+            asked += 1;
+            if asked == 1 {
+                // Not young any more, the next time.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if asked == 2 {
+                program = common::next_child();
+                let numbers = Snapshot::take().fds.into_keys().filter(|number| !before.fds.contains_key(number));
+                theirs = numbers.map(|number| common::at_number(&file, number)).collect();
+            }
+            false
+        });
         assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
         assert!(theirs.len() >= 4, "{theirs:?}");
         assert_eq!(fs::read(&path).expect("there"), b"theirs", "nothing is written to it");
@@ -472,10 +507,10 @@ fn a_callback_that_panics_harms_nobody() {
         let slow = move |output: spawnfd::Result<Output>| other.send(output.expect("runs").ok()).expect("waited for");
         sh("sleep 0.3").run_then(&Run::new(), slow).expect("starts");
         Command::new("/bin/true").run_then(&Run::new(), |_| panic!("on purpose")).expect("starts");
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true), "the other run is over");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the other run is over");
         let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
         Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(true), "and the next one");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "and the next one");
     });
 }
 
@@ -511,7 +546,6 @@ impl Drop for Panics {
 #[test]
 fn what_panics_beside_a_callback_harms_nobody() {
     isolated("what_panics_beside_a_callback_harms_nobody", || {
-        const LONG: Duration = Duration::from_secs(20);
         let other = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         // Bytes.
         let fed = |when| {
@@ -553,7 +587,7 @@ fn a_callback_has_an_ordinary_stack() {
             sender.send(std::hint::black_box(&large).len()).expect("waited for");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(512 << 10));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(512 << 10));
     });
 }
 
@@ -583,7 +617,7 @@ fn a_program_started_in_a_callback_has_the_host_s_signal_mask() {
         let own = told(look().run());
         assert!(own.ends_with("200"), "{own}");
         for _ in 0..2 {
-            assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).as_deref(), Ok(own.as_str()));
+            assert_eq!(receiver.recv_timeout(LONG).as_deref(), Ok(own.as_str()));
         }
     });
 }
