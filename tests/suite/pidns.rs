@@ -88,7 +88,7 @@ fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
         assert!(!lives(sleep[0]) && !lives(sh.child.id() as i32));
         assert_eq!(sh.wait().signal(), Some(9));
         drop(sh.tree);
-        assert_eq!(inits(), [0; 0]);
+        until("no init is left", || inits().is_empty());
         let mut sh = start(Want::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
         until("stopped", || state(sh.child.id() as i32) == 'T');

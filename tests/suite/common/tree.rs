@@ -13,7 +13,7 @@ use spawnfd::{Child, Command, Stdio};
 
 pub const TERM: i32 = libc::SIGTERM;
 /// What is generous for a kill on a busy machine, and short enough that nothing ended by itself.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One test body for each tier that reaches beyond the owner's life.
 macro_rules! every_tier {
