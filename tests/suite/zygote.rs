@@ -4,12 +4,13 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::fs::{self, File, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Refused, code, eventually, executable, exits_with, output, rounds};
+use common::{Refused, but_for_slow, code, eventually, executable, exits_with, in_good_time, output, rounds};
 use spawnfd::{
     CapabilitySets, Command, Errno, ErrorKind, FilterInstruction, Mode, Namespaces, OpenHow, Park, Stage, Started,
     Stdio, Template, Warm, WarmOptions,
@@ -27,15 +28,17 @@ fn any(mode: Mode, depth: usize) -> Warm {
 
 #[track_caller]
 fn filled(warm: &Warm) {
-    assert!(warm.fill(Duration::from_secs(30)), "{:?}", warm.stats());
+    assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
 }
 
 /// Runs it; how it was started, and its code.
 #[track_caller]
 fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
-    filled(warm);
-    let child = command.stdin(Stdio::Null).warm(warm).spawn().unwrap_or_else(|error| panic!("{error}"));
-    (child.started(), code(Ok(child)).expect("own child"))
+    command.stdin(Stdio::Null).warm(warm);
+    in_good_time(warm, || {
+        let child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
+        (child.started(), code(Ok(child)).expect("own child"))
+    })
 }
 
 fn root() -> bool {
@@ -62,7 +65,7 @@ fn any_program() {
             let by_descriptor = Template::open("/bin/sh").expect("there").by_descriptor().expect("no script");
             assert_eq!(run(&warm, by_descriptor.command().args(["-c", "exit 3"])), (started, 3));
             let stats = warm.stats();
-            assert_eq!((stats.zygote + stats.pool, stats.cold.len()), (5, 0), "{stats:?}");
+            assert_eq!((stats.zygote + stats.pool, but_for_slow(&stats).len()), (5, 0), "{stats:?}");
         }
     });
 }
@@ -136,8 +139,10 @@ fn only_the_next_start_is_cold_where_one_has_died() {
         command.warm(&warm);
         command.died();
         for expected in [Started::Cold("died"), started, started] {
-            filled(&warm);
-            assert_eq!(command.run().expect("runs").started, expected);
+            // What has not begun in time is killed, where nobody waits for that.
+            let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
+            let mut outcomes = std::iter::repeat_with(|| in_good_time(&warm, &mut run));
+            assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
         }
         assert_eq!(command.died().spawn().map(|child| child.started()), Ok(Started::Cold("died")));
         assert_eq!(run(&warm, &mut command), (started, 0));
@@ -161,7 +166,7 @@ fn beside_a_process_of_its_own() {
             assert_eq!(run(&warm, exit("exit 3").limit(libc::RLIMIT_DATA, Some(1 << 30), None)), (started, 3));
             assert_eq!(run(&warm, exit("exit $A").env("A", "4").env("LD_DEBUG", "")), (started, 4));
             assert_eq!(run(&warm, &mut exit("exit 5")), (own, 5));
-            assert!(warm.stats().cold.is_empty(), "{:?}", warm.stats());
+            assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
         }
     });
 }
@@ -201,7 +206,8 @@ fn failures_are_those_of_exec() {
             }
             filled(&warm);
             assert_eq!(common::children().len(), before.len(), "nothing is left of those that failed");
-            assert!(warm.stats().cold.is_empty() && warm.stats().zygote + warm.stats().pool == 0, "{:?}", warm.stats());
+            let stats = warm.stats();
+            assert!(but_for_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
         }
     });
 }
@@ -215,10 +221,9 @@ fn stale_at_the_last_moment() {
         let template = busy(&path("program"));
         let pipe = common::fifo(directory.path(), "fifo");
         let warm = any(Mode::Reserve, 1);
-        let [pid] = waiting()[..] else { panic!("one waits") };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                until_it_opens(pid);
+                who_opens();
                 executable(&path("new"), exits_with(1));
                 fs::rename(path("new"), path("program")).expect("own directory");
                 drop(File::options().write(true).open(&pipe));
@@ -227,18 +232,24 @@ fn stale_at_the_last_moment() {
             let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("another program");
             assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate), "{error}");
         });
-        assert!(warm.stats().cold.is_empty(), "{:?}", warm.stats());
+        assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
     });
 }
 
-/// Waits until a process waits for the other end of a fifo.
-fn until_it_opens(pid: i32) {
-    eventually("it waits for the other end", || {
+/// Waits until a child waits for the other end of a fifo, and tells which: that was parked, or where it was too slow another.
+fn who_opens() -> i32 {
+    let opens = |pid: &i32| {
         let says = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let (place, call) = (says("wchan"), says("syscall"));
         let in_open = [libc::SYS_openat, libc::SYS_openat2].iter().any(|open| call.starts_with(&format!("{open} ")));
         in_open || place.contains("fifo") || place.contains("wait_for_partner")
+    };
+    let found = Cell::new(None);
+    eventually("one waits for the other end", || {
+        found.set(common::children().iter().copied().find(opens));
+        found.get().is_some()
     });
+    found.get().expect("found")
 }
 
 fn kill(pid: i32, signal: i32) {
@@ -263,6 +274,7 @@ fn killed_while_they_wait() {
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
+            eventually("they have ended", || !killed.iter().any(|&pid| common::tree::lives(pid)));
             for _ in 0..2 {
                 let child = Command::new("/bin/true").warm(&warm).spawn().expect("starts, cold");
                 assert_eq!(child.started(), Started::Cold("died"));
@@ -302,15 +314,16 @@ fn killed_on_the_way() {
         let directory = scratch();
         let pipe = common::fifo(directory.path(), "fifo");
         let warm = any(Mode::Reserve, 1);
-        let [pid] = waiting()[..] else { panic!("one waits") };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                until_it_opens(pid);
+        let pid = std::thread::scope(|scope| {
+            let killed = scope.spawn(|| {
+                let pid = who_opens();
                 kill(pid, libc::SIGKILL);
+                pid
             });
             let mut command = Command::new("/bin/true");
             let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("killed");
             assert_eq!(error.stage(), Stage::Killed, "{error}");
+            killed.join().expect("its assertions hold")
         });
         assert!(!common::children().contains(&pid), "it was waited for");
     });
@@ -340,7 +353,7 @@ fn from_many_threads() {
             // In a confined process it cannot be told that its threads have the same filters.
             let confined = stats.cold.contains_key("seccomp");
             assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
-            assert!(stats.cold.keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
+            assert!(but_for_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
         }
     });
 }
