@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 use spawnfd::{Drain, EventOptions, Leftovers, Output, Run, Stop, WhenFull};
 use spawnfd_tests::{isolated, scratch};
 
-use super::{Platform, both, common, is_alive, kill, pid_from, pid_in, platform_sh, sh};
-
-/// Far less than what a hanging call would take.
-const SOON: Duration = Duration::from_secs(10);
+use super::{LONG, Platform, both, both_timed_out, common, is_alive, kill, pid_from, pid_in, platform_sh, sh};
 
 fn holders(output: &Output) -> &[u32] {
     match &output.drain {
@@ -36,7 +33,7 @@ fn a_grandchild_holds_stdout() {
                 kill(pid);
             },
         );
-        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     });
 }
 
@@ -99,18 +96,15 @@ fn stdin_never_closes() {
 #[test]
 fn a_child_ignores_term() {
     isolated("hanging::a_child_ignores_term", || {
-        let run = Run::new().timeout(Duration::from_millis(200)).grace(Duration::from_millis(200));
+        let run = Run::new().grace(Duration::from_millis(200));
         let begun = Instant::now();
-        both(
-            || sh("trap '' TERM; echo partial; while :; do sleep 0.05; done"),
-            &run,
-            |output| {
-                assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(9)));
-                assert_eq!(output.text(), "partial\n");
-                assert!(output.wall >= Duration::from_millis(400), "it had its grace: {:?}", output.wall);
-            },
-        );
-        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        let line = "trap '' TERM; echo partial; : >\"$0\"; while :; do sleep 0.05; done";
+        both_timed_out(line, &run, |output| {
+            assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(9)));
+            assert_eq!(output.text(), "partial\n");
+            assert!(output.wall >= Duration::from_millis(500), "it had its grace: {:?}", output.wall);
+        });
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     });
 }
 
@@ -118,16 +112,13 @@ fn a_child_ignores_term() {
 #[test]
 fn a_stopped_child() {
     isolated("hanging::a_stopped_child", || {
-        let run = Run::new().timeout(Duration::from_millis(200)).grace(Duration::from_secs(30));
-        both(
-            || sh("trap 'echo bye; exit 3' TERM; kill -STOP $$; sleep 1000"),
-            &run,
-            |output| {
-                assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(3)), "woken, and told");
-                assert_eq!(output.text(), "bye\n");
-                assert!(output.wall < SOON, "not by the end of its grace: {:?}", output.wall);
-            },
-        );
+        let run = Run::new().grace(LONG * 2);
+        let line = "trap 'echo bye; exit 3' TERM; : >\"$0\"; kill -STOP $$; sleep 1000";
+        both_timed_out(line, &run, |output| {
+            assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(3)), "woken, and told");
+            assert_eq!(output.text(), "bye\n");
+            assert!(output.wall < LONG, "not by the end of its grace: {:?}", output.wall);
+        });
     });
 }
 
@@ -137,18 +128,18 @@ fn a_reader_that_never_reads() {
     isolated("hanging::a_reader_that_never_reads", || {
         let line = "head -c 3000000 /dev/zero; echo done >&2";
         let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
-        let run = Run::new().timeout(Duration::from_millis(300));
+        let run = Run::new().timeout(Duration::from_millis(300)).grace(LONG);
         let (job, _unread) = sh(line).start_events(&run, waiting).expect("starts");
-        let output = job.wait_timeout(SOON).expect("watched").expect("its time is over, read or not");
+        let output = job.wait_timeout(LONG).expect("watched").expect("its time is over, read or not");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
 
         let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
         let (job, _unread) = sh(line).start_events(&Run::new(), dropping).expect("starts");
-        assert!(job.wait_timeout(SOON).expect("watched").expect("nobody holds it up").ok());
+        assert!(job.wait_timeout(LONG).expect("watched").expect("nobody holds it up").ok());
 
         let (job, unread) = sh(line).start_events(&Run::new(), waiting).expect("starts");
         drop(unread);
-        assert!(job.wait_timeout(SOON).expect("watched").expect("nobody holds it up").ok());
+        assert!(job.wait_timeout(LONG).expect("watched").expect("nobody holds it up").ok());
 
         // The platform's program waits for its reader, and who waits for the program before reading waits for ever.
         let mut child = platform_sh(line).stdout(std::process::Stdio::piped()).spawn().expect("starts");
@@ -169,7 +160,7 @@ fn a_program_that_never_reads() {
             || sh("exec sleep 1000"),
             &run,
             |output| {
-                assert!(output.stop == Stop::Timeout && output.input_refused && output.wall < SOON);
+                assert!(output.stop == Stop::Timeout && output.input_refused && output.wall < LONG);
             },
         );
         let job = sh("exec sleep 1000").start(&Run::new().writable(1000)).expect("starts");

@@ -14,7 +14,7 @@ use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated, isolated_within};
 
 use super::common::{self, eventually, rounds};
-use super::{both, is_alive, kill, pid_in, sh};
+use super::{LONG, both, is_alive, kill, pid_in, sh};
 
 /// The result where somebody else may have taken the status: never a wrong one, and lost only where the kernel does not keep it.
 fn status_of(result: spawnfd::Result<Output>, expected: i32) {
@@ -39,7 +39,7 @@ fn runs_while_others_wait() {
             Err(_) => assert!(!common::keeps_statuses()),
         }
     }
-    let run = Run::new().timeout(Duration::from_millis(100));
+    let run = Run::new().timeout(Duration::from_millis(100)).grace(LONG);
     let output = sh("exec sleep 1000").run_with(&run).expect("runs");
     assert_eq!(output.stop, Stop::Timeout);
     match output.status {
@@ -65,7 +65,7 @@ fn sigchld_is_ignored() {
 /// Another one: a host (an init, a supervisor, another library) that loops on wait(-1).
 #[test]
 fn a_foreign_wait_takes_the_status() {
-    isolated_within(Duration::from_secs(120), "host::a_foreign_wait_takes_the_status", || {
+    isolated_within(Duration::from_secs(600), "host::a_foreign_wait_takes_the_status", || {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -104,7 +104,7 @@ fn a_status_is_lost() {
         }
         assert_eq!(chunks, 2);
         check((*job.wait().expect("watched")).clone());
-        for grace in [Duration::ZERO, Duration::from_secs(60)] {
+        for grace in [Duration::ZERO, LONG] {
             let command = "echo out; exec sleep 1000";
             let (job, mut events) = sh(command).start_events(&Run::new(), EventOptions::default()).expect("starts");
             assert!(matches!(events.next_timeout(Duration::MAX), Some(Event::Chunk { .. })));
@@ -219,7 +219,7 @@ fn standard_streams_are_opened_later() {
 /// A host that forks (os.fork, multiprocessing) while jobs run: the jobs are the parent's, and both go on.
 #[test]
 fn a_fork_while_jobs_run() {
-    isolated_within(Duration::from_secs(120), "host::a_fork_while_jobs_run", || {
+    isolated_within(Duration::from_secs(600), "host::a_fork_while_jobs_run", || {
         let line = "read x; echo got $x";
         for _ in 0..rounds(40) {
             let jobs: Vec<_> = (0..8).map(|_| sh(line).start(&Run::new().writable(100)).expect("starts")).collect();
@@ -244,7 +244,7 @@ fn a_fork_while_jobs_run() {
 /// held when the host forked.
 #[test]
 fn a_copy_drops_its_handle() {
-    isolated_within(Duration::from_secs(120), "host::a_copy_drops_its_handle", || {
+    isolated_within(Duration::from_secs(600), "host::a_copy_drops_its_handle", || {
         let run = Run::new().writable(100).window(4096);
         let options = EventOptions { max_bytes: 4096, ..EventOptions::default() };
         for _ in 0..rounds(20) {

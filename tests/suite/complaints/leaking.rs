@@ -8,7 +8,7 @@ use spawnfd_tests::isolated_within;
 use spawnfd_tests::leaks::Snapshot;
 
 use super::common::{self, Launcher, eventually, rounds};
-use super::{platform_sh, sh};
+use super::{LONG, platform_sh, sh};
 
 /// No more than a test's own threads, and no child, not even an ended one.
 fn idle() -> bool {
@@ -19,7 +19,7 @@ fn idle() -> bool {
 /// openclaw#97616: 513 zombies of one agent.
 #[test]
 fn zombies() {
-    isolated_within(Duration::from_secs(120), "leaking::zombies", || {
+    isolated_within(Duration::from_secs(600), "leaking::zombies", || {
         for round in 0..rounds(600) {
             match round % 6 {
                 0 => assert!(sh("exit 0").run().expect("runs").ok()),
@@ -50,7 +50,7 @@ fn terminals() -> usize {
 /// codex#26984, gemini-cli#21626: terminals and descriptors of one agent that were never given back, 527 of them.
 #[test]
 fn terminals_and_descriptors() {
-    isolated_within(Duration::from_secs(120), "leaking::terminals_and_descriptors", || {
+    isolated_within(Duration::from_secs(600), "leaking::terminals_and_descriptors", || {
         let run = Run::new().terminal(TerminalSize::default()).writable(1000).window(1000);
         let many_at_once = || {
             let jobs: Vec<_> = (0..60).map(|_| sh("read x; echo got $x").start(&run).expect("starts")).collect();
@@ -73,7 +73,7 @@ fn terminals_and_descriptors() {
             let mut command = Command::new("/nowhere");
             assert!(command.run_with(&run).is_err(), "nor when there is no such program");
             let (_job, mut events) = sh("tty").start_events(&run, EventOptions::default()).expect("starts");
-            assert!(matches!(events.next_timeout(Duration::from_secs(20)), Some(Event::Chunk { .. })));
+            assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
         };
         common::warm_up(Launcher::Clone3);
         many_at_once();

@@ -19,6 +19,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use spawnfd::{Command, Output, Run};
+use spawnfd_tests::enough_time;
+
+/// Longer than anything here takes on a busy machine, and far less than what hangs would.
+const LONG: Duration = Duration::from_secs(60);
 
 fn sh(line: &str) -> Command<'static> {
     let mut command = Command::new("/bin/sh");
@@ -33,13 +37,34 @@ fn platform_sh(line: &str) -> std::process::Command {
     command
 }
 
-/// Runs in the caller's thread, and in the library's.
-fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(command().run_with(run).expect("runs"));
+fn here(mut command: Command<'static>, run: &Run) -> Output {
+    command.run_with(run).expect("runs")
+}
+
+fn beside(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
     let done = move |output| sender.send(output).expect("waited for");
-    command().run_then(run, done).expect("starts");
-    check(receiver.recv().expect("comes").expect("runs"));
+    command.run_then(run, done).expect("starts");
+    receiver.recv().expect("comes").expect("runs")
+}
+
+/// Runs in the caller's thread, and in the library's.
+fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
+    check(here(command(), run));
+    check(beside(command(), run));
+}
+
+/// The same for a line that ends by a timeout, which is over after it has left its mark (`$0`).
+fn both_timed_out(line: &str, run: &Run, check: impl Fn(Output)) {
+    let in_time = |way: fn(Command<'static>, &Run) -> Output| {
+        enough_time(Duration::from_millis(300), |time, mark| {
+            let mut command = sh(line);
+            command.arg(mark);
+            way(command, &run.clone().timeout(time))
+        })
+    };
+    check(in_time(here));
+    check(in_time(beside));
 }
 
 fn is_alive(pid: u32) -> bool {

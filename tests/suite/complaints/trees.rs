@@ -9,30 +9,23 @@ use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
 
 use super::common::eventually;
-use super::{both, is_alive, kill, pid_from, pid_in, platform_sh, sh};
+use super::{LONG, both, both_timed_out, is_alive, kill, pid_from, pid_in, platform_sh, sh};
 
-/// More than it takes on a busy machine until all have let go of the output, who do that by themselves.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Time enough, on an emulated machine too, for what the programs here start first.
-fn timeout() -> Run {
-    Run::new().timeout(Duration::from_secs(1)).drain(PATIENCE)
+/// With patience for all who end, and let go of the output, by themselves.
+fn patient() -> Run {
+    Run::new().grace(LONG).drain(LONG)
 }
 
 /// claude-code#79902, claude-code#84647, codex#21994: a timeout ends the shell; what the shell has started lives on.
 #[test]
 fn a_tree_survives_the_kill() {
     isolated("trees::a_tree_survives_the_kill", || {
-        let line = "sh -c 'sleep 1000 & echo $!; wait' & wait";
-        both(
-            || sh(line),
-            &timeout(),
-            |output| {
-                let grandchild = pid_in(&output.text());
-                assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
-                eventually("it is gone", || !is_alive(grandchild));
-            },
-        );
+        let line = "sh -c 'sleep 1000 & echo $!; : >\"$0\"; wait' \"$0\" & wait";
+        both_timed_out(line, &patient(), |output| {
+            let grandchild = pid_in(&output.text());
+            assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
+            eventually("it is gone", || !is_alive(grandchild));
+        });
 
         // The platform's kill is for the one process.
         let directory = scratch();
@@ -51,15 +44,12 @@ fn a_tree_survives_the_kill() {
 #[test]
 fn a_session_of_its_own_survives_the_kill() {
     isolated("trees::a_session_of_its_own_survives_the_kill", || {
-        both(
-            || sh("setsid sleep 1000 & echo $!; wait"),
-            &timeout(),
-            |output| {
-                let escaped = pid_in(&output.text());
-                assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
-                eventually("it is gone", || !is_alive(escaped));
-            },
-        );
+        let line = "setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" & wait";
+        both_timed_out(line, &patient(), |output| {
+            let escaped = pid_in(&output.text());
+            assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
+            eventually("it is gone", || !is_alive(escaped));
+        });
     });
 }
 
@@ -67,24 +57,20 @@ fn a_session_of_its_own_survives_the_kill() {
 #[test]
 fn a_daemon_survives_the_kill() {
     isolated("trees::a_daemon_survives_the_kill", || {
-        let line = "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000";
+        let line = "(setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" &); exec sleep 1000";
         for want in [Want::Group, Want::Auto] {
-            let run = timeout().drain(Duration::from_secs(1)).tree(want);
-            both(
-                || sh(line),
-                &run,
-                |output| {
-                    let daemon = pid_in(&output.text());
-                    assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
-                    match &output.drain {
-                        Drain::Cut(holders) if output.tree != Tier::Cgroup => {
-                            assert_eq!(holders, &[daemon], "docs/trees.md tells of it");
-                            kill(daemon);
-                        }
-                        _ => eventually("it is gone", || !is_alive(daemon)),
+            let run = patient().drain(Duration::from_secs(1)).tree(want);
+            both_timed_out(line, &run, |output| {
+                let daemon = pid_in(&output.text());
+                assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
+                match &output.drain {
+                    Drain::Cut(holders) if output.tree != Tier::Cgroup => {
+                        assert_eq!(holders, &[daemon], "docs/trees.md tells of it");
+                        kill(daemon);
                     }
-                },
-            );
+                    _ => eventually("it is gone", || !is_alive(daemon)),
+                }
+            });
         }
     });
 }
@@ -137,12 +123,12 @@ fn a_fork_bomb() {
 }
 
 /// The server a user wants to keep: `server &` at the end of a command.
-const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & echo $!";
+const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
 fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
     both(
         || sh(SERVER),
-        &Run::new().leftovers(leftovers).drain(PATIENCE),
+        &Run::new().leftovers(leftovers).drain(LONG),
         |output| {
             let server = pid_in(&output.text());
             assert!(output.ok() && output.drain == Drain::Eof, "{output:?}");
@@ -185,7 +171,8 @@ fn zombies_pile_up_under_pid_1() {
         // SAFETY: a flag of this process: to be given orphans is what counts.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
         // One that has to be killed, and one that ends by itself.
-        const BEHIND: &str = "sleep 1000 >/dev/null 2>&1 & (sleep 0.05 &) ; sleep 0.1";
+        const BEHIND: &str = "sleep 1000 >/dev/null 2>&1 & ended=$(sleep 0.05 >/dev/null 2>&1 & echo $!)
+            while grep -qs 'State:.[^Z]' /proc/$ended/status; do sleep 0.01; done";
         let run_behind = |line: &str, want, leftovers| {
             both(
                 || sh(line),
@@ -234,9 +221,9 @@ fn what_is_left_is_listed() {
 fn what_is_adopted_is_read_and_ends_with_the_job() {
     isolated("trees::what_is_adopted_is_read_and_ends_with_the_job", || {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000);
-        let job = sh("(while :; do echo more; sleep 0.02; done) & echo $!").start(&run).expect("starts");
+        let job = sh("(while :; do echo more; sleep 0.02; done) & echo $! >&2").start(&run).expect("starts");
         let output = job.wait().expect("watched");
-        let loop_ = pid_in(&output.text());
+        let loop_ = pid_in(&output.error_text());
         assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Leftovers::Adopt)));
         let next = job.read(0).next;
         eventually("it is read on", || job.read(next).text().matches("more").count() >= 3);
@@ -253,7 +240,8 @@ fn the_kill_hits_the_caller() {
         let own_group = unsafe { libc::getpgrp() };
         let mut neighbour = std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
         let plain: fn() -> Command<'static> = || sh("exec sleep 1000");
-        both(plain, &timeout(), |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
+        let run = patient().timeout(Duration::from_secs(1));
+        both(plain, &run, |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
         // Also where the program asks for the group of its caller, or has gone there by the time of the kill.
         let joined = || {
             let mut command = sh("ps -o pgid= -p $$; exec sleep 1000");
@@ -261,7 +249,7 @@ fn the_kill_hits_the_caller() {
             command
         };
         let refused = |error: spawnfd::Error| assert_eq!(error.errno(), spawnfd::Errno::EPERM, "{error}");
-        match joined().run_with(&timeout()) {
+        match joined().run_with(&run) {
             // A group of another session cannot be joined.
             Err(error) => refused(error),
             Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
