@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -139,7 +139,7 @@ fn a_signal_is_noticed_while_the_program_writes() {
                     let timer = libc::itimerval { it_interval: never, it_value: soon };
                     // SAFETY: a valid timer; its signal has a handler.
                     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
-                    let run = Run::new().timeout(Duration::from_secs(5));
+                    let run = Run::new().timeout(Duration::from_secs(60));
                     let output = sh("yes & yes & wait").run_interruptible(&run, || NEWS.load(Ordering::Acquire));
                     assert_eq!(output.expect("runs").stop, Stop::Cancelled, "{threads} threads");
                 }
@@ -294,15 +294,17 @@ fn a_fork_meanwhile_keeps_no_pipe_open() {
         warmed_up(|| {
             handle(libc::SIGUSR1);
             let mut copies = Vec::new();
+            let (theirs, mut ours) = std::io::pipe().expect("a pipe");
             // SAFETY: an id.
-            let script = format!("kill -USR1 {}; sleep 0.2; echo out", unsafe { libc::getpid() });
-            let output = sh(&script).run_interruptible(&Run::new(), || {
+            let script = format!("kill -USR1 {}; read forked <&3; echo out", unsafe { libc::getpid() });
+            let output = sh(&script).descriptor(theirs, 3).run_interruptible(&Run::new(), || {
                 if NEWS.swap(false, Ordering::AcqRel) {
                     // SAFETY: the copy sleeps until it is killed.
                     copies.push(unsafe { libc::fork() });
                     while copies.last() == Some(&0) {
                         std::thread::park();
                     }
+                    ours.write_all(b"\n").expect("the script has the other end");
                 }
                 false
             });
@@ -324,10 +326,11 @@ fn a_fork_meanwhile_keeps_no_pipe_open() {
 fn time_runs_out_for_what_stops_or_stays_silent() {
     isolated("time_runs_out_for_what_stops_or_stays_silent", || {
         warmed_up(|| {
-            let run = Run::new().timeout(Duration::from_millis(50)).grace(Duration::from_millis(20));
+            let run = Run::new().grace(Duration::from_millis(20));
             for script in ["kill -STOP $$", "exec sleep 60", "exec >&- 2>&-; exec sleep 60", "sleep 60 & exit 0"] {
-                let output = sh(script).run_with(&run).expect("runs");
                 let left = script.ends_with('0') && script.contains('&') && !script.contains('>');
+                let timeout = if left { Duration::from_secs(60) } else { Duration::from_millis(50) };
+                let output = sh(script).run_with(&run.clone().timeout(timeout)).expect("runs");
                 assert_eq!(output.stop, if left { Stop::Exited } else { Stop::Timeout }, "{script}");
                 assert_eq!(output.leftovers.len(), usize::from(left), "{script}");
             }

@@ -13,7 +13,7 @@ use spawnfd::{
 use spawnfd_tests::{isolated, skip};
 
 /// Longer than anything here takes, unless nobody ends it.
-const LONG: Duration = Duration::from_secs(50);
+const LONG: Duration = Duration::from_secs(200);
 
 const BURN: &str = "while :; do :; done";
 
@@ -24,7 +24,7 @@ fn sh(line: &str) -> Command<'static> {
 }
 
 fn within(limits: Limits) -> Run {
-    Run::new().limits(limits).timeout(LONG)
+    Run::new().limits(limits).timeout(LONG).grace(Duration::from_secs(60))
 }
 
 /// The same, where no cgroup is taken.
