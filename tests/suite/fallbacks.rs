@@ -40,8 +40,11 @@ fn all_is_well() {
     if !can_start_threads() {
         return;
     }
-    drop(Command::new("/bin/sleep").arg("0.05").spawn().expect("starts"));
+    let mut cat = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
+    let stdin = cat.stdin.take();
+    drop(cat);
     assert_eq!(common::children().len(), 1);
+    drop(stdin);
     while !common::children().is_empty() {
         std::thread::yield_now();
     }

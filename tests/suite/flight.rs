@@ -175,15 +175,15 @@ flights! {
             let mut command = standing(launcher, &gate, &directory.join("result"), "");
             command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
             let (sender, receiver) = channel();
-            let mut run = Run::new().grace(Duration::from_millis(300));
+            // Without clone3 it has all signals blocked, and is killed when its grace is over.
+            let with_clone3 = launcher == Launcher::Flight && spawnfd_tests::has_syscall("clone3");
+            let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
             run.timeout = timeout;
             let handle = command.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
             if stop == Stop::Cancelled {
                 handle.cancel();
             }
             let output = receiver.recv().expect("comes").expect("a result");
-            // Without clone3 it has all signals blocked, and is killed when its grace is over.
-            let with_clone3 = launcher == Launcher::Flight && spawnfd_tests::has_syscall("clone3");
             let signals: &[i32] = if with_clone3 { &[15] } else { &[9] };
             assert_eq!(output.stop, stop);
             assert!(signals.contains(&output.signal().expect("ended by one")), "{output:?}");

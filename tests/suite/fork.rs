@@ -62,17 +62,17 @@ fn both_go_on(launcher: Launcher) {
 
 #[test]
 fn both_go_on_by_clone3() {
-    isolated_within(Duration::from_secs(120), "both_go_on_by_clone3", || both_go_on(Launcher::Clone3));
+    isolated_within(Duration::from_secs(600), "both_go_on_by_clone3", || both_go_on(Launcher::Clone3));
 }
 
 #[test]
 fn both_go_on_by_passing() {
-    isolated_within(Duration::from_secs(120), "both_go_on_by_passing", || both_go_on(Launcher::Passed));
+    isolated_within(Duration::from_secs(600), "both_go_on_by_passing", || both_go_on(Launcher::Passed));
 }
 
 #[test]
 fn both_go_on_by_clone() {
-    isolated_within(Duration::from_secs(120), "both_go_on_by_clone", || both_go_on(Launcher::Clone));
+    isolated_within(Duration::from_secs(600), "both_go_on_by_clone", || both_go_on(Launcher::Clone));
 }
 
 /// Forks again and again while other threads spawn.
@@ -121,28 +121,28 @@ fn while_others_spawn(launcher: Launcher, named: bool) {
 
 #[test]
 fn while_others_spawn_by_clone3() {
-    isolated_within(Duration::from_secs(120), "while_others_spawn_by_clone3", || {
+    isolated_within(Duration::from_secs(600), "while_others_spawn_by_clone3", || {
         while_others_spawn(Launcher::Clone3, false);
     });
 }
 
 #[test]
 fn while_others_spawn_by_passing() {
-    isolated_within(Duration::from_secs(120), "while_others_spawn_by_passing", || {
+    isolated_within(Duration::from_secs(600), "while_others_spawn_by_passing", || {
         while_others_spawn(Launcher::Passed, false);
     });
 }
 
 #[test]
 fn while_others_spawn_by_name() {
-    isolated_within(Duration::from_secs(120), "while_others_spawn_by_name", || {
+    isolated_within(Duration::from_secs(600), "while_others_spawn_by_name", || {
         while_others_spawn(Launcher::Clone3, true);
     });
 }
 
 #[test]
 fn a_copy_runs_in_the_background_too() {
-    isolated_within(Duration::from_secs(60), "a_copy_runs_in_the_background_too", || {
+    isolated_within(Duration::from_secs(300), "a_copy_runs_in_the_background_too", || {
         let run_one = || {
             let (sender, receiver) = std::sync::mpsc::channel();
             let mut command = Command::new("/bin/echo");
@@ -162,7 +162,7 @@ fn a_copy_runs_in_the_background_too() {
 
 #[test]
 fn a_copy_leaves_its_parent_s_children_alone() {
-    isolated_within(Duration::from_secs(60), "a_copy_leaves_its_parent_s_children_alone", || {
+    isolated_within(Duration::from_secs(300), "a_copy_leaves_its_parent_s_children_alone", || {
         let mut command = Command::new("/bin/cat");
         let mut child = command.stdin(Stdio::Piped).stdout(Stdio::Null).spawn().expect("starts");
         let mut dropped = Some(command.spawn().expect("starts"));
@@ -179,7 +179,7 @@ fn a_copy_leaves_its_parent_s_children_alone() {
 
 #[test]
 fn a_copy_leaves_its_own_threads_alone() {
-    isolated_within(Duration::from_secs(120), "a_copy_leaves_its_own_threads_alone", || {
+    isolated_within(Duration::from_secs(600), "a_copy_leaves_its_own_threads_alone", || {
         let mut warm = Warm::new(WarmOptions::default()).ok();
         let parent_s = warm.as_ref().expect("a Warm");
         parent_s.add("true", Park::default()).expect("a keeper");

@@ -110,7 +110,7 @@ fn isolated_tests_have_a_limit() {
     let (status, text) = run_again("hangs_in_isolation", &[]);
     assert!(!status.success());
     assert!(text.contains("hangs_in_isolation: still running after 300ms, killed"), "{text}");
-    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

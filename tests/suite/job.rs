@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use common::eventually;
@@ -14,6 +15,9 @@ use spawnfd::{
 };
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
+
+/// What nobody waits for to be over.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn waiting_is_not_ending() {
@@ -38,7 +42,7 @@ fn a_stop_is_term_then_kill() {
         let run = Run::new().window(100);
         let polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", &run);
         read_until(&polite, 0, "ready");
-        polite.stop(Duration::from_secs(20));
+        polite.stop(LONG);
         let output = polite.wait().expect("watched");
         assert_eq!((output.stop, output.code(), text(&output)), (Stop::Cancelled, Some(7), "ready\nbye\n".to_owned()));
 
@@ -52,7 +56,7 @@ fn a_stop_is_term_then_kill() {
 
         let stopped = start("echo ready; kill -STOP $$; exit 5", &run);
         read_until(&stopped, 0, "ready");
-        stopped.stop(Duration::from_secs(20));
+        stopped.stop(LONG);
         assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped one is woken to notice");
     });
 }
@@ -141,7 +145,7 @@ fn dropping_ends_and_detaching_does_not() {
 #[test]
 fn too_much_output_ends_it() {
     isolated("too_much_output_ends_it", || {
-        let run = Run::new().output_limit(1_000_000).keep(10, 10).grace(Duration::from_secs(20));
+        let run = Run::new().output_limit(1_000_000).keep(10, 10).grace(LONG);
         let output = sh("yes").run_with(&run).expect("runs");
         assert_eq!((output.stop, output.signal()), (Stop::OutputLimit, Some(15)));
         assert!(output.seen_bytes > 1_000_000 && output.seen_bytes == output.omitted_bytes + 20);
@@ -173,7 +177,7 @@ fn lines_as_they_come() {
         let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
         let line = "echo out; echo err >&2; read go; printf 'last'";
         let (job, mut events) = sh(line).start_events(&Run::new().writable(10), options).expect("starts");
-        let mut next = || events.next_timeout(Duration::from_secs(20)).expect("comes");
+        let mut next = || events.next_timeout(LONG).expect("comes");
         let mut first = vec![next(), next()];
         first.sort_by_key(|event| matches!(event, Event::Line { stream: Stream::Stderr, .. }));
         for (event, (expected, text)) in first.into_iter().zip([(Stream::Stdout, b"out"), (Stream::Stderr, b"err")]) {
@@ -197,7 +201,7 @@ fn a_slow_reader_slows_the_program_or_loses() {
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
         assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
         let (mut seen, mut lost) = (0, 0);
-        while let Some(event) = events.next_timeout(Duration::from_secs(20)) {
+        while let Some(event) = events.next_timeout(LONG) {
             match event {
                 Event::Chunk { bytes, .. } => seen += bytes.len(),
                 Event::Lost { bytes } => lost += bytes,
@@ -233,7 +237,7 @@ fn what_an_ended_program_has_left_is_not_lost() {
         let output = job.wait().expect("nobody has to read for that");
         assert_eq!((output.seen_bytes, &output.drain), (60_000, &Drain::Eof));
         let mut seen = 0;
-        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
             seen += bytes.len();
         }
         assert_eq!(seen, 60_000);
@@ -246,14 +250,14 @@ fn a_consumer_may_look_away() {
         let options = EventOptions { max_bytes: 10_000, lines: Some(100), ..EventOptions::default() };
         let line = "echo ready; head -c 3000000 /dev/zero; echo; printf end";
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
-        let Some(Event::Line { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) else { panic!("no line") };
+        let Some(Event::Line { bytes, .. }) = events.next_timeout(LONG) else { panic!("no line") };
         assert_eq!(bytes, b"ready");
         assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
         events.set_when_full(WhenFull::DropOldest);
         assert!(job.wait().expect("watched").ok());
         events.set_lines(None);
         let mut rest = Vec::new();
-        while let Some(event) = events.next_timeout(Duration::from_secs(20)) {
+        while let Some(event) = events.next_timeout(LONG) {
             match event {
                 Event::Chunk { bytes, .. } => rest.extend(bytes),
                 Event::End => break,
@@ -282,9 +286,9 @@ fn who_waits_is_told_once() {
         let job = start("sleep 0.1", &Run::new());
         let told = sender.clone();
         job.when_done(Waker::new(move || told.send(1).expect("waited for")));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(1));
         job.when_done(Waker::new(move || sender.send(2).expect("waited for")));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(2), "at once");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(2), "at once");
         drop(job);
         assert!(receiver.try_recv().is_err());
     });
@@ -300,7 +304,7 @@ fn all_who_wait_are_told() {
             job.when_done(Waker::new(move || told.send(number).expect("waited for")));
         }
         job.close_stdin();
-        let told = [(); 3].map(|()| receiver.recv_timeout(Duration::from_secs(20)));
+        let told = [(); 3].map(|()| receiver.recv_timeout(LONG));
         assert_eq!(told, [Ok(0), Ok(1), Ok(2)]);
     });
 }
@@ -318,12 +322,12 @@ fn a_waker_that_panics_holds_up_nobody() {
         assert_eq!(job.write(&[b'\n'; 20]).expect("reads"), 10);
         eventually("there is room", || job.write(b"x").is_ok_and(|taken| taken == 1));
         job.close_stdin();
-        assert!(job.wait_timeout(Duration::from_secs(20)).expect("watched").is_some_and(|output| output.ok()));
+        assert!(job.wait_timeout(LONG).expect("watched").is_some_and(|output| output.ok()));
         let other = start("sleep 0.1", &Run::new());
         other.when_done(panics());
-        assert!(other.wait_timeout(Duration::from_secs(20)).expect("watched").is_some());
+        assert!(other.wait_timeout(LONG).expect("watched").is_some());
         start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("waited for")));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(()));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(()));
     });
 }
 
@@ -346,8 +350,8 @@ fn jobs_leave_nothing() {
     });
 }
 
-/// A command line that leaves a process behind, and says its number.
-const LEAVES_ONE: &str = "sleep 1000 >/dev/null 2>&1 & echo $!";
+/// A command line that leaves a program behind, and says its number.
+const LEAVES_ONE: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
 fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -409,9 +413,12 @@ fn what_is_left_behind_lives_on_if_it_may() {
 fn what_is_adopted_is_read_on_and_ends_with_the_job() {
     isolated("what_is_adopted_is_read_on_and_ends_with_the_job", || {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
-        let job = start("(sleep 0.3; echo late; sleep 1000) & echo early", &run);
+        let (theirs, ours) = std::io::pipe().expect("a pipe");
+        let mut command = sh("(read x <&3; echo late; sleep 1000) & echo early");
+        let job = command.descriptor(std::os::fd::OwnedFd::from(theirs), 3).start(&run).expect("starts");
         let output = job.wait().expect("watched");
         assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Leftovers::Adopt));
+        drop(ours);
         read_until(&job, 6, "late");
         let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
         assert!(pids.iter().any(|pid| is_alive(pid)));
@@ -437,7 +444,7 @@ fn what_is_adopted_has_written_before_it_is_ended() {
         eventually("it has written", || written.exists());
         job.stop(Duration::ZERO);
         let mut seen = Vec::new();
-        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
             seen.extend(bytes);
         }
         assert_eq!(String::from_utf8_lossy(&seen), "early\nlate\n");
@@ -459,8 +466,8 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
                 let (job, mut events) = command.start_events(&run, EventOptions::default()).expect("starts");
                 let output = job.wait().expect("watched");
                 assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Adopt));
-                assert!(matches!(events.next_timeout(Duration::from_secs(20)), Some(Event::Chunk { .. })));
-                assert_eq!(events.next_timeout(Duration::from_secs(20)), Some(Event::End), "the pipes are closed");
+                assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
+                assert_eq!(events.next_timeout(LONG), Some(Event::End), "the pipes are closed");
                 (job, text(&output).trim().to_owned(), ours)
             };
             let (job, pid, _ours) = adopt();
@@ -490,7 +497,7 @@ fn a_stop_reaches_who_has_left_the_session() {
         eventually("it has left", || {
             fs::read_to_string(format!("/proc/{second}/comm")).is_ok_and(|comm| comm == "sleep\n")
         });
-        job.stop(Duration::from_secs(20));
+        job.stop(LONG);
         assert_eq!(job.wait().expect("watched").signal(), Some(15));
         eventually("it is ended, too", || !is_alive(&second));
     });
@@ -542,8 +549,8 @@ fn stop_politely<T>(meanwhile: impl Fn() -> T) {
         let job = start(POLITE, &run);
         read_until(&job, 0, "ready");
         let changed = meanwhile();
-        job.stop(Duration::from_secs(30));
-        let output = job.wait_timeout(Duration::from_secs(20)).expect("watched");
+        job.stop(LONG * 2);
+        let output = job.wait_timeout(LONG).expect("watched");
         drop(changed);
         assert_eq!(output.map(|output| output.code()), Some(Some(3)), "{want:?}");
     }
@@ -596,8 +603,8 @@ fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
         job.signal(libc::SIGWINCH, true).expect("a signal");
         // Done by now, or it makes no difference.
         std::thread::sleep(Duration::from_millis(50));
-        job.write(b"\n").expect("reads");
         drop(no_more);
+        job.write(b"\n").expect("reads");
         let output = job.wait().expect("watched");
         assert_eq!(output.leftovers.iter().map(|left| left.pid.to_string()).collect::<Vec<_>>(), [left.trim()]);
         eventually("killed", || !is_alive(left.trim()));
@@ -622,7 +629,7 @@ fn who_could_not_be_looked_for_is_not_nobody() {
                 let no_more = NoMoreFiles::now();
                 job.write(b"\n").expect("reads");
                 drop(engine);
-                let output = job.wait_timeout(Duration::from_secs(60)).expect("watched").expect("ends");
+                let output = job.wait_timeout(LONG).expect("watched").expect("ends");
                 drop(no_more);
                 assert_eq!((output.leftovers_unknown, output.leftovers.len()), (true, 0), "{line} {want:?}");
                 let _ = Command::new("kill").args(["-9", left.trim()]).run();
@@ -645,11 +652,14 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
         let other = start("read x; echo $x", &run);
         // What is written to it says so; the next look does; or an event of the file that was there, which lives on in a fork's copy.
         for (told, copied) in [(true, false), (false, false), (false, true)] {
+            let (theirs, mut ours) = std::io::pipe().expect("a pipe");
+            let mut command = sh(match copied {
+                true => "read a; echo $a; read x <&3; echo b; exec sleep 1000",
+                false => "cat; exec sleep 1000",
+            });
+            command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
             let before = Snapshot::take().fds;
-            let job = start(
-                if copied { "read a; echo $a; sleep 1; echo b; exec sleep 1000" } else { "cat; exec sleep 1000" },
-                &run,
-            );
+            let job = command.start(&run).expect("starts");
             job.write(if copied { b"a\n" } else { b"a" }).expect("reads");
             read_until(&job, 0, if copied { "a\n" } else { "a" });
             // SAFETY: the copy makes no call but this one.
@@ -661,10 +671,11 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
             assert_eq!(numbers.len(), 4);
             let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+            ours.write_all(b"\n").expect("they have the other end");
             if told {
                 let _ = job.write(b"b");
             }
-            let lost = job.wait_timeout(Duration::from_secs(60)).expect_err("not watched any more");
+            let lost = job.wait_timeout(LONG).expect_err("not watched any more");
             assert_eq!(lost.errno(), Errno::EBADF);
             assert_eq!(job.write(b"b").expect_err("nobody writes it").errno(), Errno::EPIPE);
             assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });

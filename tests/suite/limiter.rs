@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::eventually;
 use spawnfd::{Command, Errno, Leftovers, Limiter, Output, Run, Stage, Stop};
-use spawnfd_tests::isolated;
+use spawnfd_tests::{enough_time, isolated};
 
 fn sh(line: &str) -> Command<'static> {
     let mut command = Command::new("/bin/sh");
@@ -96,14 +96,14 @@ fn nothing_waits_in_a_callback() {
             let next = sh("true").run_then(&run, |_| ()).map(drop).expect_err("it has no place");
             let taken = limiter.acquire().expect_err("taken");
             let unfinished = holds.wait().expect_err("it runs");
-            let soon = holds.wait_timeout(Duration::from_secs(60)).expect_err("it runs");
+            let soon = holds.wait_timeout(Duration::from_secs(1000)).expect_err("it runs");
             let errors = [next, taken, unfinished, soon].map(|error| (error.stage(), error.errno()));
             let now = holds.wait_timeout(Duration::ZERO).expect("watched").is_none();
             assert_eq!(limiter.waiting(), 0);
             sender.send((errors, now, holds, run)).expect("waited for");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
-        let (errors, now, holds, run) = receiver.recv_timeout(Duration::from_secs(20)).expect("at once");
+        let (errors, now, holds, run) = receiver.recv_timeout(Duration::from_secs(60)).expect("at once");
         let [limit, wait] = [(Stage::Limit, Errno::EAGAIN), (Stage::Wait, Errno::EDEADLK)];
         assert_eq!((errors, now), ([limit, limit, wait, wait], true));
         holds.close_stdin();
@@ -115,17 +115,19 @@ fn nothing_waits_in_a_callback() {
 #[test]
 fn the_timeout_begins_with_the_program() {
     isolated("the_timeout_begins_with_the_program", || {
-        let limiter = Limiter::new(1);
-        let held = limiter.try_acquire().expect("free");
-        let run = Run::new().limiter(&limiter).timeout(Duration::from_secs(2));
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| sh("exit 5").run_with(&run).expect("runs"));
-            eventually("it waits", || limiter.waiting() == 1);
-            std::thread::sleep(Duration::from_millis(2100));
-            drop(held);
-            let output = waiting.join().expect("no panic");
-            assert_eq!((output.stop, output.code()), (Stop::Exited, Some(5)));
+        let output = enough_time(Duration::from_secs(2), |time, mark| {
+            let limiter = Limiter::new(1);
+            let held = limiter.try_acquire().expect("free");
+            let run = Run::new().limiter(&limiter).timeout(time);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| sh(": >\"$0\"; exit 5").arg(mark).run_with(&run).expect("runs"));
+                eventually("it waits", || limiter.waiting() == 1);
+                std::thread::sleep(time + Duration::from_millis(100));
+                drop(held);
+                waiting.join().expect("no panic")
+            })
         });
+        assert_eq!((output.stop, output.code()), (Stop::Exited, Some(5)));
     });
 }
 

@@ -322,7 +322,7 @@ macro_rules! models {
     ($($name:ident $launcher:ident;)*) => {$(
         #[test]
         fn $name() {
-            isolated_within(std::time::Duration::from_secs(240), stringify!($name), || agrees(Launcher::$launcher));
+            isolated_within(std::time::Duration::from_secs(1200), stringify!($name), || agrees(Launcher::$launcher));
         }
     )*};
 }

@@ -260,7 +260,7 @@ fn a_command_s_own_streams_are_the_next_run_s() {
 
 #[test]
 fn cancelled_from_many_threads() {
-    isolated_within(Duration::from_secs(120), "cancelled_from_many_threads", || {
+    isolated_within(Duration::from_secs(600), "cancelled_from_many_threads", || {
         let template = Template::open("/bin/sleep").expect("a template");
         common::warm_up(Launcher::Clone3);
         let before = Snapshot::take();
@@ -308,7 +308,7 @@ fn cancelled_from_many_threads() {
 
 #[test]
 fn many_at_once() {
-    isolated_within(Duration::from_secs(120), "many_at_once", || {
+    isolated_within(Duration::from_secs(600), "many_at_once", || {
         let (sender, receiver) = channel();
         let count = rounds(400);
         let mut in_flight = 0;

@@ -22,6 +22,9 @@ use tokio::io::AsyncReadExt;
 
 const THREADS: usize = 4;
 
+/// So many there are in any case: of all kinds, in all threads.
+const FEWEST: usize = 600;
+
 /// When it is enough.
 #[derive(Clone, Copy)]
 enum Enough {
@@ -39,7 +42,7 @@ impl Enough {
     fn reached(self, begun: Instant, jobs: usize) -> bool {
         match self {
             Enough::Jobs(all) => jobs >= all,
-            Enough::Time(all) => begun.elapsed() >= all,
+            Enough::Time(all) => begun.elapsed() >= all && jobs >= FEWEST,
         }
     }
 }
@@ -168,7 +171,7 @@ impl Worker<'_> {
             Command::new("/usr/bin/seq").arg("500").start_events(&Run::new(), options).expect("starts");
         let stop_at = self.random.below(700);
         let mut count = 0;
-        while let Some(Event::Line { bytes, .. }) = events.next_timeout(Duration::from_secs(20)) {
+        while let Some(Event::Line { bytes, .. }) = events.next_timeout(Duration::from_secs(100)) {
             count += 1;
             assert_eq!(bytes, count.to_string().as_bytes());
             if count == stop_at {
@@ -208,7 +211,7 @@ impl Worker<'_> {
     fn timed_out(&mut self) {
         let want = if self.random.below(2) == 0 { Want::Group } else { Want::Auto };
         let timeout = Duration::from_millis(self.random.below(10));
-        let run = Run::new().timeout(timeout).grace(Duration::from_secs(20)).tree(want);
+        let run = Run::new().timeout(timeout).grace(Duration::from_secs(100)).tree(want);
         let deaf = self.random.below(4) == 0;
         let output = if deaf {
             sh("trap '' TERM; sleep 1000 & wait").run_with(&run.grace(Duration::from_millis(5)))
@@ -266,9 +269,9 @@ fn strays() -> Vec<String> {
 fn soak() {
     let enough = Enough::asked();
     let limit = match enough {
-        Enough::Time(time) => time + Duration::from_secs(60),
+        Enough::Time(time) => time + Duration::from_secs(600),
         // A tenth of the speed there is in a debug build.
-        Enough::Jobs(jobs) => Duration::from_secs(60) + Duration::from_millis(18) * jobs as u32,
+        Enough::Jobs(jobs) => Duration::from_secs(300) + Duration::from_millis(18) * jobs as u32,
     };
     isolated_within(limit, "soak", || run(enough));
 }
@@ -300,7 +303,7 @@ fn run(enough: Enough) {
         }
         while working.load(Ordering::Relaxed) == THREADS {
             std::thread::sleep(Duration::from_millis(100));
-            samples.push(rss());
+            samples.push((jobs.load(Ordering::Relaxed), rss()));
         }
     });
     let (elapsed, jobs) = (begun.elapsed(), jobs.into_inner() - THREADS);
@@ -317,8 +320,8 @@ fn run(enough: Enough) {
     );
     eventually("no strays", || strays().is_empty());
     // What is there from first use on, and the allocator's arenas, come in the first third.
-    let steady = &samples[samples.len() / 3..];
-    let (first, last, growth) = (steady[0], steady[steady.len() - 1], growth(steady));
+    let steady: Vec<f64> = samples.into_iter().filter(|(done, _)| *done >= jobs / 3).map(|(_, rss)| rss).collect();
+    let (first, last, growth) = (steady[0], steady[steady.len() - 1], growth(&steady));
     println!(
         "\nREPORT soak: {jobs} jobs in {:.1} s, {:.0} a second; memory {first} KiB, then {last} KiB, slope {growth:+.0} KiB",
         elapsed.as_secs_f64(),
