@@ -79,6 +79,11 @@ def children() -> set[int]:
     return found
 
 
+def running() -> list[int]:
+    """The children that have not ended."""
+    return [pid for pid in children() if is_alive(pid)]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def warmed_up() -> None:
     """What the core keeps for the next spawn of a thread is there before anything is compared."""

@@ -5,33 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from warm_programs import MAIN, compiled
-from warm_support import Mode, Way, each_mode, each_way
-
-HEAD = """
-import os, signal, subprocess, sys, time
-import spawnfd as sf
-sys.path.insert(0, sys.argv[1])
-from conftest import children
-from warm_support import add, warm_of
-"""
-
-
-def told(script: str, *arguments: str) -> str:
-    """What the script prints, in a process of its own, which has to end."""
-    words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
-    paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
-
+from warm_support import Mode, Way, each_mode, each_way, told
 
 IDS = """
 warm = warm_of(sys.argv[2], idle=0.5 if sys.argv[3] == "idle" else None)

@@ -31,6 +31,14 @@ each_way = pytest.mark.parametrize("way", WAYS)
 # Files have had this time since 2025, so that what prints it prints the same.
 MODIFIED = 1_750_000_000
 FILL_S = 30.0
+# Before each script of told().
+HEAD = """
+import os, signal, subprocess, sys, time
+import spawnfd as sf
+sys.path.insert(0, sys.argv[1])
+from conftest import children, running
+from warm_support import add, warm_of
+"""
 
 
 def warm_of(way: Way, **options: Any) -> sf.Warm:
@@ -72,6 +80,16 @@ def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, A
     assert found["before"] == way
     assert found["warm"] == found["cold"]
     return found
+
+
+def told(script: str, *arguments: str) -> str:
+    """What the script prints, in a process of its own, which has to end."""
+    words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
+    paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    return ended.stdout
 
 
 def in_mount_namespace(script: str, *arguments: str) -> Any:
