@@ -28,13 +28,11 @@ from conftest import children
 from warm_support import (
     ANY,
     FILL_S,
-    WAYS,
     Mode,
     Way,
     add,
     each_mode,
     each_way,
-    need,
     parked,
     warm_of,
 )
@@ -205,85 +203,6 @@ def test_out_of_memory(way: Way) -> None:
         assert run(warm)
 
 
-@pytest.mark.parametrize(
-    ("way", "program"),
-    [
-        *((way, program) for way in WAYS for program in ("sh", sys.executable)),
-        ("reserve", "node"),
-        ("fork", "node"),
-    ],
-)
-def test_the_owner_is_killed(way: Way, program: str) -> None:
-    need(program)
-    here = Path(__file__).parent
-    paths = [str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    owner = subprocess.Popen(
-        [sys.executable, str(here / "warm_owner.py"), way, program],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )
-    pidfds: list[int] = []
-    try:
-        assert owner.stdout is not None
-        filled, *pids = map(int, owner.stdout.readline().split())
-        assert filled
-        assert pids
-        pidfds += [os.pidfd_open(pid) for pid in pids]
-        owner.kill()
-        for pidfd in pidfds:
-            # A second is what is promised; a machine that is full is given some more.
-            assert select.select([pidfd], [], [], 5)[0], "a parked process outlived its owner"
-    finally:
-        for pidfd in pidfds:
-            os.close(pidfd)
-        owner.kill()
-        owner.communicate()
-
-
-OWNER = """
-import os, sys, time
-import spawnfd as sf
-warm = sf.Warm(mode=sys.argv[1])
-warm.add(sys.executable, preimport=["slow"], env={**os.environ, "PYTHONPATH": sys.argv[2]})
-time.sleep(600)
-"""
-SLOW = """
-import os, time
-with open(os.path.dirname(__file__) + "/pid", "w") as fifo:
-    fifo.write(str(os.getpid()))
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("mode", ["reserve", "fork"])
-def test_the_owner_is_killed_while_it_parks(mode: Mode, tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
-    os.mkfifo(tmp_path / "pid")
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, mode, str(tmp_path)])
-    try:
-        pid = int((tmp_path / "pid").read_text())
-        pidfd = os.pidfd_open(pid)
-    finally:
-        owner.kill()
-        owner.wait()
-    try:
-        assert select.select([pidfd], [], [], 20)[0], "what was being parked outlived its owner"
-    finally:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
-
-
-FRONT_OWNER = """
-import sys, time
-import spawnfd as sf
-front = ["/bin/sh", "-c", 'sleep 600 & echo $$ $! > "$0"; wait', sys.argv[1]]
-warm = sf.Warm()
-warm.add("/bin/true", sandbox=sf.Sandbox(front))
-time.sleep(600)
-"""
-
-
 def all_end(pidfds: list[int]) -> bool:
     """Whether all do by themselves, soon; those that do not are ended."""
     ended = [bool(select.select([pidfd], [], [], 20)[0]) for pidfd in pidfds]
@@ -292,20 +211,6 @@ def all_end(pidfds: list[int]) -> bool:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
     return all(ended)
-
-
-def test_the_owner_is_killed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:
-    """Nothing of it is left: neither that program nor its children."""
-    fifo = tmp_path / "pids"
-    os.mkfifo(fifo)
-    owner = subprocess.Popen([sys.executable, "-c", FRONT_OWNER, str(fifo)])
-    try:
-        pidfds = [os.pidfd_open(int(pid)) for pid in fifo.read_text().split()]
-    finally:
-        owner.kill()
-        owner.wait()
-    assert len(pidfds) == 2
-    assert all_end(pidfds)
 
 
 def test_closed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:

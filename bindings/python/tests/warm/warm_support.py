@@ -31,7 +31,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 # Files have had this time since 2025, so that what prints it prints the same.
 MODIFIED = 1_750_000_000
 FILL_S = 30.0
-# Before each script of told().
+# Before each script of the tests.
 HEAD = """
 import os, signal, subprocess, sys, time
 import spawnfd as sf
@@ -82,11 +82,16 @@ def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, A
     return found
 
 
-def told(script: str, *arguments: str) -> str:
-    """What the script prints, in a process of its own, which has to end."""
+def script_words(script: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """The command that runs a script of the tests, and its environment."""
     words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
     paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return words, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def told(script: str, *arguments: str) -> str:
+    """What the script prints, in a process of its own, which has to end."""
+    words, env = script_words(script, *arguments)
     ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
     return ended.stdout
