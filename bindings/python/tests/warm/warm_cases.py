@@ -68,18 +68,33 @@ def prctl(*args: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
+def op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
+    """An instruction of a seccomp filter."""
+    return struct.pack("HBBI", code, jump_true, jump_false, value)
+
+
 def refusal(*calls: int, answer: int = errno.EPERM) -> bytes:
     """A seccomp filter that refuses these calls."""
-
-    def op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
-        return struct.pack("HBBI", code, jump_true, jump_false, value)
-
     return (
         op(0x20, 0, 0, 0)  # load the number
         + b"".join(op(0x15, len(calls) - at, 0, call) for at, call in enumerate(calls))
         + op(0x06, 0, 0, 0x7FFF0000)  # SECCOMP_RET_ALLOW
         + op(0x06, 0, 0, 0x00050000 | answer)  # SECCOMP_RET_ERRNO
     )
+
+
+def refusal_with(call: int, *arguments: tuple[int, int, int], error: int | None = None) -> bytes:
+    """A filter that refuses a call with such arguments, each by place, mask and value.
+
+    Without an error it kills.
+    """
+    tests = [(0, 0xFFFF_FFFF, call), *((16 + 8 * place, *what) for place, *what in arguments)]
+    answer = 0x8000_0000 if error is None else 0x0005_0000 | error
+    text = b""
+    for left, (at, mask, value) in zip(range(len(tests) - 1, -1, -1), tests, strict=True):
+        # Load, mask, compare; on to the end if it is another.
+        text += op(0x20, 0, 0, at) + op(0x54, 0, 0, mask) + op(0x15, 0, 3 * left + 1, value)
+    return text + op(0x06, 0, 0, answer) + op(0x06, 0, 0, 0x7FFF_0000)
 
 
 def no_mkdir(answer: int = errno.EPERM) -> bytes:
@@ -89,7 +104,11 @@ def no_mkdir(answer: int = errno.EPERM) -> bytes:
 
 def forbid_mkdir() -> None:
     """A seccomp filter of this thread's own, that answers EPERM."""
-    text = no_mkdir()
+    lay_over(no_mkdir())
+
+
+def lay_over(text: bytes) -> None:
+    """Puts this thread under a filter."""
     program = ctypes.create_string_buffer(text)
     count = len(text) // 8
     filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", count, ctypes.addressof(program)))
