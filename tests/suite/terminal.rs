@@ -53,6 +53,23 @@ fn a_terminal_beside_actions() {
 }
 
 #[test]
+fn the_end_is_read_where_nobody_types() {
+    isolated("the_end_is_read_where_nobody_types", || {
+        let run = Run::new().terminal(TerminalSize::default()).timeout(Duration::from_secs(30));
+        for (run, read) in [(run.clone(), ""), (run.input("x\n"), "x\r\nx\r\n")] {
+            let outputs = [
+                sh("cat; echo over").run_with(&run),
+                start("cat; echo over", &run).wait().map(|of| Output::clone(&of)),
+            ];
+            for output in outputs.map(|output| output.expect("watched")) {
+                assert_eq!((text(&output), output.input_refused), (format!("{read}over\r\n"), false));
+                assert!(output.ok(), "{output:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn what_is_in_a_terminal_at_the_end_is_read() {
     isolated("what_is_in_a_terminal_at_the_end_is_read", || {
         let directory = spawnfd_tests::scratch();

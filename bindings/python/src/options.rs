@@ -41,8 +41,8 @@ macro_rules! options {
 
 options! {
     Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, launcher, sandbox, warm;
-    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter;
-    Use::Start: window, terminal;
+    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter, terminal;
+    Use::Start: window;
 }
 
 impl<'py> Options<'py> {
@@ -58,10 +58,12 @@ impl<'py> Options<'py> {
         Ok(options)
     }
 
-    /// How a job is to go: as a run, and what has come out can be read meanwhile.
+    /// How a job is to go: as a run, and what has come out can be read, and more be written, meanwhile.
     pub fn job(&self) -> PyResult<Run> {
         let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
-        Ok(self.run()?.window(window))
+        let run = self.run()?.window(window);
+        let streams = self.stdin.as_ref().is_some_and(is_stream) || run.terminal.is_some() && run.input.is_none();
+        Ok(if streams { run.writable(WRITABLE) } else { run })
     }
 
     /// How the run is to go.
@@ -107,7 +109,6 @@ impl<'py> Options<'py> {
             }
             run.input = Some(bytes(input, "input")?.into());
         }
-        let streams = self.stdin.as_ref().is_some_and(is_stream);
         if let Some(terminal) = &self.terminal {
             let (rows, columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             run.terminal = Some(TerminalSize { rows, columns });
@@ -118,7 +119,6 @@ impl<'py> Options<'py> {
                 return Err(wrong_value(&"terminal", format_args!("it is all three streams, and {name} is given too")));
             }
         }
-        run.writable = (streams || run.terminal.is_some() && run.input.is_none()).then_some(WRITABLE);
         Ok(run)
     }
 }

@@ -231,9 +231,6 @@ def test_wrong_options(options: dict[str, Any], expected: type[Exception], messa
     ("options", "expected", "message"),
     [
         ({"window": -1}, ValueError, "window"),
-        ({"terminal": (24,)}, TypeError, "terminal: expected a tuple of two int"),
-        ({"terminal": (1 << 16, 1)}, ValueError, r"terminal\[0\]"),
-        ({"terminal": (24, 80), "stdout": "null"}, ValueError, "terminal: .*stdout is given"),
         ({"stdin": "stream", "input": b""}, ValueError, "input: stdin is given"),
         ({"stdin": "pipe"}, ValueError, 'stdin: .*"stream"'),
     ],
@@ -243,7 +240,7 @@ def test_wrong_options_of_jobs(
 ) -> None:
     with pytest.raises(expected, match=message):
         run_job(["true"], **options)
-    for name in {"window", "terminal", "hold"} & {*options, "hold"}:
+    for name in {"window", "hold"} & {*options, "hold"}:
         with pytest.raises(TypeError, match=rf'argument "{name}": start\(\) has it'):
             sf.run(["true"], **{name: options.get(name, True)})  # type: ignore[call-arg]
 

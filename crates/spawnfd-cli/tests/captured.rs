@@ -111,6 +111,48 @@ fn input_and_merged_output() {
 }
 
 #[test]
+fn a_terminal() {
+    let (code, value) =
+        json(&["--terminal=101x33", "sh", "-c", "tty >/dev/null && stty size; echo err >&2; echo x >/dev/tty"]);
+    assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("33 101\r\nerr\r\nx\r\n")));
+    assert_eq!((value["stderr"].as_str(), value["drain"].as_str()), (Some(""), Some("eof")));
+    // Its value is no word of its own, and the bytes come as they are.
+    let called = run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw; echo; printf '\\t.'"]);
+    assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "24 80\r\n\n\t.", ""));
+    let (code, value) = json(&["--terminal", "--timeout", "0.5", "sh", "-c", "echo begun; exec sleep 60"]);
+    assert_eq!(
+        (code, value["stop"].as_str(), value["stdout"].as_str()),
+        (Some(124), Some("timeout"), Some("begun\r\n"))
+    );
+    assert_eq!(run(["--capture", "test", "-t", "1"]).code, Some(1));
+}
+
+#[test]
+fn what_is_typed_in_a_terminal() {
+    // Nothing: what it reads ends at once, whatever this command's own input is.
+    let mut nothing = common::command();
+    nothing.args(["run", "--capture", "--terminal", "--timeout", "30", "sh", "-c", "cat; echo over"]);
+    let (ours, _theirs) = std::io::pipe().unwrap();
+    let called = common::finish(nothing.stdin(ours));
+    assert_eq!((called.code, called.stdout.as_str()), (Some(0), "over\r\n"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("input");
+    std::fs::write(&path, "one\ntwo\n").unwrap();
+    let flags = ["--terminal", "--timeout", "30", "--input", path.to_str().unwrap()];
+    let (code, value) = json(&[&flags[..], &["sh", "-c", "stty -echo; cat; echo over"]].concat());
+    assert!(value["stdout"].as_str().unwrap().ends_with("one\r\ntwo\r\nover\r\n"), "{value}");
+    assert_eq!((code, value["input_refused"].as_bool()), (Some(0), Some(false)));
+}
+
+#[test]
+fn a_terminal_by_any_launcher_and_tree() {
+    for flags in [&["--launcher", "thread"][..], &["--tree", "guard"], &["--setsid"]] {
+        let (code, value) = json(&[flags, &["--terminal=4x3", "stty", "size"]].concat());
+        assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("3 4\r\n")), "{flags:?}: {value}");
+    }
+}
+
+#[test]
 fn a_grandchild_with_the_pipe_is_named() {
     let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 5 & echo $!"]);
     assert_eq!(code, Some(0));

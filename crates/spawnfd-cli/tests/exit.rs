@@ -77,12 +77,34 @@ fn usage_errors_name_the_argument_in_one_line() {
         (&["--env", "=x", "true"], "NAME=VALUE"),
         (&["--timeout", "1", "true"], "--capture"),
         (&["--env-clear", "--env-only", "X", "true"], "--env-only"),
+        (
+            &["--capture", "--terminal=80", "true"],
+            "'80' for '--terminal[=<COLSxROWS>]': COLSxROWS is wanted, as in 80x24",
+        ),
+        (&["--capture", "--terminal=80x65536", "true"], "each up to 65535"),
         (&[], "PROGRAM"),
     ] {
         let called = run(args);
         assert!(complaint(&called, 125).contains(wanted), "{args:?}: {}", called.stderr);
     }
     assert_eq!(call(["doctor", "--bad"]).code, Some(125));
+}
+
+/// Its streams, its session and who is in front of it are its own.
+#[test]
+fn what_a_terminal_cannot_be_beside_is_named_with_it() {
+    for other in [
+        ["--stdin", "null"],
+        ["--stdout", "inherit"],
+        ["--stderr", "stdout"],
+        ["--process-group", "0"],
+        ["--controlling-terminal", "5"],
+        ["--foreground", "0"],
+    ] {
+        let called = run(["--capture", "--terminal"].iter().chain(&other).chain(&["true"]));
+        let said = complaint(&called, 125);
+        assert!(said.contains("--terminal") && said.contains(other[0]) && said.contains("cannot"), "{said}");
+    }
 }
 
 #[test]
@@ -249,6 +271,7 @@ fn what_is_missing_is_named() {
     for (args, message) in [
         (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: --timeout works with it only\n"),
         (&["--umask=022", "--pids=5", "true"], "spawnfd: --capture is missing: --pids works with it only\n"),
+        (&["--terminal", "true"], "spawnfd: --capture is missing: --terminal works with it only\n"),
         (
             &["--capture", "--spill-limit", "5", "true"],
             "spawnfd: --spill <DIR> is missing: --spill-limit works with it only\n",

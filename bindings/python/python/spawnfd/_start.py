@@ -66,8 +66,7 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
         options: As for run(), and these. stdin: "stream", too: what write() gives it.
             window: Bytes of the latest output, both streams in order of arrival, that read() can
             still give, and that may wait for events() (64 KiB may in any case); 1 << 20 by default.
-            terminal: A pair (rows, columns): the program gets a terminal of that size as its three
-            streams. All it writes is "stdout"; write() is what is typed.
+            terminal: Without `input`, write() is what is typed.
             hold: Whether the program waits until events() is called, once `window` bytes wait for
             it. By default it does for as long as the task that starts it has not given way;
             start_sync: not at all. Later the oldest bytes are dropped, as far as events() goes.

@@ -213,6 +213,7 @@ class _Supervision(_Options, total=False):
     leftovers: Literal["kill", "adopt", "detach"]
     limits: Limits | None
     limiter: _spawnfd.Limiter | None
+    terminal: tuple[int, int] | None
 
 
 class RunOptions(_Supervision, total=False):
@@ -239,7 +240,6 @@ class StartOptions(_Supervision, total=False):
 
     stdin: StartStdin | None
     window: int
-    terminal: tuple[int, int] | None
     hold: bool
 
 

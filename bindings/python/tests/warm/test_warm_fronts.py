@@ -64,6 +64,8 @@ def test_all_that_starts() -> None:
         assert [(result.started, result.code) for result in results] == [("reserve", 3)] * 4
         with filled(warm).spawn(argv) as child:
             assert (child.started, child.wait()) == ("reserve", 3)
+        seen = filled(warm).run(["/bin/sh", "-c", "stty size"], terminal=(3, 4))
+        assert (seen.started, seen.text) == ("reserve", "3 4\r\n")
 
 
 @each_mode

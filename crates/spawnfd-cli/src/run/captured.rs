@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::fs::{Access, access};
 use spawnfd::tree::Want;
-use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop};
+use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop, TerminalSize};
 
 use super::report;
 use super::signals::{Signals, Woken};
@@ -71,6 +71,19 @@ pub struct Capture {
     /// What the program reads; nothing by default
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
+    /// Give the program a terminal of that size, 80x24 by default, as its three streams; all it writes is standard output, and --input is typed
+    #[arg(
+        long,
+        value_name = "COLSxROWS",
+        value_parser = values::terminal,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "80x24",
+        requires = "capture",
+        conflicts_with_all = ["stdin", "stdout", "stderr", "process-group", "controlling-terminal", "foreground"],
+        help_heading = HEADING
+    )]
+    terminal: Option<TerminalSize>,
 }
 
 /// What will do to enforce limits.
@@ -168,6 +181,9 @@ impl Capture {
         }
         if let Some(drain) = self.drain {
             run = run.drain(drain);
+        }
+        if let Some(size) = self.terminal {
+            run = run.terminal(size);
         }
         if let Some(path) = &self.input {
             let flag = format!("--input {}", path.display());

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use spawnfd::OpenHow;
+use spawnfd::{OpenHow, TerminalSize};
 
 /// Flags of open(2), the same on all architectures this library runs on.
 const O_WRONLY: u64 = libc::O_WRONLY as u64;
@@ -154,6 +154,14 @@ pub fn keep(text: &str) -> Result<(usize, usize), String> {
     let (head, tail) = text.split_once(':').unwrap_or((text, text));
     let bytes = |text| usize::try_from(size(text)?).map_err(|_| format!("'{text}' is too large"));
     Ok((bytes(head)?, bytes(tail)?))
+}
+
+/// `COLSxROWS`.
+pub fn terminal(text: &str) -> Result<TerminalSize, String> {
+    let size = text
+        .split_once('x')
+        .and_then(|(columns, rows)| Some(TerminalSize { columns: columns.parse().ok()?, rows: rows.parse().ok()? }));
+    size.ok_or_else(|| "COLSxROWS is wanted, as in 80x24, each up to 65535".to_owned())
 }
 
 /// `UID:GID`.

@@ -218,7 +218,9 @@ impl Command<'_> {
         connections.permit = self.permit.take();
         let started = Instant::now();
         if connections.source.is_none() {
-            connections.source = run.input.clone().map(Source::bytes);
+            // Nobody types: the program is to find the end, as it does in /dev/null.
+            let nothing = || run.terminal.map(|_| (&b""[..]).into());
+            connections.source = run.input.clone().or_else(nothing).map(Source::bytes);
         }
         // What stands in for the command's own streams is this run's alone.
         let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];

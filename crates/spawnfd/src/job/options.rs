@@ -29,7 +29,8 @@ pub struct Run {
     pub tree: Option<Want>,
     /// What becomes of processes that the program has left behind.
     pub leftovers: Leftovers,
-    /// What the program reads; nothing (`/dev/null`) if there is none and the command has no standard input of its own.
+    /// What the program reads; nothing (`/dev/null`, or the end of a terminal's input) if there is none and the command has no standard input
+    /// of its own.
     pub input: Option<SharedBytes>,
     /// The program reads what [`Job::write`](crate::Job::write) is given over time, of which so many bytes wait at most.
     pub writable: Option<usize>,
