@@ -66,6 +66,60 @@ fn descriptors() {
 }
 
 #[test]
+fn how_files_are_opened() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+    let at =
+        |how: &str| shell(["--umask", "027", "--cwd", root, "--open", how], "echo x >&5; readlink /proc/self/fd/5");
+    assert_eq!((at("w:plain:5"), mode("plain")), (format!("{root}/plain"), 0o640));
+    at("wx,0604:other:5");
+    at("a,700:more:5");
+    assert_eq!((mode("other"), mode("more")), (0o600, 0o700));
+    // Neither made nor emptied.
+    at("w,existing:plain:5");
+    at("w,existing,append:plain:5");
+    assert_eq!(std::fs::read(dir.path().join("plain")).unwrap(), b"x\nx\n");
+    at("rw,trunc:plain:5");
+    assert_eq!(std::fs::read(dir.path().join("plain")).unwrap(), b"x\n");
+    let unnamed = ["--cwd", root, "--open", "rw,tmpfile,600:.:5"];
+    if run(unnamed.iter().chain(&["true"])).stderr.contains("EOPNOTSUPP") {
+        skip("no unnamed files in the temporary directory");
+    } else {
+        assert_eq!(shell(unnamed, "echo x >&5; stat -Lc %a-%h /proc/self/fd/5"), "600-0");
+    }
+    // No more of it than where it is.
+    let held = ["--cwd", root, "--open", "r,path:plain:5"];
+    assert_eq!(shell(held, "cat <&5 2>/dev/null || readlink /proc/self/fd/5"), format!("{root}/plain"));
+    let flags = shell(["--cwd", root, "--open", "r,nonblock:plain:5"], "grep flags /proc/self/fdinfo/5");
+    assert!(flags.ends_with("4000"), "{flags}");
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    symlink("../plain", dir.path().join("below/up")).unwrap();
+    symlink("/plain", dir.path().join("below/top")).unwrap();
+    std::fs::write(dir.path().join("below/plain"), "inside").unwrap();
+    for (how, errno) in [
+        ("w,existing:no:5", "ENOENT"),
+        ("rw,excl:plain:5", "EEXIST"),
+        ("r,directory:plain:5", "ENOTDIR"),
+        ("r,nofollow:below/up:5", "ELOOP"),
+        ("r,no-symlinks:below/up:5", "ELOOP"),
+        ("r,beneath:../plain:5", "EXDEV"),
+        ("r,beneath:/etc/passwd:5", "EXDEV"),
+        ("r,no-magiclinks:/proc/self/exe:5", "ELOOP"),
+        ("r,no-xdev:/proc/self/stat:5", "EXDEV"),
+    ] {
+        let called = run(["--cwd", root, "--open", how, "true"]);
+        let said = complaint(&called, 125);
+        assert!(said.starts_with(&format!("--open {how}: ")) && said.contains(errno), "{said}");
+    }
+    assert_eq!(shell(["--cwd", root, "--open", "r,beneath:below/up:5"], "cat <&5"), "x");
+    let script = format!("exec \"$0\" run --open-at 7:r,in-root:top:5 -- cat /dev/fd/5 7<{root}/below");
+    let called = finish(std::process::Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
+    assert_eq!(called.stdout, "inside", "{}", called.stderr);
+}
+
+#[test]
 fn own_descriptors() {
     // A shell gives the command descriptors 6 and 7.
     let own = |args: &str| {
@@ -199,8 +253,11 @@ fn signals() {
     assert_eq!(ignoring("--default-signals INT,PIPE") & all, xfsz);
     assert_eq!(ignoring("--default-signals none") & all, all);
     assert_eq!(ignoring("--inherit-signals") & all, all);
+    assert_eq!(ignoring("--inherit-signals --default-signals PIPE") & all, int | xfsz);
     let inherited = status(&["--inherit-signals"], "SigIgn");
     assert_eq!(u64::from_str_radix(&inherited, 16).unwrap() & pipe, 0, "only this command's runtime ignores it");
+    let none = status(&["--default-signals", "none"], "SigIgn");
+    assert_eq!(u64::from_str_radix(&none, 16).unwrap() & pipe, 0, "nor does the program then");
     let blocking = |flags: &[&str]| {
         let called = ["--block-signal=USR1", env!("CARGO_BIN_EXE_spawnfd"), "run"];
         let show = ["grep", "SigBlk", "/proc/self/status"];
@@ -209,6 +266,8 @@ fn signals() {
     };
     assert_eq!(blocking(&[]), "0000000000000000");
     assert_eq!(blocking(&["--inherit-signals"]), "0000000000000200");
+    assert_eq!(blocking(&["--inherit-signals", "--default-signals", "INT"]), "0000000000000200");
+    assert_eq!(blocking(&["--inherit-signals", "--signal-mask", "HUP"]), "0000000000000001");
     assert_eq!(status(&["--inherit-signals"], "SigBlk"), "0000000000000000");
 }
 
@@ -252,6 +311,42 @@ fn ids_and_capabilities() {
 }
 
 #[test]
+fn capabilities_by_set() {
+    if !require_root() {
+        return;
+    }
+    const FIELDS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+    let sets = |flags: &[&str]| FIELDS.map(|field| u64::from_str_radix(&status(flags, field), 16).unwrap());
+    // Without, exec gives root all that the bounding set has.
+    let [inheritable, permitted, effective, bounding, ambient] = sets(&["--no-new-privs"]);
+    let (chown, kill) = (1, 1 << 5);
+    assert_eq!(permitted & (chown | kill), chown | kill);
+    let only = ["--no-new-privs", "--capabilities"];
+    let with = |list: &str| sets(&[&only[..], &[list]].concat());
+    assert_eq!(
+        with("permitted=chown,kill"),
+        [inheritable, chown | kill, chown | kill, bounding, ambient & (chown | kill)]
+    );
+    assert_eq!(with("inheritable=kill"), [kill, permitted, effective, bounding, ambient & kill]);
+    assert_eq!(with("bounding=chown:inheritable=none"), [0, chown, chown, chown, 0]);
+    assert_eq!(with("ambient=kill:inheritable=kill"), [kill, permitted, effective, bounding, kill]);
+    // One after the other, and for another user.
+    let both = sets(&["--capabilities", "bounding=chown", "--capabilities", "inheritable=none"]);
+    assert_eq!(both, [0, chown, chown, chown, 0]);
+    let user = sets(&["--uid", "65534", "--capabilities", "inheritable=kill:ambient=kill"]);
+    assert_eq!(user, [kill, kill, kill, bounding, kill]);
+    // What a change of ids takes away does not come back unasked.
+    let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "--uid", "65534", "--capabilities", "bounding=kill"];
+    let outer = ["--capabilities", "inheritable=kill:ambient=kill"];
+    assert_eq!(status(&[&outer[..], &inner].concat(), "CapAmb"), "0000000000000000");
+    // What is not effective cannot be used by the actions that follow.
+    let called = run(["--capabilities", "effective=none", "--chroot", "/", "true"]);
+    assert!(complaint(&called, 125).starts_with("--chroot /: "));
+    let called = run(["--capabilities", "effective=kill:permitted=chown", "true"]);
+    assert!(complaint(&called, 125).starts_with("--capabilities effective=kill:permitted=chown: "));
+}
+
+#[test]
 fn namespaces() {
     if !require_root() {
         return;
@@ -267,13 +362,31 @@ fn namespaces() {
     // That of a program which is held in it by its input.
     let mut holder = command();
     let script = "echo $$; readlink /proc/self/ns/net; read line";
-    holder.args(["run", "--namespaces", "net", "--stdin", "inherit", "sh", "-c", script]);
+    holder.args(["run", "--namespaces", "net,uts", "--stdin", "inherit", "sh", "-c", script]);
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map(Result::unwrap);
     let (pid, held) = (lines.next().unwrap(), lines.next().unwrap());
     let joined = shell(["--join-namespace", &format!("/proc/{pid}/ns/net")], "readlink /proc/self/ns/net");
+    // Of the process itself: what is asked for, and no more.
+    let links = "readlink /proc/self/ns/net /proc/self/ns/uts";
+    let own = shell([], links);
+    let theirs = ["net", "uts"].map(|kind| format!("/proc/{pid}/ns/{kind}"));
+    let both = finish(std::process::Command::new("readlink").args(theirs)).stdout;
+    let one = shell(["--join-namespace", &format!("pid={pid}:net")], links);
+    assert_eq!(one.lines().collect::<Vec<_>>(), [held.as_str(), own.lines().nth(1).unwrap()]);
+    assert_eq!(shell(["--join-namespace", &format!("pid={pid}:uts,net")], links), both.trim_end());
+    let script = format!("exec \"$0\" run --join-namespace fd=7 -- {links} 7</proc/{pid}/ns/net");
+    let seen = finish(std::process::Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
+    assert_eq!(seen.stdout, one + "\n", "{}", seen.stderr);
+    let process = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).unwrap();
+    let which = ["--join-namespace", "fd=0:net,uts"];
+    let seen = finish(command().arg("run").args(which).args(["sh", "-c", links]).stdin(pidfd));
+    assert_eq!(seen.stdout, both, "{}", seen.stderr);
     drop(holder.stdin.take());
     wait_status(&mut holder);
+    let called = run(["--join-namespace", &format!("pid={pid}:net"), "true"]);
+    assert!(complaint(&called, 125).starts_with(&format!("--join-namespace pid={pid}:net: process {pid}: No such")));
     assert_eq!(joined, held);
     assert_ne!(host.to_str(), Some(held.as_str()));
     let called = run(["--user-namespace", "0:0", "cat", "/proc/self/uid_map"]);

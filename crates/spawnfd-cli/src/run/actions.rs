@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use rustix::fs::{OFlags, fstatfs};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd::{CapabilitySets, OpenHow};
 
-use super::confine::Ruleset;
+use super::confine::{self, Ruleset};
+use super::values::Holder;
 use super::{names, values};
 use crate::failure::{Failure, reason};
 use crate::ordered::{Flag, Given, Value, add, collect};
@@ -22,12 +24,27 @@ const HEADING: &str = "Actions, performed by the child in the order they are giv
 /// What the child is to do.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Fd { source: i32, to: i32 },
-    Dup2 { from: i32, to: i32 },
+    Fd {
+        source: i32,
+        to: i32,
+    },
+    Dup2 {
+        from: i32,
+        to: i32,
+    },
     Close(i32),
     CloseRange(u32, u32),
-    Open { path: PathBuf, how: OpenHow, to: i32 },
-    OpenAt { dir: i32, path: PathBuf, how: OpenHow, to: i32 },
+    Open {
+        path: PathBuf,
+        how: OpenHow,
+        to: i32,
+    },
+    OpenAt {
+        dir: i32,
+        path: PathBuf,
+        how: OpenHow,
+        to: i32,
+    },
     Chdir(PathBuf),
     Fchdir(i32),
     Chroot(PathBuf),
@@ -36,17 +53,25 @@ pub enum Step {
     ProcessGroup(i32),
     Foreground(i32),
     ControllingTerminal(i32),
-    Limit { resource: u32, soft: Option<u64>, hard: Option<u64> },
+    Limit {
+        resource: u32,
+        soft: Option<u64>,
+        hard: Option<u64>,
+    },
     Nice(i32),
-    Scheduler { policy: u32, priority: i32 },
+    Scheduler {
+        policy: u32,
+        priority: i32,
+    },
     Cpus(Vec<usize>),
     Uid([u32; 3]),
     Gid([u32; 3]),
     Groups(Vec<u32>),
-    Capabilities(u64),
+    /// Effective, permitted, inheritable, bounding and ambient ones.
+    Capabilities([Option<u64>; 5]),
     NoNewPrivs,
     Cgroup(PathBuf),
-    JoinNamespace(PathBuf),
+    JoinNamespace(Holder, u32),
     OomScoreAdj(i32),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),
@@ -99,7 +124,8 @@ static FLAGS: &[Flag<Step>] = &[
         value: Value::Parsed("MODE:PATH:FD", |value| {
             values::open(value).map(|(path, how, to)| Step::Open { path, how, to })
         }),
-        help: "Open a file as FD; MODE is r, w (create or truncate), a (append), rw (create) or wx (must be new)",
+        help: "Open a file as FD; MODE is r, w (create or truncate), a (append), rw (create) or wx (must be new), and after a comma \
+               what more is wanted, as in w,600,beneath: see below",
     },
     flag!("open-at", "DIRFD:MODE:PATH:FD", "The same below descriptor DIRFD of this command", |text| {
         let (dir, rest) = values::pair(text)?;
@@ -167,18 +193,22 @@ static FLAGS: &[Flag<Step>] = &[
     ),
     flag!(
         "capabilities",
-        "LIST",
-        "Limit all capability sets to these, as in net_bind_service,chown, or 'none'",
-        |text| names::capabilities(text).map(Step::Capabilities)
+        "LIST|SET=LIST[:...]",
+        "Limit all capability sets to these, as in net_bind_service,chown, or 'none'; or each set that is named (effective, permitted, \
+         inheritable, bounding, ambient) to its own, as in bounding=chown:ambient=none",
+        |text| names::capability_sets(text).map(Step::Capabilities)
     ),
     plain!("no-new-privs", "Keep setuid and file capabilities from having any effect", Step::NoNewPrivs),
     path_flag!("cgroup", "DIR", "Start the program in this cgroup v2 directory", Step::Cgroup),
-    path_flag!(
-        "join-namespace",
-        "PATH",
-        "Enter the namespace a file stands for, as in /proc/PID/ns/net",
-        Step::JoinNamespace
-    ),
+    Flag {
+        name: "join-namespace",
+        value: Value::Parsed("WHICH", |value| {
+            values::namespace(value).map(|(holder, kinds)| Step::JoinNamespace(holder, kinds))
+        }),
+        help: "Enter the namespace a file stands for, as in /proc/PID/ns/net; several of a process, as in pid=PID:net,uts; or what \
+               descriptor FD of this command stands for, a pidfd too, as in fd=FD or fd=FD:net,uts. Kinds: mount, uts, ipc, pid (of the \
+               program's children), net, cgroup, user, time",
+    },
     flag!("oom-score-adj", "N", "Set what the out-of-memory killer thinks of it, -1000 to 1000", |text| {
         values::number(text).map(Step::OomScoreAdj)
     }),
@@ -228,13 +258,16 @@ impl Actions {
         let mut ruleset = Ruleset::default();
         let is_path = |given: &Given<Step>| matches!(given.meaning, Step::LandlockRead(_) | Step::LandlockWrite(_));
         let last_path = self.steps.iter().rposition(is_path);
+        let limited = self.steps.iter().find(|given| matches!(given.meaning, Step::Capabilities(_)));
+        let own = |given: &Given<Step>| confine::own_capabilities().map_err(|e| Failure::flag(&given.text, reason(&e)));
+        let mut capabilities = limited.map(own).transpose()?;
         let mut flags = Vec::new();
         for (place, given) in self.steps.iter().enumerate() {
             match &given.meaning {
                 Step::LandlockRead(path) => ruleset.read(path, &given.text),
                 Step::LandlockWrite(path) => ruleset.write(path, &given.text),
                 step => {
-                    step.apply(command).map_err(|why| Failure::flag(&given.text, why))?;
+                    step.apply(command, capabilities.as_mut()).map_err(|why| Failure::flag(&given.text, why))?;
                 }
             }
             if last_path == Some(place) {
@@ -247,7 +280,12 @@ impl Actions {
 }
 
 impl Step {
-    fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<(), String> {
+    /// `capabilities`: the sets as they are by then, where some step is about them.
+    fn apply(
+        &self,
+        command: &mut spawnfd::Command<'_>,
+        capabilities: Option<&mut CapabilitySets>,
+    ) -> Result<(), String> {
         let own = |number: i32| os::inherited(number).map_err(|_| format!("descriptor {number} is not open"));
         // A FIFO is not waited for.
         let file = |path: &PathBuf, how: OFlags| {
@@ -274,16 +312,22 @@ impl Step {
             Step::Nice(nice) => command.nice(*nice),
             Step::Scheduler { policy, priority } => command.scheduler(*policy, *priority),
             Step::Cpus(cpus) => command.affinity(cpus.iter().copied()),
-            Step::Uid([real, effective, saved]) => command.user_ids(*real, *effective, *saved),
+            Step::Uid([real, effective, saved]) => {
+                // The kernel empties it, and nothing is to come back that was not asked for.
+                if let Some(sets) = capabilities {
+                    sets.ambient = 0;
+                }
+                command.user_ids(*real, *effective, *saved)
+            }
             Step::Gid([real, effective, saved]) => command.group_ids(*real, *effective, *saved),
             Step::Groups(groups) => command.groups(groups.clone()),
-            Step::Capabilities(set) => command.capabilities(CapabilitySets {
-                effective: *set,
-                permitted: *set,
-                inheritable: *set,
-                bounding: *set,
-                ambient: *set,
-            }),
+            Step::Capabilities(given) => match capabilities {
+                Some(sets) => {
+                    *sets = confine::capability_sets(*sets, *given);
+                    command.capabilities(*sets)
+                }
+                None => command,
+            },
             Step::NoNewPrivs => command.no_new_privs(),
             Step::Cgroup(path) => {
                 let directory = file(path, OFlags::DIRECTORY)?;
@@ -292,7 +336,15 @@ impl Step {
                 }
                 command.cgroup(directory)
             }
-            Step::JoinNamespace(path) => command.join_namespace(file(path, OFlags::empty())?, 0),
+            Step::JoinNamespace(Holder::File(path), kinds) => {
+                command.join_namespace(file(path, OFlags::empty())?, *kinds)
+            }
+            Step::JoinNamespace(Holder::Process(pid), kinds) => {
+                let process = Pid::from_raw(*pid).ok_or("no process id")?;
+                let process = pidfd_open(process, PidfdFlags::empty());
+                command.join_namespace(process.map_err(|e| format!("process {pid}: {}", reason(&e.into())))?, *kinds)
+            }
+            Step::JoinNamespace(Holder::Own(fd), kinds) => command.join_namespace(own(*fd)?, *kinds),
             Step::OomScoreAdj(value) => command.oom_score_adj(*value),
             Step::LandlockFd(fd) => command.landlock(own(*fd)?),
             // Collected into one ruleset by the caller.

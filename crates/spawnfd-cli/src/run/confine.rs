@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Confinement given as files: Landlock rulesets from paths, seccomp filters from raw BPF.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, RulesetAttr, RulesetCreatedAttr,
 };
-use spawnfd::FilterInstruction;
+use rustix::thread::{CapabilitySet, capabilities, capability_is_in_ambient_set, capability_is_in_bounding_set};
+use spawnfd::{CapabilitySets, FilterInstruction};
 
 use crate::failure::{Failure, reason};
 
@@ -51,6 +53,37 @@ impl Ruleset {
         }
         Option::<OwnedFd>::from(ruleset).ok_or_else(|| failed(&first, &"this kernel has no Landlock"))
     }
+}
+
+/// Sets as they are to be, of which some are given: another one stays as it is in `sets`, as far as those leave that.
+pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
+    let [effective, permitted, inheritable, bounding, ambient] = given;
+    let permitted = permitted.unwrap_or(sets.permitted);
+    let inheritable = inheritable.unwrap_or(sets.inheritable);
+    CapabilitySets {
+        effective: effective.unwrap_or(sets.effective & permitted),
+        permitted,
+        inheritable,
+        bounding: bounding.unwrap_or(sets.bounding),
+        ambient: ambient.unwrap_or(sets.ambient & permitted & inheritable),
+    }
+}
+
+/// What this command has.
+pub fn own_capabilities() -> io::Result<CapabilitySets> {
+    let own = capabilities(None)?;
+    let all_in = |is_in: fn(CapabilitySet) -> rustix::io::Result<bool>| {
+        // The kernel does not know all of them.
+        let is_in = |bit: &u64| is_in(CapabilitySet::from_bits_retain(*bit)).unwrap_or(false);
+        (0..u64::BITS).map(|number| 1 << number).filter(is_in).sum()
+    };
+    Ok(CapabilitySets {
+        effective: own.effective.bits(),
+        permitted: own.permitted.bits(),
+        inheritable: own.inheritable.bits(),
+        bounding: all_in(capability_is_in_bounding_set),
+        ambient: all_in(capability_is_in_ambient_set),
+    })
 }
 
 /// Reads a file of `struct sock_filter`, in this machine's byte order.

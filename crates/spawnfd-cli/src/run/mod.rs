@@ -81,8 +81,8 @@ pub struct Run {
     /// Signals made default if they are ignored [default: PIPE,XFSZ]
     #[arg(long, value_name = "LIST", value_parser = names::signals, help_heading = ATTRIBUTES)]
     default_signals: Option<SignalSet>,
-    /// Leave blocked and ignored signals as this command has them
-    #[arg(long, conflicts_with_all = ["signal_mask", "default_signals"], help_heading = ATTRIBUTES)]
+    /// Leave blocked and ignored signals as this command has them, but for what --signal-mask and --default-signals say
+    #[arg(long, help_heading = ATTRIBUTES)]
     inherit_signals: bool,
     /// Send the program this signal when this command dies
     #[arg(long, value_name = "SIGNAL", value_parser = names::signal, help_heading = ATTRIBUTES)]
@@ -120,6 +120,13 @@ Environment: what is inherited (--env-clear, --env-only, --env-deny) comes first
 Paths: those in --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input are opened by this \
 command before the program starts; those in other actions by the child, from where it then is. A relative PROGRAM is \
 relative to this command's directory.
+
+Opening: after the mode of --open and --open-at stand, with commas between, the permissions of a file that is made, in octal \
+(666), less the umask; existing (make none, empty none), or create, excl, trunc, append, tmpfile, directory, path, nofollow, \
+nonblock, noctty, noatime, sync, dsync, direct, as open(2) has them; and how the path is resolved, as openat2(2) has it: beneath, \
+in-root, no-symlinks, no-magiclinks, no-xdev, cached.
+
+Capabilities: a set that is not named stays as this command, or the --capabilities before, has it, as far as the others leave that.
 
 Signals: TERM, USR1 and USR2 sent to this command are passed on to the program; so are HUP, INT and QUIT, unless it is in \
 the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \
@@ -212,15 +219,16 @@ impl Run {
         self.standard.apply(command, self.capture.is_wanted())?;
         let flags = self.actions.apply(command)?;
         command.inherit_descriptors(self.inherit_descriptors);
-        if self.inherit_signals {
-            // Rust's runtime ignores SIGPIPE for this command alone.
-            let pipe = if os::began_without_sigpipe() { 0 } else { SIGPIPE };
-            command.inherit_signals().default_signals(SignalSet::from_bits(pipe));
-        } else {
-            command.signal_mask(self.signal_mask.unwrap_or(SignalSet::EMPTY));
-            let default = SignalSet::from_bits(SIGPIPE | 1 << (libc::SIGXFSZ - 1));
-            command.default_signals(self.default_signals.unwrap_or(default));
+        let (mask, default) = match self.inherit_signals {
+            true => (None, SignalSet::EMPTY),
+            false => (Some(SignalSet::EMPTY), SignalSet::from_bits(SIGPIPE | 1 << (libc::SIGXFSZ - 1))),
+        };
+        if let Some(mask) = self.signal_mask.or(mask) {
+            command.signal_mask(mask);
         }
+        // Rust's runtime ignores SIGPIPE for this command alone.
+        let pipe = SignalSet::from_bits(if os::began_without_sigpipe() { 0 } else { SIGPIPE });
+        command.default_signals(self.default_signals.unwrap_or(default) | pipe);
         if let Some(signal) = self.parent_death_signal {
             command.parent_death_signal(signal);
         }

@@ -104,6 +104,26 @@ pub fn capabilities(text: &str) -> Result<u64, String> {
     })
 }
 
+/// In the order of `CapabilitySets`.
+const SETS: [&str; 5] = ["effective", "permitted", "inheritable", "bounding", "ambient"];
+
+/// `LIST` for all sets alike, or `SET=LIST` with colons between; `None` for a set that is not named.
+pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
+    if !text.contains('=') {
+        return capabilities(text).map(|list| [Some(list); 5]);
+    }
+    let mut sets = [None; 5];
+    for part in text.split(':') {
+        let (name, list) = part.split_once('=').ok_or_else(|| format!("'{part}': SET=LIST is wanted"))?;
+        let place = SETS.iter().position(|known| *known == name);
+        let place = place.ok_or_else(|| format!("no set is called '{name}': {}", SETS.join(", ")))?;
+        if sets[place].replace(capabilities(list)?).is_some() {
+            return Err(format!("'{name}' is there twice"));
+        }
+    }
+    Ok(sets)
+}
+
 /// By RLIMIT_* number.
 pub const LIMITS: [&str; 16] = [
     "cpu",
@@ -159,6 +179,27 @@ pub fn namespaces(text: &str) -> Result<Namespaces, String> {
     })
 }
 
+const KINDS: [(&str, i32); 8] = [
+    ("mount", libc::CLONE_NEWNS),
+    ("uts", libc::CLONE_NEWUTS),
+    ("ipc", libc::CLONE_NEWIPC),
+    ("pid", libc::CLONE_NEWPID),
+    ("net", libc::CLONE_NEWNET),
+    ("cgroup", libc::CLONE_NEWCGROUP),
+    ("user", libc::CLONE_NEWUSER),
+    ("time", libc::CLONE_NEWTIME),
+];
+
+/// Kinds of namespaces that are entered, by a list of names, as CLONE_NEW* flags.
+pub fn namespace_kinds(text: &str) -> Result<u32, String> {
+    text.split(',').try_fold(0, |set, name| {
+        let kind = KINDS.iter().find(|(known, _)| *known == name);
+        let (_, kind) = kind
+            .ok_or_else(|| format!("no namespace is called '{name}': {}", KINDS.map(|(known, _)| known).join(", ")))?;
+        Ok(set | *kind as u32)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,5 +224,17 @@ mod tests {
         assert_eq!(capabilities("none"), Ok(0));
         assert_eq!(capabilities("checkpoint_restore"), Ok(1 << 40));
         assert!(capabilities("root").is_err());
+        assert_eq!(capability_sets("chown"), Ok([Some(1); 5]));
+        assert_eq!(capability_sets("bounding=kill,chown:ambient=none"), Ok([None, None, None, Some(0x21), Some(0)]));
+        for text in [
+            "",
+            "bound=chown",
+            "bounding=",
+            "bounding=chown,ambient=none",
+            "ambient=none:ambient=none",
+            "ambient=none:",
+        ] {
+            assert!(capability_sets(text).is_err(), "{text}");
+        }
     }
 }

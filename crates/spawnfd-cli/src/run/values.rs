@@ -8,11 +8,44 @@ use std::time::Duration;
 
 use spawnfd::{OpenHow, TerminalSize};
 
+use super::names;
+
 /// Flags of open(2), the same on all architectures this library runs on.
 const O_WRONLY: u64 = libc::O_WRONLY as u64;
 const O_RDWR: u64 = libc::O_RDWR as u64;
 const O_CREAT: u64 = libc::O_CREAT as u64;
 const O_EXCL: u64 = libc::O_EXCL as u64;
+const O_TRUNC: u64 = libc::O_TRUNC as u64;
+const O_TMPFILE: u64 = libc::O_TMPFILE as u64;
+
+/// What may follow the mode of an opening: flags it takes away, and gives.
+const FLAGS: [(&str, u64, u64); 15] = [
+    ("existing", O_CREAT | O_EXCL | O_TRUNC, 0),
+    ("create", 0, O_CREAT),
+    ("excl", 0, O_EXCL),
+    ("trunc", 0, O_TRUNC),
+    ("append", 0, libc::O_APPEND as u64),
+    ("tmpfile", O_CREAT | O_TRUNC, O_TMPFILE),
+    ("directory", 0, libc::O_DIRECTORY as u64),
+    ("path", 0, libc::O_PATH as u64),
+    ("nofollow", 0, libc::O_NOFOLLOW as u64),
+    ("nonblock", 0, libc::O_NONBLOCK as u64),
+    ("noctty", 0, libc::O_NOCTTY as u64),
+    ("noatime", 0, libc::O_NOATIME as u64),
+    ("sync", 0, libc::O_SYNC as u64),
+    ("dsync", 0, libc::O_DSYNC as u64),
+    ("direct", 0, libc::O_DIRECT as u64),
+];
+
+/// How its path is resolved: RESOLVE_* of openat2(2).
+const RESOLVE: [(&str, u64); 6] = [
+    ("no-xdev", libc::RESOLVE_NO_XDEV),
+    ("no-magiclinks", libc::RESOLVE_NO_MAGICLINKS),
+    ("no-symlinks", libc::RESOLVE_NO_SYMLINKS),
+    ("beneath", libc::RESOLVE_BENEATH),
+    ("in-root", libc::RESOLVE_IN_ROOT),
+    ("cached", libc::RESOLVE_CACHED),
+];
 
 pub fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| "not UTF-8".to_owned())
@@ -48,22 +81,73 @@ pub fn range(text: &str) -> Result<(u32, u32), String> {
     if first > last { Err(format!("{first} is beyond {last}")) } else { Ok((first, last)) }
 }
 
-/// `MODE:PATH:FD`; the path may have colons.
+/// `MODE[,WORD...]`.
+fn how(text: &str) -> Result<OpenHow, String> {
+    let (mode, words) = text.split_once(',').map_or((text, None), |(mode, words)| (mode, Some(words)));
+    let mut how = match mode {
+        "r" => OpenHow::READ,
+        "w" => OpenHow::CREATE,
+        "a" => OpenHow::APPEND,
+        "rw" => OpenHow { flags: O_RDWR | O_CREAT, ..OpenHow::READ },
+        "wx" => OpenHow { flags: O_WRONLY | O_CREAT | O_EXCL, ..OpenHow::READ },
+        _ => return Err("the mode is r, w, a, rw or wx".to_owned()),
+    };
+    let mut permissions = None;
+    for word in words.into_iter().flat_map(|words| words.split(',')) {
+        if let Some((_, without, with)) = FLAGS.iter().find(|(known, ..)| *known == word) {
+            how.flags = how.flags & !without | with;
+        } else if let Some((_, with)) = RESOLVE.iter().find(|(known, _)| *known == word) {
+            how.resolve |= with;
+        } else if let Some(bits) = u64::from_str_radix(word, 8).ok().filter(|&bits| bits <= 0o7777) {
+            permissions = Some(bits);
+        } else {
+            let known = FLAGS.iter().map(|(known, ..)| *known).chain(RESOLVE.iter().map(|(known, _)| *known));
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(format!("'{word}' does not go with a mode: octal permissions up to 7777, {known}"));
+        }
+    }
+    let makes = how.flags & (O_CREAT | O_TMPFILE & !(libc::O_DIRECTORY as u64)) != 0;
+    if permissions.is_some() && !makes {
+        return Err("permissions are those of a file that is made, and none is".to_owned());
+    }
+    how.mode = if makes { permissions.unwrap_or(0o666) } else { 0 };
+    Ok(how)
+}
+
+/// `MODE[,WORD...]:PATH:FD`; the path may have colons.
 pub fn open(value: &OsStr) -> Result<(PathBuf, OpenHow, i32), String> {
     let bytes = value.as_bytes();
     let wanted = || "MODE:PATH:FD is wanted, as in r:/etc/passwd:7".to_owned();
     let first = bytes.iter().position(|&byte| byte == b':').ok_or_else(wanted)?;
     let last = bytes.iter().rposition(|&byte| byte == b':').filter(|&last| last > first).ok_or_else(wanted)?;
-    let how = match &bytes[..first] {
-        b"r" => OpenHow::READ,
-        b"w" => OpenHow::CREATE,
-        b"a" => OpenHow::APPEND,
-        b"rw" => OpenHow { flags: O_RDWR | O_CREAT, mode: 0o666, resolve: 0 },
-        b"wx" => OpenHow { flags: O_WRONLY | O_CREAT | O_EXCL, mode: 0o666, resolve: 0 },
-        _ => return Err("the mode is r, w, a, rw or wx".to_owned()),
-    };
+    let how = how(text(OsStr::from_bytes(&bytes[..first]))?)?;
     let to = fd(text(OsStr::from_bytes(&bytes[last + 1..]))?)?;
     Ok((path(OsStr::from_bytes(&bytes[first + 1..last]))?, how, to))
+}
+
+/// Whose namespaces are entered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// What a file stands for.
+    File(PathBuf),
+    Process(i32),
+    /// What a descriptor of this command stands for.
+    Own(i32),
+}
+
+/// `PATH`, `pid=PID:KINDS` or `fd=FD[:KINDS]`; no kinds: whatever it is.
+pub fn namespace(value: &OsStr) -> Result<(Holder, u32), String> {
+    let text = value.to_str().unwrap_or_default();
+    if let Some(text) = text.strip_prefix("pid=") {
+        let (pid, kinds) = text.split_once(':').ok_or("pid=PID:KINDS is wanted, as in pid=123:net,uts")?;
+        let pid = number(pid).ok().filter(|&pid| pid > 0).ok_or_else(|| format!("'{pid}' is no process id"))?;
+        return Ok((Holder::Process(pid), names::namespace_kinds(kinds)?));
+    }
+    if let Some(text) = text.strip_prefix("fd=") {
+        let (number, kinds) = text.split_once(':').map_or((text, None), |(number, kinds)| (number, Some(kinds)));
+        return Ok((Holder::Own(fd(number)?), kinds.map_or(Ok(0), names::namespace_kinds)?));
+    }
+    Ok((Holder::File(path(value)?), 0))
 }
 
 /// An octal mode.
@@ -177,6 +261,17 @@ mod tests {
     #[test]
     fn reads_what_people_write() {
         assert_eq!(open("r:/a:b:7".as_ref()), Ok((PathBuf::from("/a:b"), OpenHow::READ, 7)));
+        let created = |flags, mode, resolve| Ok(OpenHow { flags, mode, resolve });
+        assert_eq!(how("w"), Ok(OpenHow::CREATE));
+        assert_eq!(how("a,existing"), created(O_WRONLY | libc::O_APPEND as u64, 0, 0));
+        assert_eq!(how("rw,0600,trunc,beneath"), created(O_RDWR | O_CREAT | O_TRUNC, 0o600, libc::RESOLVE_BENEATH));
+        assert_eq!(how("rw,tmpfile,excl"), created(O_RDWR | O_TMPFILE | O_EXCL, 0o666, 0));
+        assert_eq!(how("r,directory,no-symlinks,no-xdev").map(|how| (how.mode, how.resolve)), Ok((0, 5)));
+        assert_eq!(namespace("/proc/1/ns/net".as_ref()), Ok((Holder::File("/proc/1/ns/net".into()), 0)));
+        let kinds = (libc::CLONE_NEWNET | libc::CLONE_NEWUTS) as u32;
+        assert_eq!(namespace("pid=7:net,uts".as_ref()), Ok((Holder::Process(7), kinds)));
+        assert_eq!(namespace("fd=7:net,uts".as_ref()), Ok((Holder::Own(7), kinds)));
+        assert_eq!(namespace("fd=7".as_ref()), Ok((Holder::Own(7), 0)));
         assert_eq!((range("5-"), range("3"), range("3-4")), (Ok((5, u32::MAX)), Ok((3, 3)), Ok((3, 4))));
         assert_eq!(limits("64"), Ok((Some(64), Some(64))));
         assert_eq!(limits("1K:unlimited"), Ok((Some(1024), None)));
@@ -193,6 +288,12 @@ mod tests {
     fn refuses_the_rest() {
         for bad in ["r:7", "q:/x:7", "r::7", "r:/x:seven", "r:/x:-1"] {
             assert!(open(bad.as_ref()).is_err(), "{bad}");
+        }
+        for bad in ["", "r,", "r,600", "w,8", "w,10000", "w,beneth", "w,existing,600", "0600"] {
+            assert!(how(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "pid=7", "pid=0:net", "pid=:net", "pid=7:", "pid=7:nett", "fd=", "fd=-1", "fd=7:"] {
+            assert!(namespace(bad.as_ref()).is_err(), "{bad}");
         }
         assert!(range("4-3").is_err() && range("-3").is_err());
         assert!(limits("2:1").is_err() && limits("unlimited:1").is_err() && limits("99999999999T").is_err());
