@@ -169,6 +169,38 @@ fn failures_as_json() {
 }
 
 #[test]
+fn usage_errors_as_json() {
+    let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    for (args, argument, wanted) in [
+        (&["--json", "--close", "x", "true"][..], Some("--close x"), "'x' is no descriptor number"),
+        // Before what is wrong, or behind.
+        (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode is"),
+        (&["--no-such-flag", "--json", "true"], Some("--no-such-flag"), "--no-such-flag"),
+        (&["--timeout=1", "--json", "true"], Some("--timeout"), "--capture is missing: --timeout"),
+        (&["--env-clear", "--env-only", "X", "--json", "true"], Some("--env-clear"), "--env-only"),
+        (&["--json"], None, "PROGRAM"),
+    ] {
+        let called = run(args);
+        assert_eq!((called.code, called.stdout.as_str()), (Some(125), ""), "{args:?}");
+        let error = &of(&called.stderr)["error"];
+        assert_eq!((error["argument"].as_str(), error["exit_code"].as_i64()), (argument, Some(125)), "{args:?}");
+        assert!(error["message"].as_str().unwrap().contains(wanted) && error["stage"].is_null(), "{error}");
+    }
+    // Where a captured run's result would be.
+    let called = run(["--capture", "--terminal=1", "--json", "--", "true"]);
+    assert_eq!((called.code, called.stderr.as_str()), (Some(125), ""));
+    assert_eq!(of(&called.stdout)["error"]["argument"], "--terminal 1");
+    // What is the program's, or a flag's value, does not ask for it.
+    for args in [
+        &["--close", "x", "true", "--json"][..],
+        &["--close", "x", "--arg0", "--json", "true"],
+        &["--bad", "--", "--json"],
+    ] {
+        assert!(!complaint(&run(args), 125).contains('{'), "{args:?}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_failure() {
     for args in [&["man"][..], &["completions", "bash"], &["run", "--capture", "--keep", "1M", "seq", "200000"]] {
         let mut child = command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -24,7 +24,8 @@ use crate::os;
 use actions::Actions;
 use captured::Capture;
 use environment::Environment;
-use report::{Report, Timing};
+pub use report::Report;
+use report::Timing;
 use stdio::Standard;
 
 /// Run a program
@@ -140,7 +141,7 @@ JSON: one line, an object with program, ok, code, signal, stop (exited, timeout,
 started, wall_seconds, cpu_seconds, max_rss_bytes and template_seconds; also spawn_seconds and pid, or with --capture \
 stdout and stderr (as UTF-8, what is none replaced), omitted_bytes, seen_bytes, spill_path, spilled, input_refused, tree, \
 limits, leftovers (pids), leftovers_unknown, drain and status_lost (somebody else has taken its status: code and signal are null). Where there was no run: error, with message, exit_code, argument, stage, action, \
-errno and call.
+errno and call. So it is where the command line is wrong, if --json can be found on it before the program.
 
 Examples:
   spawnfd run --time git status
