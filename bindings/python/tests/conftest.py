@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 import spawnfd as sf
 import trio
 import uvloop
+from patience import EVER
 
 Go = Callable[[Callable[[], Awaitable[Any]]], Any]
 
@@ -68,13 +70,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def threads() -> list[str]:
+    """The names of all threads; one that has been waited for may still be there for a moment."""
+    found: list[str] = []
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.append(Path(f"/proc/self/task/{task}/comm").read_text().strip())
+    return found
+
+
 def children() -> set[int]:
     """The pids of all children, zombies too."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):
         try:
             found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return found
 
@@ -117,7 +128,7 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
     before, *others = now()
     yield
     # What ends by itself does so within a second, unless the machine has other things to do.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + EVER
     while True:
         after, *left = now()
         if (after == before and left == others) or time.monotonic() > deadline:

@@ -69,6 +69,6 @@ def alone(code: str, *args: str, python: str = PYTHON, **options: Any) -> str:
     """Runs code in an interpreter of its own, after START; its output."""
     package = str(Path(sf.__file__).parent.parent)
     command = [python, "-c", START + textwrap.dedent(code), package, *args]
-    ended = original.run(command, capture_output=True, text=True, timeout=50, **options)
+    ended = original.run(command, capture_output=True, text=True, timeout=240, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

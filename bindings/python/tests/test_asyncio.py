@@ -149,7 +149,7 @@ def test_no_pidfds(calls: str, number: int) -> None:
         """
         import asyncio, gc, logging, signal
         import spawnfd.asyncio
-        signal.alarm(40)
+        signal.alarm(200)
         answer(eval(f"[{sys.argv[1]}]"), 0x50000 | int(sys.argv[2]))
         logged = []
         logging.getLogger("asyncio").addHandler(handler := logging.Handler())

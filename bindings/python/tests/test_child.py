@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from conftest import descriptors
+from conftest import children, descriptors
+from patience import eventually
 
 
 def test_wait_and_returncode() -> None:
@@ -75,7 +76,7 @@ asyncio.run(main())
 
 def test_what_is_waited_on_is_no_stream() -> None:
     """Where the host has that closed."""
-    result = sf.run([sys.executable, "-c", LOW], timeout=50)
+    result = sf.run([sys.executable, "-c", LOW], timeout=240)
     assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
 
 
@@ -191,7 +192,7 @@ for file in files:
 
 def test_what_an_application_opens_after_closing_all_stays_open() -> None:
     host = [sys.executable, "-c", CLOSED_ALL]
-    ended = subprocess.run(host, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(host, capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -234,15 +235,15 @@ def test_streams_by_descriptor() -> None:
 
 
 def test_dropped_while_it_runs() -> None:
-    child = sf.spawn(["sleep", "0.3"])
+    reader, writer = os.pipe()
+    child = sf.spawn(["cat"], stdin=reader)
+    os.close(reader)
     pid = child.pid
     del child
     gc.collect()
-    assert os.path.exists(f"/proc/{pid}")
-    deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert pid in children()
+    os.close(writer)
+    assert eventually(lambda: pid not in children())
 
 
 def test_somebody_else_takes_the_status() -> None:
@@ -265,9 +266,11 @@ def test_not_to_be_made() -> None:
 
 def test_several_async_waiters() -> None:
     async def main() -> None:
-        child = sf.spawn(["sleep", "0.2"])
-        waits = [child.wait_async() for _ in range(3)]
+        child = sf.spawn(["cat"], stdin="pipe")
+        assert child.stdin is not None
+        waits = [asyncio.create_task(child.wait_async()) for _ in range(3)]
         assert await child.wait_async(0.05) is None
+        child.stdin.close()
         assert await asyncio.gather(*waits) == [0, 0, 0]
         assert await child.wait_async() == 0
         async with sf.spawn(["cat"], stdin="pipe") as other:

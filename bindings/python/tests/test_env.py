@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
@@ -119,7 +119,8 @@ names = st.binary(min_size=1, max_size=10).filter(lambda raw: not {0, ord("=")} 
 values = st.binary(max_size=20).filter(lambda raw: 0 not in raw)
 
 
-@settings(max_examples=40, deadline=None)
+# How long it takes to think of examples is the machine's affair.
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(names, values, max_size=5))
 def test_variables_arrive(variables: dict[bytes, bytes]) -> None:
     decoded = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}

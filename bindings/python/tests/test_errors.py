@@ -217,7 +217,7 @@ def test_a_status_that_somebody_else_has_taken() -> None:
     ]
     filter = b"".join(struct.pack("HBBI", *rule) for rule in rules)
     confined = [act.NoNewPrivs(), act.Seccomp(filter)]
-    ended = sf.run([sys.executable, "-c", LOST], actions=confined, timeout=60)
+    ended = sf.run([sys.executable, "-c", LOST], actions=confined, timeout=240)
     assert (ended.code, ended.stderr) == (0, b"")
     assert not ended.status_lost
 
@@ -293,5 +293,5 @@ asyncio.run(main())
 def test_a_closed_descriptor_stays_closed(which: str) -> None:
     """What is opened for the start does not take the place of a number that the caller names."""
     command = [sys.executable, "-c", CLOSED, which]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

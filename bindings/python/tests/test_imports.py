@@ -16,7 +16,7 @@ START = f"import sys; sys.path.append({str(Path(sf.__file__).parent.parent)!r})"
 def alone(code: str, *args: str) -> str:
     """Runs code in an interpreter of its own; what it prints."""
     command = [sys.executable, "-c", START + code, *args]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
 

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 import spawnfd as sf
 from conftest import Go, is_alive
+from patience import Gate, comes, deaf
 
 # What does not depend on the loop is asked of one of each kind.
 few = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
@@ -22,16 +25,12 @@ DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
 
 async def gone(pid: int) -> None:
     """Waits for one that was told to end: of a tree only the program has been waited for."""
-    with anyio.fail_after(20):
-        while is_alive(pid):
-            await anyio.sleep(0.01)
+    await comes(lambda: not is_alive(pid))
 
 
 async def until(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
     """Waits for what a job is to print."""
-    with anyio.fail_after(20):
-        while text not in job.read(since).text:
-            await anyio.sleep(0.01)
+    await comes(lambda: text in job.read(since).text)
     return job.read(since)
 
 
@@ -161,9 +160,13 @@ def test_a_break_lets_go_of_the_program(go: Go) -> None:
 @few
 def test_characters_across_chunks(go: Go) -> None:
     async def main() -> None:
-        line = sf.sh(r"printf 'a\360\237'; sleep 0.1; printf '\246\200b'; sleep 0.1; printf '\303'")
-        async with sf.start(line) as job:
-            texts = [event.text async for event in job.events()]
+        line = sf.sh(r"printf 'a\360\237'; read x; printf '\246\200b'; read x; printf '\303'")
+        texts: list[str] = []
+        async with sf.start(line, stdin="stream") as job:
+            async for event in job.events():
+                texts.append(event.text)
+                if len(texts) <= 2:
+                    await job.write("\n")
         assert "".join(texts) == "a🦀b\ufffd"
         assert len(texts) == 4
 
@@ -183,13 +186,19 @@ def test_long_lines_are_split(go: Go) -> None:
 @few
 def test_many_events_leave_room_for_others(go: Go) -> None:
     async def main() -> None:
-        async with sf.start(["yes"]) as job:
-            seen = 0
-            with anyio.move_on_after(0.3):
-                async for event in job.events(lines=True):
-                    assert event.text == "y\n"
-                    seen += 1
-            assert seen > 100
+        seen = 0
+        async with sf.start(["yes"]) as job, anyio.create_task_group() as group:
+
+            async def other() -> None:
+                await comes(lambda: seen > 100)
+                group.cancel_scope.cancel()
+
+            group.start_soon(other)
+            async for event in job.events(lines=True):
+                assert event.text == "y\n"
+                seen += 1
+                assert seen < 100_000_000
+        assert seen > 100
 
     go(main)
 
@@ -257,11 +266,11 @@ def test_a_generator_that_is_closed(go: Go) -> None:
 def test_cancelling_ends_the_tree_and_keeps_the_output(go: Go) -> None:
     async def main() -> None:
         jobs: list[sf.Job] = []
-        with anyio.move_on_after(0.3) as scope:
+        with anyio.CancelScope() as scope:
             async with sf.start(DEAF, grace=0.3) as job:
                 jobs.append(job)
                 async for _ in job.events():
-                    pass
+                    scope.cancel()
         assert scope.cancelled_caught
         (job,) = jobs
         result = await job.wait(0)
@@ -274,10 +283,11 @@ def test_cancelling_ends_the_tree_and_keeps_the_output(go: Go) -> None:
 @few
 def test_a_cancelled_wait_leaves_the_program_alone(go: Go) -> None:
     async def main() -> None:
-        job = await sf.start(sf.sh("sleep 0.4; echo x"))
+        job = await sf.start(sf.sh("read line; echo x"), stdin="stream")
         with anyio.move_on_after(0.1) as scope:
             await job.wait()
         assert scope.cancelled_caught
+        await job.write("\n")
         assert (await job.result()).text == "x\n"
 
     go(main)
@@ -308,12 +318,15 @@ def test_run_async_ends_with_its_task(go: Go, tmp_path: Path) -> None:
         assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
         with pytest.raises(FileNotFoundError):
             await sf.run_async(["no-such-program"])
-        pid = tmp_path / "pid"
-        begun = time.monotonic()
-        with anyio.move_on_after(0.2) as scope:
-            await sf.run_async(sf.sh(f"echo $$ > {pid}; {DEAF[-1]!s}"), grace=0.3)
-        assert scope.cancelled_caught
-        assert time.monotonic() - begun >= 0.5
+        pid, ready, begun = tmp_path / "pid", tmp_path / "ready", math.inf
+        async with anyio.create_task_group() as group:
+            line = sf.sh(f"echo $$ > {pid}; {deaf(ready)[-1]}")
+            group.start_soon(partial(sf.run_async, line, grace=0.3))
+            await comes(ready.exists)
+            begun = time.monotonic()
+            group.cancel_scope.cancel()
+        assert group.cancel_scope.cancelled_caught
+        assert time.monotonic() - begun >= 0.3
         await gone(int(pid.read_text()))
 
     go(main)
@@ -352,17 +365,16 @@ def test_several_wait_for_one(go: Go) -> None:
 
 @few
 def test_detached_it_runs_on(go: Go, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
+    mark, gate = tmp_path / "mark", Gate(tmp_path)
 
     async def main() -> None:
-        async with sf.start(sf.sh(f"sleep 0.3; echo > {mark}")) as job:
+        async with sf.start(sf.sh(f"{gate.wait}; echo > {mark}")) as job:
             job.detach()
         assert await job.wait(0) is None
         del job
         gc.collect()
-        with anyio.fail_after(20):
-            while not mark.exists():
-                await anyio.sleep(0.01)
+        gate.open()
+        await comes(mark.exists)
 
     go(main)
 

@@ -3,24 +3,36 @@
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 
 import anyio
 import pytest
 import spawnfd as sf
 from conftest import Go
+from patience import Gate
 from test_job import few, until
 
 
 @few
-def test_writing_waits_for_room(go: Go) -> None:
+def test_writing_waits_for_room(go: Go, tmp_path: Path) -> None:
     async def main() -> None:
         large = bytes(range(256)) * 8000
-        command = sf.sh("sleep 0.3; cat | wc -c")
+        gate = Gate(tmp_path)
+        command = sf.sh(f"{gate.wait}; cat | wc -c")
         async with sf.start(command, stdin="stream") as job:
-            begun = time.monotonic()
-            await job.write(memoryview(large))
-            assert time.monotonic() - begun > 0.2
+            written = False
+
+            async def write() -> None:
+                nonlocal written
+                await job.write(memoryview(large))
+                written = True
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(write)
+                await anyio.sleep(0.2)
+                assert not written
+                gate.open()
+            assert written
             job.close_stdin()
             assert (await job.result()).text == f"{len(large)}\n"
         async with sf.start(["sleep", "60"], stdin="stream") as job:

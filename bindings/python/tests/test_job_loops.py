@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import math
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,58 +25,75 @@ import spawnfd as sf
 import trio
 import trio.testing
 from conftest import LOOPS, Go, children
+from patience import EVER, Gate, comes, deaf, eventually
 from spawnfd import _loop, _spawnfd, _trio
-from test_job import DEAF, until
+from test_job import until
 
 
-def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def is_engine_at_rest() -> bool:
+    """Whether its thread, if there is one, waits for what comes: all that has come is handed on."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == "spawnfd-engine" and rest.split()[0] != "S":
+                return False
+    return True
+
+
+def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # As in a program that does not use it.
     monkeypatch.delitem(sys.modules, "anyio")
+    ready, grace = tmp_path / "ready", 0.4
 
     async def inside(jobs: list[sf.Job]) -> None:
-        async with sf.start(DEAF, grace=0.4) as job:
+        async with sf.start(deaf(ready), grace=grace) as job:
             jobs.append(job)
             await job.result()
 
-    async def main() -> None:
-        jobs: list[sf.Job] = []
-        task = asyncio.create_task(inside(jobs))
-        await asyncio.sleep(0.2)
+    async def cancel(task: asyncio.Task[Any]) -> None:
+        while not ready.exists():
+            await asyncio.sleep(0.01)
+        ready.unlink()
+        begun = time.monotonic()
         for _ in range(3):
             # Told again while it waits for the end, it goes on waiting.
             task.cancel()
             await asyncio.sleep(0.05)
-            assert not task.done()
-        begun = time.monotonic()
+            assert not task.done() or time.monotonic() - begun >= grace
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - begun > 0.1
+        assert time.monotonic() - begun >= grace
+
+    async def main() -> None:
+        jobs: list[sf.Job] = []
+        await cancel(asyncio.create_task(inside(jobs)))
         result = await jobs[0].wait(0)
         assert result is not None
         assert (result.signal, result.text) == (9, "ready\n")
 
-        run = asyncio.create_task(sf.run_async(DEAF, grace=0.3))
-        await asyncio.sleep(0.1)
-        run.cancel()
-        await asyncio.sleep(0.1)
-        run.cancel()
-        await asyncio.sleep(0.1)
-        assert not run.done()
-        with pytest.raises(asyncio.CancelledError):
-            await run
+        await cancel(asyncio.create_task(sf.run_async(deaf(ready), grace=grace)))
 
     asyncio.run(main())
 
 
-def test_cancelled_while_leaving() -> None:
+def test_cancelled_while_leaving(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
     async def main() -> None:
+        leaving = asyncio.Event()
+
         async def leave() -> None:
-            async with sf.start(DEAF, grace=0.3) as job:
+            line = f"trap '' TERM; echo ready; {gate.wait}"
+            async with sf.start(sf.sh(line), grace=1000) as job:
                 await until(job, "ready")
+                leaving.set()
 
         task = asyncio.create_task(leave())
-        await asyncio.sleep(0.3)
+        await leaving.wait()
         task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        gate.open()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -95,10 +115,13 @@ def test_a_job_goes_from_loop_to_loop() -> None:
     async def begin() -> sf.Job:
         return await sf.start(["cat"], stdin="stream")
 
-    job = asyncio.run(begin())
+    job, written = asyncio.run(begin()), ""
 
     async def go_on() -> None:
         await job.write(b"x")
+        nonlocal written
+        written += "x"
+        await until(job, written)
         assert await job.wait(0.05) is None
 
     asyncio.run(go_on())
@@ -207,17 +230,23 @@ def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         port.loop.add_reader(port.queue.fileno(), counted)
         return count
 
+    before = children()
+    reader, writer = os.pipe()
+
     async def main() -> None:
-        jobs = [await sf.start(["true"]) for _ in range(20)]
+        jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
         waiting = [asyncio.create_task(job.result()) for job in jobs]
-        runs = [asyncio.create_task(sf.run_async(["sleep", "0.5"])) for _ in range(20)]
+        runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
         port: Any = _loop.here()
         # They are not all started at once.
         while begun < len(runs):
             await asyncio.sleep(0.001)
+        os.close(reader)
         count = counting(port)
         # The loop is busy while all of them end.
-        time.sleep(1.0)
+        os.close(writer)
+        assert eventually(lambda: children() == before)
+        assert eventually(is_engine_at_rest)
         results = await asyncio.gather(*waiting, *runs)
         assert all(result.ok for result in results)
         assert count[0] <= 2
@@ -254,7 +283,7 @@ def test_a_handler_that_raises_while_results_are_handed_on() -> None:
     # Most of them come in one batch, if not all.
     while children():
         time.sleep(0.01)
-    interrupted, deadline = 0, time.monotonic() + 20
+    interrupted, deadline = 0, time.monotonic() + EVER
     while pending and time.monotonic() < deadline:
         queue.block(1)
         try:
@@ -270,6 +299,7 @@ def test_what_a_loop_listens_to_is_taken(
     loop: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Who waits is told all the same, and the next one listens to another descriptor."""
+    reader, writer = os.pipe()
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     monkeypatch.setattr(_loop, "UNSEEN", 0.2)
@@ -278,16 +308,21 @@ def test_what_a_loop_listens_to_is_taken(
         port: Any = _loop.here()
         number = port.queue.fileno()
         job = await sf.start(["sleep", "1000"])
-        ended = asyncio.create_task(sf.run_async(["sleep", "0.1"]))
+        before = children()
+        ended = asyncio.create_task(sf.run_async(["cat"], stdin=reader))
         running = asyncio.create_task(sf.run_async(["sleep", "1000"]))
         waiting = asyncio.create_task(job.wait())
         while len(port.pending) < 3:
             await asyncio.sleep(0.001)
+        os.close(reader)
         with theirs.open("r+b", buffering=0) as file:
             file.seek(3)
             os.dup2(file.fileno(), number, inheritable=False)
-            # The loop is busy until one of them has come.
-            time.sleep(1.0)
+            # The loop is busy until one of them has come, and longer than it may be in the dark.
+            os.close(writer)
+            assert eventually(lambda: len(children() - before) == 1)
+            assert eventually(is_engine_at_rest)
+            time.sleep(0.3)
             assert (await asyncio.wait_for(ended, 20)).ok
             for lost in (running, waiting):
                 with pytest.raises(OSError, match="file descriptor") as caught:
@@ -373,13 +408,18 @@ def test_trio_within_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_trio_shields_the_end() -> None:
+def test_trio_shields_the_end(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+
     async def main() -> None:
-        begun = trio.current_time()
-        with trio.move_on_after(0.2) as scope:
-            await sf.run_async(DEAF, grace=0.3)
-        assert scope.cancelled_caught
-        assert trio.current_time() - begun >= 0.5
+        begun = math.inf
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(sf.run_async, deaf(ready), grace=0.3))
+            await comes(ready.exists)
+            begun = trio.current_time()
+            nursery.cancel_scope.cancel()
+        assert nursery.cancel_scope.cancelled_caught
+        assert trio.current_time() - begun >= 0.3
 
     trio.run(main)
 
@@ -446,7 +486,6 @@ def test_trio_waits_again_after_the_main_task() -> None:
 
 def test_trio_interrupted_again_does_not_wait_for_the_end(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    deaf = "trap '' TERM; : > \"$0\"; while :; do sleep 0.1; done"
     before = children()
 
     async def interrupt() -> None:
@@ -458,13 +497,13 @@ def test_trio_interrupted_again_does_not_wait_for_the_end(tmp_path: Path) -> Non
 
     async def main() -> None:
         trio.lowlevel.spawn_system_task(interrupt)
-        await sf.run_async(["sh", "-c", deaf, str(ready)], grace=60)
+        await sf.run_async(deaf(ready), grace=1000)
 
     begun = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
             trio.run(main)
-        assert time.monotonic() - begun < 40
+        assert time.monotonic() - begun < 2 * EVER
     finally:
         for pid in children() - before:
             os.kill(pid, signal.SIGKILL)
@@ -479,12 +518,12 @@ def test_trio_what_a_handler_raises_is_not_kept_back(monkeypatch: pytest.MonkeyP
     async def main() -> None:
         monkeypatch.setattr(_trio._TrioPort, "_look", interrupted)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sf.run_async, ["sleep", "60"])
+            nursery.start_soon(sf.run_async, ["sleep", "1000"])
             nursery.start_soon(sf.run_async, ["true"])
 
     begun = time.monotonic()
     with pytest.raises(BaseException, match="Trio nursery") as caught:
         trio.run(main)
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 2 * EVER
     raised: Any = caught.value
     assert [type(error) for error in raised.exceptions] == [SystemExit]

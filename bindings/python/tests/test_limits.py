@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,18 +14,12 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import Go
+from patience import EVER, eventually
 from test_options import Run, both
 
 BURN = sf.sh("while :; do :; done")
 # Where no cgroup is taken.
 GUARD: dict[str, Any] = {"tree": "guard"}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @both
@@ -113,10 +106,10 @@ def test_waiting_in_a_thread(run: Run) -> None:
     results: list[sf.Result] = []
     with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as held:
         thread = threading.Thread(
-            target=lambda: results.append(run(["echo", "1"], limiter=limiter, timeout=5))
+            target=lambda: results.append(run(["echo", "1"], limiter=limiter, timeout=EVER))
         )
         thread.start()
-        until(lambda: limiter.waiting == 1)
+        assert eventually(lambda: limiter.waiting == 1)
         assert limiter.running == 1
         held.close_stdin()
         assert held.result().ok
@@ -133,7 +126,7 @@ def test_refused_gives_its_place_back(run: Run) -> None:
         with pytest.raises((OSError, ValueError, TypeError)) as caught:
             run(["true"], limiter=limiter, **options)
         kept.append(caught.value)
-    until(lambda: limiter.running == 0)
+    assert eventually(lambda: limiter.running == 0)
     with pytest.raises(TypeError, match=r"limiter: expected spawnfd\.Limiter"):
         run(["true"], limiter=3)
 
@@ -146,12 +139,16 @@ def test_a_signal_handler_that_raises_leaves_the_line(run: Callable[..., Any]) -
         pass
 
     def interrupt(*_: object) -> None:
-        raise Interrupted
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
 
+    interrupted = threading.Event()
     old = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Interrupted):  # noqa: PT012 # it may come at once
+            signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
             run(["true"], limiter=limiter)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-
-DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+from patience import EVER, Gate, deaf, eventually, in_time
 
 
 def run_async(argv: Any, **options: Any) -> sf.Result:
@@ -35,12 +34,15 @@ Run = Callable[..., sf.Result]
 
 
 @both
-def test_grace(run: Run) -> None:
+def test_grace(run: Run, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
     start = time.monotonic()
-    result = run(DEAF, timeout=0.2, grace=0.3)
+    result = in_time(mark, 0.2, lambda timeout: run(deaf(mark), timeout=timeout, grace=0.3))
     assert (result.stop, result.signal, result.text) == ("timeout", 9, "ready\n")
-    assert 0.5 <= time.monotonic() - start < 30
-    polite = run(sf.sh("trap 'echo bye; exit 7' TERM; sleep 60 & wait"), timeout=0.3, grace=20)
+    assert 0.5 <= time.monotonic() - start < 2 * EVER
+    mark.unlink()
+    line = sf.sh(f"trap 'echo bye; exit 7' TERM; : > '{mark}'; sleep 1000 & wait")
+    polite = in_time(mark, 0.3, lambda timeout: run(line, timeout=timeout, grace=1000))
     assert (polite.stop, polite.code, polite.text) == ("timeout", 7, "bye\n")
     assert run(["sleep", "60"], timeout=0.1, grace=0).signal == 9
 
@@ -107,10 +109,7 @@ def test_the_number_of_a_spill_has_become_the_applications(tmp_path: Path) -> No
 
     line = "seq 1000; read x; seq 1000"
     with sf.start_sync(sf.sh(line), stdin="stream", keep=(4, 4), spill=spill) as job:
-        deadline = time.monotonic() + 30
-        while not any(path.stat().st_size for path in spills.iterdir()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert eventually(lambda: any(path.stat().st_size for path in spills.iterdir()))
         number = number_of(next(spills.iterdir()))
         with mine.open("rb+") as file:
             os.dup2(file.fileno(), number)
@@ -144,14 +143,16 @@ def test_what_is_there_is_read_when_the_time_is_over(run: Run) -> None:
 
 
 @both
-def test_drain(run: Run) -> None:
+def test_drain(run: Run, tmp_path: Path) -> None:
     line = sf.sh("setsid sh -c 'sleep 0.4; echo late' & echo early")
-    assert run(line, drain=5).text == "early\nlate\n"
+    assert run(line, drain=EVER).text == "early\nlate\n"
+    gate = Gate(tmp_path)
+    line = sf.sh(f'setsid sh -c "{gate.wait}; echo late" & echo early')
     cut = run(line, drain=0.0, leftovers="detach")
     assert cut.text == "early\n"
     assert cut.drain.startswith("cut: ")
     # It ends by itself.
-    time.sleep(0.6)
+    gate.open()
 
 
 @both
@@ -276,7 +277,8 @@ def test_an_action_is_named_by_its_index_in_any_way() -> None:
 @both
 @pytest.mark.parametrize("tree", ["group", "guard", "auto"])
 def test_what_is_left_behind(run: Run, tree: str) -> None:
-    line = ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"]
+    named = "until grep -q sleep /proc/$!/comm; do :; done"
+    line = ["sh", "-c", f"sleep 1000 >/dev/null 2>&1 & {named}; echo $!"]
     result = run(line, tree=tree)
     (left,) = result.leftovers
     assert (left.pid, left.name, left.fate) == (int(result.text), "sleep", "killed")

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import is_alive
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import EVER, eventually, in_time
 
 
 def test_result() -> None:
@@ -28,8 +29,8 @@ def test_result() -> None:
     assert (result.drain, result.leftovers) == ("eof", [])
     assert result.started == "clone"
     assert result.args == ["sh", "-c", "echo out; echo err >&2; exit 3"]
-    assert 0 < result.wall < 10
-    assert 0 < result.cpu < 10
+    assert 0 < result.wall < EVER
+    assert 0 < result.cpu < EVER
     assert result.max_rss > 100_000
     assert result.stdout is result.stdout
     for part in ("exited", "code=3", r"stdout=b'out\n'", "'sh'"):
@@ -68,7 +69,7 @@ last = Last()
 
 @pytest.mark.parametrize(("which", "expected"), [("first", "timeout\n"), ("later", "timeout\n2\n")])
 def test_runs_as_the_interpreter_ends(which: str, expected: str) -> None:
-    result = sf.run([sys.executable, "-c", ENDING, which], timeout=50)
+    result = sf.run([sys.executable, "-c", ENDING, which], timeout=240)
     assert (result.code, result.text, result.stderr) == (0, expected, b"")
 
 
@@ -94,21 +95,25 @@ ctypes.CDLL(None, use_errno=True).syscall(435, None, 0)
 ended_by = signal.SIGKILL if ctypes.get_errno() == errno.ENOSYS else signal.SIGTERM
 begun = time.monotonic()
 if how == "thread":
-    threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 if how == "signal":
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         sf.run(["true"], actions=actions)
     except KeyboardInterrupt:
         print("ended")
 elif how == "run_async":
-    async def both():
+    async def both(timeout):
         late = asyncio.create_task(asyncio.sleep(0.1))
-        result = await sf.run_async(["true"], actions=actions, timeout=0.3)
-        assert late.done()
-        return result
-    result = asyncio.run(both())
+        result = await sf.run_async(["true"], actions=actions, timeout=timeout)
+        return late.done(), result
+    # Where a slow machine has both due at once, either may come first.
+    for timeout in (0.3, 1.2, 4.8, 9.6):
+        is_late_done, result = asyncio.run(both(timeout))
+        if is_late_done:
+            break
+    assert is_late_done
 elif how == "start":
     with sf.start_sync(["true"], actions=actions, timeout=0.3) as job:
         result = job.result()
@@ -123,7 +128,7 @@ else:
 if how not in ("signal", "failure"):
     assert (result.stop, result.signal, result.code) == ("timeout", ended_by, None), result
     print("ended")
-assert time.monotonic() - begun < 20
+assert time.monotonic() - begun < 60
 with os.fdopen(os.open(gate, os.O_RDWR)):
     result = sf.run(["sh", "-c", "echo through"], actions=actions)
     print(result.stdout, result.started)
@@ -136,7 +141,7 @@ def test_the_first_program_opens_a_fifo(tmp_path: Path, how: str) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     command = [sys.executable, "-c", STANDING, how, str(gate)]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    host = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert host.stdout == "ended\nb'through\\n' clone\n", host.stderr
 
 
@@ -180,15 +185,15 @@ def all_fronts(command, timeout):
 for result in all_fronts(["true"], 0.3):
     assert result.stop == "timeout" and result.signal in (9, 15), result
 with os.fdopen(os.open(gate, os.O_RDWR)):
-    for result in all_fronts(["sh", "-c", "exit 7"], 40):
+    for result in all_fronts(["sh", "-c", "exit 7"], 60):
         assert (result.stop, result.code) == ("exited", 7), result
-    for result in all_fronts(["sh", "-c", "echo through"], 40):
+    for result in all_fronts(["sh", "-c", "echo through"], 60):
         assert (result.text, result.started) == ("through\\n", "clone"), result
 try:
     sf.run(["true"], **more, actions=[*actions[1:], sf.actions.Open("/nowhere", 9)])
 except FileNotFoundError as error:
     assert (error.stage, error.action) == ("action", len(actions) - 1), error
-    print("ended" if time.monotonic() - begun < 40 else "late")
+    print("ended" if time.monotonic() - begun < 120 else "late")
 """
 
 
@@ -211,24 +216,26 @@ def test_what_has_to_be_waited_for_opens_a_fifo(tmp_path: Path, what: str) -> No
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     command = [sys.executable, "-c", STANDING_APART, what, str(gate)]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if host.stderr.startswith("refused: "):
         pytest.skip(host.stderr)
     assert host.stdout == "ended\n", host.stderr
 
 
-def test_timeout_ends_the_group() -> None:
+def test_timeout_ends_the_group(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
     start = time.monotonic()
-    result = sf.run(sf.sh("echo before; sleep 60 & sleep 60"), timeout=0.2)
+    line = sf.sh(f"echo before; sleep 1000 & : > '{mark}'; sleep 1000")
+    result = in_time(mark, 0.2, lambda timeout: sf.run(line, timeout=timeout))
     assert (result.stop, result.signal, result.stdout) == ("timeout", 15, b"before\n")
     assert result.drain == "eof"
-    assert 0.2 <= time.monotonic() - start < 30
-    with pytest.raises(sf.ExitError, match="was ended after 0"):
+    assert 0.2 <= result.wall <= time.monotonic() - start < 2 * EVER
+    with pytest.raises(sf.ExitError, match=rf"was ended after {result.wall:.3f} s"):
         result.check()
 
 
 def test_what_holds_the_pipe_is_named() -> None:
-    result = sf.run(sf.sh("setsid sleep 3 & echo $!"))
+    result = sf.run(sf.sh("setsid sleep 1000 & echo $!"))
     assert result.ok
     pid = int(result.text)
     cut, *holders = result.drain.split()
@@ -372,24 +379,20 @@ def test_wrong_arguments(
         sf.run(argv, **options)
 
 
-def test_the_gil_is_released() -> None:
-    turns = 0
-    stop = threading.Event()
+def test_the_gil_is_released(tmp_path: Path) -> None:
+    """The program ends when another thread has had many turns since it began."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
 
     def spin() -> None:
-        nonlocal turns
-        while not stop.is_set():
-            turns += 1
+        with fifo.open("w"):
+            for _ in range(10_000):
+                pass
 
     thread = threading.Thread(target=spin)
     thread.start()
-    try:
-        turns = 0
-        assert sf.run(["sleep", "0.3"]).ok
-        assert turns > 10_000
-    finally:
-        stop.set()
-        thread.join()
+    assert sf.run(["cat", fifo], timeout=EVER).ok
+    thread.join()
 
 
 def test_threads() -> None:
@@ -427,7 +430,8 @@ arguments = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+# How long it takes to think of examples is the machine's affair.
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(arguments, max_size=5))
 def test_arguments_arrive(args: list[str | bytes]) -> None:
     result = sf.run(["/usr/bin/printf", "%s\\0", *args, "end"])
@@ -445,7 +449,4 @@ def test_run_adopts_nobody(run: Callable[..., sf.Result]) -> None:
     result = run(sf.sh(line), leftovers="adopt")
     assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
     # Killed, and about to end.
-    deadline = time.monotonic() + 20
-    while is_alive(result.leftovers[0].pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(result.leftovers[0].pid)
+    assert eventually(lambda: not is_alive(result.leftovers[0].pid))

@@ -208,7 +208,7 @@ def look(module: Any, *, code: str = "", **options: Any) -> str:
         print([line for line in status if line.startswith(keep)])
     """
     command = [PYTHON, "-S", "-c", textwrap.dedent(report) + code, "argument"]
-    ended = module.run(command, stdout=original.PIPE, text=True, timeout=50, **options)
+    ended = module.run(command, stdout=original.PIPE, text=True, timeout=240, **options)
     assert ended.returncode == 0
     output: str = ended.stdout
     return output

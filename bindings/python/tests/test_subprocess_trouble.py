@@ -253,7 +253,7 @@ def test_a_handler_amid_the_counting() -> None:
         sf.install()
         done = threading.Event()
         def watch():
-            if not done.wait(30): os._exit(1)
+            if not done.wait(200): os._exit(1)
         threading.Thread(target=watch, daemon=True).start()
         reached = 0
         while True:
@@ -276,7 +276,7 @@ def test_a_closed_stream_beside_a_pipe(closed: int) -> None:
     alone(
         """
         import signal
-        signal.alarm(40)
+        signal.alarm(200)
         errors = os.dup(2)
         os.close(closed := int(sys.argv[1]))
         ways = [{"stdin": closed, "stdout": -1}, {"stdin": closed, "stderr": -1}]

@@ -76,7 +76,7 @@ assert all(os.read(reader, 100) == b"of the application" for reader, _ in pipes)
 def test_a_young_file_is_not_read_at_a_number_taken_since(tmp_path: Path) -> None:
     """A pipe of the application's stands there."""
     command = [sys.executable, "-c", NUMBERS_TAKEN, str(tmp_path / "program")]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (host.stdout, host.stderr) == ("0\n", "")
 
 
