@@ -67,7 +67,7 @@ test-kernel: setup ## The kernel series: built plain and with KASAN and lockdep,
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) kernel/qemu/test-kernel.sh $(CACHE)/kernel
-	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=2400 \
+	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=7200 \
 	    tests/run-guest.sh $(CACHE)/kernel $$(kernel/qemu/build.sh $(CACHE)/kernel base)/bzImage
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 

@@ -50,7 +50,7 @@ for release in ${*:-bookworm}; do
     echo "== $release"
     [ -f "$release" ] && kernel=$release || kernel=$(kernel/qemu/debian-kernel.sh "$release" "$cache")
     {
-        kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-600}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
+        kernel/qemu/boot.sh --time "${SPAWNFD_GUEST_TIME:-3600}" --memory 2048 "$kernel" "$root" /suites/in-guest.sh /suites root user ||
             echo $? >"$temporary/failed"
     } | tee "$temporary/output" | grep --line-buffered -v '\] SKIP '
     [ ! -e "$temporary/failed" ] || failed=1

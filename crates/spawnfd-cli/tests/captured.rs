@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::run;
 use serde_json::Value;
-use spawnfd_tests::{require_root, skip};
+use spawnfd_tests::{enough_time, require_root, skip};
 
 fn json(args: &[&str]) -> (Option<i32>, Value) {
     let called = run(["--capture", "--json"].iter().chain(args));
@@ -48,10 +48,14 @@ fn results_of_an_uncaptured_run_go_to_standard_error() {
 #[test]
 fn a_run_whose_time_is_over() {
     let start = Instant::now();
-    let called = run(["--capture", "--timeout", "200ms", "sh", "-c", "echo begun; sleep 60"]);
+    let called = enough_time(Duration::from_millis(200), |time, mark| {
+        let time = format!("{}ms", time.as_millis());
+        let line = "echo begun; : >\"$0\"; sleep 1000";
+        run(["--capture", "--timeout", &time, "sh", "-c", line, mark.to_str().unwrap()])
+    });
     assert_eq!((called.code, called.stdout.as_str()), (Some(124), "begun\n"));
-    assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 30);
-    let (code, value) = json(&["--timeout", "0.1", "sleep", "60"]);
+    assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 300);
+    let (code, value) = json(&["--timeout", "0.1", "--grace", "60", "sleep", "1000"]);
     assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(15)));
 }
 
@@ -154,7 +158,7 @@ fn a_terminal_by_any_launcher_and_tree() {
 
 #[test]
 fn a_grandchild_with_the_pipe_is_named() {
-    let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 5 & echo $!"]);
+    let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 1000 & echo $!"]);
     assert_eq!(code, Some(0));
     let sleeper = value["stdout"].as_str().unwrap().trim().to_owned();
     assert_eq!(value["drain"].as_str().unwrap(), format!("cut: {sleeper}"));
@@ -198,8 +202,11 @@ fn cgroups() {
 
 #[test]
 fn one_that_does_not_want_to_end() {
-    let line = "trap '' TERM; echo begun; while :; do sleep 0.05; done";
-    let (code, value) = json(&["--timeout", "0.2", "--grace", "0.2", "sh", "-c", line]);
+    let line = "trap '' TERM; echo begun; : >\"$0\"; while :; do sleep 0.05; done";
+    let (code, value) = enough_time(Duration::from_millis(200), |time, mark| {
+        let time = format!("{}ms", time.as_millis());
+        json(&["--timeout", &time, "--grace", "0.2", "sh", "-c", line, mark.to_str().unwrap()])
+    });
     assert_eq!((code, value["signal"].as_i64(), value["stdout"].as_str()), (Some(124), Some(9), Some("begun\n")));
 }
 
@@ -207,7 +214,8 @@ fn one_that_does_not_want_to_end() {
 fn one_that_writes_too_much() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    let (_, value) = json(&["--output-limit", "1M", "--keep", "5", "--spill", path, "--spill-limit", "10K", "yes"]);
+    let flags = ["--output-limit", "1M", "--grace", "60", "--keep", "5", "--spill", path, "--spill-limit", "10K"];
+    let (_, value) = json(&[&flags[..], &["yes"]].concat());
     assert_eq!((value["stop"].as_str(), value["signal"].as_i64()), (Some("output_limit"), Some(15)));
     assert!(value["seen_bytes"].as_u64().unwrap() > 1 << 20);
     let spilled = std::fs::read(value["spill_path"].as_str().unwrap()).unwrap();
@@ -221,7 +229,7 @@ fn one_that_writes_too_much() {
 
 #[test]
 fn what_it_leaves_behind() {
-    let line = "sleep 1000 >/dev/null 2>&1 & echo $!";
+    let line = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
     for tier in ["group", "guard"] {
         let (_, value) = json(&["--tree", tier, "sh", "-c", line]);
         assert_eq!(value["tree"].as_str(), Some(tier));

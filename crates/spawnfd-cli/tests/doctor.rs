@@ -152,7 +152,7 @@ fn a_manager_is_asked_and_its_shim_timed() {
     script(&real, "#!/bin/sh\necho Python 1\n");
     let manager = format!(
         "#!/bin/sh\ncase $1 in\nwhich) [ $2 = python ] && echo {0} || {{ echo \"pyenv: $2: no\" >&2; exit 127; }} ;;\n\
-         exec) shift 2; sleep 0.05; exec {0} \"$@\" ;;\nesac\n",
+         exec) shift 2; sleep 0.5; exec {0} \"$@\" ;;\nesac\n",
         real.display()
     );
     script(&root.join("bin/pyenv"), &manager);

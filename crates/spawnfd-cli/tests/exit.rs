@@ -276,16 +276,16 @@ fn what_is_sent_to_the_group_comes_once_to_a_program_with_its_own() {
 fn a_signal_ends_a_captured_run_with_its_group() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pid");
-    let script = format!("sleep 60 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+    let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
     let mut child = command()
-        .args(["run", "--capture", "sh", "-c", &script])
+        .args(["run", "--capture", "--grace", "60", "sh", "-c", &script])
         .process_group(0)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let start = std::time::Instant::now();
     while !path.exists() {
-        assert!(start.elapsed().as_secs() < 30);
+        assert!(start.elapsed().as_secs() < 60);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let pid = rustix::process::Pid::from_child(&child);
@@ -299,7 +299,7 @@ fn a_signal_ends_a_captured_run_with_its_group() {
     };
     let start = std::time::Instant::now();
     while !gone() {
-        assert!(start.elapsed().as_secs() < 30, "process {sleeper} lives on");
+        assert!(start.elapsed().as_secs() < 60, "process {sleeper} lives on");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
