@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What an interpreter was started from changes: the next start is of what is there now."""
+
+from __future__ import annotations
+
+import encodings
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from warm_lines import ENVIRONMENT
+from warm_support import FILL_S, Mode, each_mode, warm_of, write_files
+
+LIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+SITE, USER = f"venv/{LIB}", f"home/.local/{LIB}"
+# All that changes here shows in it.
+CODE = """
+import colorsys, encodings, json, own, sys
+files = [module.__file__ for module in (colorsys, encodings, json)]
+print(sys.path, sys.prefix, sys.flags.no_user_site, files, own.PART, getattr(sys, "said", None))
+"""
+SAYS = "import sys; sys.said = 1\n"
+CONFIG = f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+FILES = {
+    "venv/pyvenv.cfg": CONFIG + "include-system-site-packages = true\n",
+    f"{SITE}/a.pth": "/usr/share\n",
+    f"{USER}/kept.txt": "",
+    "modules/own/__init__.py": "from own.part import PART\n",
+    "modules/own/part.py": "PART = 1\n",
+}
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    return lambda root: write_files(root, {name: text})
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda root: (root / name).unlink()
+
+
+def replace_modules(root: Path) -> None:
+    """As a deployment does."""
+    shutil.copytree(root / "modules", root / "new")
+    write_files(root, {"new/own/part.py": "PART = 2\n"})
+    (root / "modules").rename(root / "old")
+    (root / "new").rename(root / "modules")
+
+
+def shadow_encodings(root: Path) -> None:
+    """The one module of start-up that is looked for in directories, whichever the version."""
+    shutil.copytree(Path(encodings.__file__).parent, root / "modules/encodings")
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "a .pth file comes": write(f"{SITE}/b.pth", SAYS),
+    "a .pth file comes for the user": write(f"{USER}/b.pth", SAYS),
+    "a .pth file is another": write(f"{SITE}/a.pth", "/usr/lib\n"),
+    "a .pth file goes": remove(f"{SITE}/a.pth"),
+    "pyvenv.cfg is another": write(
+        "venv/pyvenv.cfg", CONFIG + "include-system-site-packages = false\n"
+    ),
+    "pyvenv.cfg goes": remove("venv/pyvenv.cfg"),
+    "sitecustomize comes": write(f"{SITE}/sitecustomize.py", SAYS),
+    "sitecustomize comes first": write("modules/sitecustomize/__init__.py", SAYS),
+    "sitecustomize comes with its directory": write("later/sitecustomize.py", SAYS),
+    "usercustomize comes": write(f"{USER}/usercustomize.py", SAYS),
+    "a module is shadowed": write("modules/colorsys.py", ""),
+    "a module of start-up is shadowed": shadow_encodings,
+    "a module imported ahead is shadowed": write("modules/json.py", ""),
+    "a module imported ahead is another": write("modules/own/part.py", "PART = 2\n"),
+    "a directory of modules is another": replace_modules,
+}
+
+
+@each_mode
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_an_interpreter_is_made_of(change: str, mode: Mode, tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir()
+    python.symlink_to(os.path.realpath(sys.executable))
+    env = ENVIRONMENT | {
+        "HOME": f"{tmp_path}/home",
+        "PYTHONPATH": f"{tmp_path}/modules:{tmp_path}/later",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    argv = [str(python), "-c", CODE]
+
+    def outcome(result: sf.Result) -> tuple[int | None, str, bytes]:
+        return result.code, result.text, result.stderr
+
+    # What changes is not parked anew before the start that finds it so.
+    with warm_of(mode, delay=600) as warm:
+        warm.add(str(python), depth=2, env=env, preimport=["json", "own"])
+        assert warm.fill(timeout=FILL_S), warm.stats()
+        before = warm.run(argv, env=env)
+        assert (before.code, before.started) == (0, mode)
+        CHANGES[change](tmp_path)
+        found = warm.run(argv, env=env)
+        assert found.started == "cold: stale"
+        cold = outcome(sf.run(argv, env=env))
+        assert outcome(found) == cold
+        assert cold != outcome(before)
+        assert warm.fill(timeout=FILL_S), warm.stats()
+        again = warm.run(argv, env=env)
+        assert again.started == mode
+        assert outcome(again) == cold
