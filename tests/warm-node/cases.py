@@ -64,8 +64,8 @@ show('report', (() => { const h = process.report.getReport().header;
 ABOUT = {
     "timers": """
 const order = []; const say = (x) => order.push(x);
-setTimeout(() => say('t60'), 60); setTimeout(() => say('t1'), 1).ref(); setTimeout(say, 30, 't30').unref;
-const i = setInterval(() => { say('i'); clearInterval(i); }, 5);
+setTimeout(() => say('t1'), 1).ref(); const i = setInterval(() => { say('i'); clearInterval(i); }, 5);
+setTimeout(say, 30, 't30').unref; setTimeout(() => say('t60'), 60);
 process.nextTick(say, 'tick'); queueMicrotask(() => say('micro')); Promise.resolve().then(() => say('then'));
 const began = process.hrtime.bigint();
 setTimeout(() => { say(process.hrtime.bigint() - began >= 99000000n); }, 100);

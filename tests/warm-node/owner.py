@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import mmap
 import os
@@ -24,6 +25,7 @@ from pathlib import Path
 PARKED, CANNOT = range(2)
 # Of a request: the states of its claim.
 OFFERED, GO, TAKEN, BECAME, FAILED, REFUSED = 0, 1, 3, 4, 5, 6
+NO_STEP = (1 << 32) - 1
 # Seconds in which a parked process has refused what it does not take.
 REFUSAL = 0.1
 HEAD = "=10IiIiIII"
@@ -39,7 +41,7 @@ class CannotPark(Exception):
 
 
 class Refused(Exception):
-    """The parked process cannot be the program asked for."""
+    """The parked process cannot be the program asked for: it says so before it does anything."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Parked:
     flags: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     mode: str = "r"
+    # argv[0].
+    name: str = "node"
     serial: int = 0
     private_bytes: int = 0
 
@@ -100,7 +104,7 @@ class Parked:
         }
         null = subprocess.DEVNULL
         started = subprocess.Popen(
-            ["node", *self.flags],
+            [self.name, *self.flags],
             executable=self.program,
             env=env,
             stdin=null,
@@ -216,14 +220,15 @@ class Parked:
             if state == OFFERED and waited > REFUSAL:
                 page[0] += GO - OFFERED
             time.sleep(0.0002)
-        error = struct.unpack_from("=i", page, 12)[0]
+        error, index = struct.unpack_from("=iQ", page, 12)
         if self.mode == "f":
             ours.close()
         if state == FAILED:
             os.waitpid(pid, 0)
-        if state in (REFUSED, FAILED):
-            raise Refused(os.strerror(error))
-        assert state == BECAME, state
+        # Without a step that it failed at: it has done none.
+        if state == REFUSED or (state, index, error) == (FAILED, NO_STEP, errno.EINVAL):
+            raise Refused
+        assert state == BECAME, (state, index, os.strerror(error))
         return pid
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,16 @@ def same(cold: Result, warm: Result) -> None:
 
 
 @pytest.fixture(scope="session")
-def forked_from(node: str, shim: Path) -> Iterator[Callable[[Sequence[str]], Parked]]:
-    """A Node.js parked with such flags: one for all tests, and ended with them."""
-    kept: dict[tuple[str, ...], Parked] = {}
+def forked_from(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
+    """A Node.js parked with such flags, environment and name: one for all tests, and ended with them."""
+    kept: dict[tuple[object, ...], Parked] = {}
 
-    def get(flags: Sequence[str]) -> Parked:
-        key = tuple(flags)
+    def get(
+        flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, name: str = "node"
+    ) -> Parked:
+        key = (*flags, *env.items(), name)
         if key not in kept:
-            kept[key] = Parked(node, shim, flags, ENVIRONMENT, "f")
+            kept[key] = Parked(node, shim, flags, env, "f", name)
         return kept[key]
 
     yield get
@@ -58,12 +61,17 @@ def forked_from(node: str, shim: Path) -> Iterator[Callable[[Sequence[str]], Par
         parked.discard()
 
 
-def fits(case: Case) -> bool:
-    """It has the name that was parked, and code or a script."""
+def reads_stdin(case: Case) -> bool:
+    """It has neither code nor a script."""
     is_code = case.flags and case.flags[-1] in ("-e", "--eval", "-p", "--print", "-pe")
-    return case.argv[0] == "node" and (
-        is_code or case.argv[len(case.flags) + 1 :][:1] not in ([], ["-"])
-    )
+    return not is_code and case.argv[len(case.flags) + 1 :][:1] in ([], ["-"])
+
+
+def as_script(case: Case) -> Case:
+    """The same, where what came by stdin is a script."""
+    first = len(case.flags) + 1
+    argv = [*case.argv[:first], "stdin.js", *case.argv[first + 1 :]]
+    return replace(case, argv=argv, files={**case.files, "stdin.js": case.data.decode()})
 
 
 def without_what_may_differ(ran: Result) -> list[str]:
@@ -82,21 +90,41 @@ def parks_early(case: Case) -> bool:
     return any(flag.startswith(LOADS_MODULES) for flag in case.flags)
 
 
+def compare(
+    park: Callable[..., Parked], case: Case, node: str, directory: Path
+) -> tuple[Result, Result]:
+    """What it comes to, cold and warm: where it is refused as it is, what is nearest to it."""
+    env = {**ENVIRONMENT, **case.env}
+    parked = park(case.flags)
+    if set(case.env) & set(parked.variables):
+        # The owner starts such a one cold.
+        if parked.mode == "r":
+            parked.discard()
+        parked = park(case.flags, env)
+    if not parks_early(case) and case.argv[0] != parked.name:
+        with pytest.raises(Refused):
+            parked.become(case.argv, env, str(directory), [])
+        if parked.mode == "r":
+            parked.discard()
+        parked = park(case.flags, name=case.argv[0])
+    if not parks_early(case) and reads_stdin(case):
+        with pytest.raises(Refused):
+            parked.become(case.argv, env, str(directory), [])
+        # It waits on.
+        case = as_script(case)
+    write(case, directory)
+    cold = run_cold(node, case.argv, env, str(directory), case.data)
+    return cold, run_from(parked, case.argv, env, str(directory), case.data)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
-    write(case, tmp_path)
-    env = {**ENVIRONMENT, **case.env}
-    parked = Parked(node, shim, case.flags, ENVIRONMENT)
-    if set(case.env) & set(parked.variables):
-        parked.discard()
-        parked = Parked(node, shim, case.flags, env)
-    if not parks_early(case) and not fits(case):
-        with pytest.raises(Refused):
-            run_from(parked, case.argv, env, str(tmp_path), case.data)
-        os.waitpid(parked.pid, 0)
-        return
-    cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
-    warm = run_from(parked, case.argv, env, str(tmp_path), case.data)
+    def park(
+        flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, name: str = "node"
+    ) -> Parked:
+        return Parked(node, shim, flags, env, name=name)
+
+    cold, warm = compare(park, case, node, tmp_path)
     if parks_early(case):
         same(cold, warm)
     else:
@@ -105,28 +133,13 @@ def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_forked(
-    case: Case,
-    node: str,
-    forked_from: Callable[[Sequence[str]], Parked],
-    shim: Path,
-    tmp_path: Path,
+    case: Case, node: str, forked_from: Callable[..., Parked], shim: Path, tmp_path: Path
 ) -> None:
-    write(case, tmp_path)
-    env = {**ENVIRONMENT, **case.env}
     if parks_early(case):
         with pytest.raises(CannotPark, match="module"):
-            Parked(node, shim, case.flags, env, "f")
+            Parked(node, shim, case.flags, {**ENVIRONMENT, **case.env}, "f")
         return
-    parked = forked_from(case.flags)
-    if set(case.env) & set(parked.variables):
-        # The owner starts such a one cold.
-        return
-    if not fits(case):
-        with pytest.raises(Refused):
-            run_from(parked, case.argv, env, str(tmp_path), case.data)
-        return
-    cold = run_cold(node, case.argv, env, str(tmp_path), case.data)
-    warm = run_from(parked, case.argv, env, str(tmp_path), case.data)
+    cold, warm = compare(forked_from, case, node, tmp_path)
     assert without_what_may_differ(warm) == without_what_may_differ(cold)
 
 
@@ -137,7 +150,7 @@ def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRON
 
 
 def test_siblings_draw_their_own_numbers(
-    forked_from: Callable[[Sequence[str]], Parked],
+    forked_from: Callable[..., Parked],
 ) -> None:
     code = "[Math.random(), crypto.randomUUID(), process.pid].join()"
     runs = [
@@ -148,7 +161,7 @@ def test_siblings_draw_their_own_numbers(
     assert len(set(drawn)) == 60
 
 
-def test_a_fork_has_its_own_pid(forked_from: Callable[[Sequence[str]], Parked]) -> None:
+def test_a_fork_has_its_own_pid(forked_from: Callable[..., Parked]) -> None:
     parked = forked_from(["-p"])
     code = "[process.pid, require('fs').readlinkSync('/proc/self'), process.ppid].join()"
     stdio, writer, readers = pipes()
@@ -258,7 +271,7 @@ def test_forks_at_once(node: str, shim: Path) -> None:
         assert (ran.stderr, ran.code) == (b"", 0)
 
 
-def test_signals_reach_one_fork_only(forked_from: Callable[[Sequence[str]], Parked]) -> None:
+def test_signals_reach_one_fork_only(forked_from: Callable[..., Parked]) -> None:
     """What libuv signals itself by is each one's own."""
     parked = forked_from(["-e"])
     code = (
