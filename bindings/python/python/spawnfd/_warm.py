@@ -98,9 +98,9 @@ class Warm(NotPickled):
                 start: PATH, HOME, locale, the loader's and the interpreters' own.
             idle: Seconds without use after which a program's are ended; None: never.
             delay: Seconds from a start to the parking of the next: what runs goes first.
-            forks: In mode fork: after how many programs the process they are forked from is
-                replaced.
-            age: In mode fork: after how many seconds it is; None: never.
+            forks: In mode fork: after how many births the process they are forked from is
+                replaced; after more if as many wait.
+            age: In mode fork: after how many seconds it is, 0.1 at least; None: never.
 
         Raises:
             SpawnError: EMFILE, ENFILE, ENOMEM; ENOSPC: no more inotify instances.

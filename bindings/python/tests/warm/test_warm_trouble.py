@@ -511,6 +511,21 @@ def test_replaced_after_so_many() -> None:
         assert warm.stats().made >= 2
 
 
+def test_those_who_wait_are_no_reason_for_a_new_one() -> None:
+    with sf.Warm(mode="fork", forks=1) as warm:
+        warm.add("/bin/true", depth=3)
+        assert warm.fill(timeout=FILL_S)
+        assert warm.stats().made == 1
+        assert warm.run(["/bin/true"]).started == "fork"
+        assert warm.fill(timeout=FILL_S)
+        assert warm.stats().made == 2
+
+
+def test_no_time_at_all() -> None:
+    with pytest.raises(ValueError, match="age"):
+        sf.Warm(mode="fork", age=0)
+
+
 def test_replaced_after_a_time() -> None:
     with sf.Warm(mode="fork", age=0.2) as warm:
         warm.add("/bin/true", depth=1)

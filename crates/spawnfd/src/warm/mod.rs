@@ -123,11 +123,14 @@ pub struct WarmOptions {
     pub idle: Duration,
     /// How long after a start the next process is parked: what runs goes first.
     pub delay: Duration,
-    /// Mode fork: after how many programs a parked process is replaced.
+    /// Mode fork: after how many births a parked process is replaced; after more if as many wait.
     pub forks: u64,
-    /// Mode fork: after how long.
+    /// Mode fork: after how long; a tenth of a second at least.
     pub age: Duration,
 }
+
+/// What is parked anew more often does nothing else.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 impl Default for WarmOptions {
     fn default() -> WarmOptions {
@@ -210,8 +213,12 @@ impl Warm {
     /// Begins with nothing. The thread is started by the first [`add`](Warm::add).
     ///
     /// # Errors
-    /// EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE. ENOSPC: no more inotify instances (fs.inotify.max_user_instances).
+    /// EINVAL: `age` is too short. EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE. ENOSPC: no more inotify instances
+    /// (fs.inotify.max_user_instances).
     pub fn new(options: WarmOptions) -> Result<Warm> {
+        if options.age < SHORTEST {
+            return Err(Error::invalid(format!("warm(age = {:?})", options.age)));
+        }
         let keep = options.keep;
         let state = State::new(options).map_err(|(call, errno)| Error::new(Stage::Warm, errno, call))?;
         let state = Arc::new(PerProcess::here(state, State::none));

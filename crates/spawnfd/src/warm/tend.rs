@@ -64,6 +64,8 @@ impl State {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(born);
+                // Replaced for those who wait, it would be for ever.
+                let forks = forks.max(entry.depth as u64 + 1);
                 if let Some(parent) = &mut entry.parent {
                     parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
                 }
