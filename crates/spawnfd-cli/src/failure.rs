@@ -156,10 +156,10 @@ fn missing(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_captured =
         |flag: &&Arg| flag.get_help_heading().is_some_and(|of| of.to_lowercase().contains("captured runs"));
-    let name = |flag: &Arg| format!("--{}", flag.get_long().unwrap_or_default());
+    let long = |flag: &Arg| format!("--{}", flag.get_long().unwrap_or_default());
     let asking = match names.first() {
         Some(name) if name.starts_with("--spill") => Some("--spill-limit".to_owned()),
-        Some(name) if name.starts_with("--") => flags_of_run().iter().find(is_captured).map(name),
+        Some(name) if name.starts_with("--") => flags_of_run().iter().find(is_captured).map(long),
         _ => None,
     };
     let why = asking.as_ref().map(|flag| format!(": {flag} works with it only")).unwrap_or_default();
