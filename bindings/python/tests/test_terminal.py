@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
 from conftest import Go, is_alive
+from patience import in_time
 from test_options import Run, both, run_async, run_job
 
 
@@ -60,14 +62,17 @@ def test_nobody_types(run: Run) -> None:
 
 
 @both
-def test_a_timeout_keeps_what_came(run: Run) -> None:
-    result = run(sf.sh("echo begun; exec sleep 60"), terminal=(24, 80), timeout=0.5)
+def test_a_timeout_keeps_what_came(run: Run, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    line = sf.sh(f"echo begun; : > '{mark}'; exec sleep 1000")
+    result = in_time(mark, 0.5, lambda time: run(line, terminal=(24, 80), timeout=time))
     assert (result.stop, result.signal, result.text) == ("timeout", 15, "begun\r\n")
 
 
 @both
 def test_who_keeps_it_is_named_and_ended(run: Run) -> None:
-    result = run(sf.sh("trap '' HUP; sleep 1000 & echo $!"), terminal=(24, 80), timeout=60)
+    line = "trap '' HUP; sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo $!"
+    result = run(sf.sh(line), terminal=(24, 80), timeout=60)
     left = int(result.text)
     assert result.drain == f"cut: {left}"
     assert [(of.pid, of.name, of.fate) for of in result.leftovers] == [(left, "sleep", "killed")]

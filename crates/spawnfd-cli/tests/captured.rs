@@ -123,7 +123,10 @@ fn a_terminal() {
     // Its value is no word of its own, and the bytes come as they are.
     let called = run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw; echo; printf '\\t.'"]);
     assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "24 80\r\n\n\t.", ""));
-    let (code, value) = json(&["--terminal", "--timeout", "0.5", "sh", "-c", "echo begun; exec sleep 60"]);
+    let (code, value) = enough_time(Duration::from_millis(500), |time, mark| {
+        let line = format!("echo begun; touch {}; exec sleep 1000", mark.display());
+        json(&["--terminal", "--timeout", &time.as_secs_f64().to_string(), "sh", "-c", &line])
+    });
     assert_eq!(
         (code, value["stop"].as_str(), value["stdout"].as_str()),
         (Some(124), Some("timeout"), Some("begun\r\n"))

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import running
 from spawnfd.actions import NoNewPrivs, Open, Seccomp
 from warm_cases import refusal_with
 from warm_programs import with_library
