@@ -64,8 +64,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
         "venv/pyvenv.cfg", CONFIG + "include-system-site-packages = false\n"
     ),
     "pyvenv.cfg goes": remove("venv/pyvenv.cfg"),
-    "sitecustomize comes": write(f"{SITE}/sitecustomize.py", SAYS),
-    "sitecustomize comes first": write("modules/sitecustomize/__init__.py", SAYS),
+    "sitecustomize comes": write("modules/sitecustomize/__init__.py", SAYS),
     "sitecustomize comes with its directory": write("later/sitecustomize.py", SAYS),
     "usercustomize comes": write(f"{USER}/usercustomize.py", SAYS),
     "a module is shadowed": write("modules/colorsys.py", ""),

@@ -60,15 +60,16 @@ def left_by(script: str, *arguments: str) -> tuple[str, int]:
     before = children()
     words, env = script_words(script, *arguments)
     owner = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
+    stdout = owner.stdout
+    assert stdout is not None
     try:
-        assert owner.stdout is not None
-        said = owner.stdout.readline()
+        said = stdout.readline()
         count = len(below(owner.pid))
     finally:
         owner.kill()
         killed = time.monotonic()
         owner.wait()
-        owner.stdout.close()
+        stdout.close()
         while left := children() - before:
             late = time.monotonic() > killed + GONE_S
             for pid in left:
