@@ -218,9 +218,7 @@ impl Command<'_> {
         connections.permit = self.permit.take();
         let started = Instant::now();
         if connections.source.is_none() {
-            // Nobody types: the program is to find the end, as it does in /dev/null.
-            let nothing = || run.terminal.map(|_| (&b""[..]).into());
-            connections.source = run.input.clone().or_else(nothing).map(Source::bytes);
+            connections.source = run.input.clone().map(Source::bytes);
         }
         // What stands in for the command's own streams is this run's alone.
         let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];
@@ -257,6 +255,10 @@ impl Command<'_> {
     /// Makes what a run's program is to be born with, and starts it.
     fn launch(&mut self, run: &Run, wait: Wait<'_>, connections: &mut Connections) -> Result<Child> {
         connections.terminal = self.open_terminal(run)?;
+        if let (Some(terminal), None) = (&connections.terminal, &connections.source) {
+            // Nobody types: the program is to find the end, as it does in /dev/null.
+            terminal.end_input()?;
+        }
         (connections.tree, connections.limits) = limits::prepare(self, run, connections.is_job)?;
         if let Some(tree) = &connections.tree {
             self.begin_tree(tree)?;

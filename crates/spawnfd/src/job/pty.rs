@@ -81,6 +81,13 @@ impl Pty {
         })
     }
 
+    /// Has the first read find the end of the input. Before the program has it: one that has changed the terminal would take it for a key, or
+    /// have it echoed.
+    pub(super) fn end_input(&self) -> Result<()> {
+        let written = rustix::io::write(&self.0, &[END_OF_INPUT]);
+        written.map(drop).map_err(|e| Error::new(Stage::Capture, errno(e), "write(terminal)"))
+    }
+
     /// Another descriptor of this end, for [`Feed::terminal`](super::Feed::terminal).
     ///
     /// # Errors
