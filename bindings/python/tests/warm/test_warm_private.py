@@ -119,7 +119,11 @@ def test_what_it_holds(way: Way, program: str) -> None:
     need(program)
     if os.geteuid() != 0:
         pytest.skip("only root may look into a parked process")
-    found = json.loads(told(OPEN, way, program))
+    for _ in range(10):
+        found = json.loads(told(OPEN, way, program))
+        # What others are forked from has more amid a birth.
+        if program == NODE or all(len(descriptors) == 5 for descriptors, _ in found):
+            break
     assert len(found) == (3 if way in ("reserve", "pool") else 4)
     streams = [[number, ["/dev/null"]] for number in range(3)]
     line = [["socket"], ["pidfd", True]]
