@@ -9,7 +9,6 @@ import os
 import select
 import sys
 import threading
-import time
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
@@ -349,7 +348,8 @@ def test_so_has_the_last_of_several(tmp_path: Path) -> None:
     assert result_of(error).text == "out\ntold\n"
 
 
-def test_cancelled_as_the_result_has_come() -> None:
+@pytest.mark.parametrize("first", ["the result", "the cancellation"])
+def test_cancelled_as_the_result_comes(first: str) -> None:
     caught: list[BaseException] = []
 
     async def main() -> None:
@@ -357,33 +357,11 @@ def test_cancelled_as_the_result_has_come() -> None:
         port: Any = _loop.here()
         while not port.pending:
             await asyncio.sleep(0)
-        [future] = port.pending.values()
-        deadline = time.monotonic() + 20
-        while not future.done() and time.monotonic() < deadline:
-            # The task has no turn in between.
-            time.sleep(0.01)
-            port._drain()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    [error] = caught
-    assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
-
-
-def test_cancelled_as_the_result_comes() -> None:
-    caught: list[BaseException] = []
-
-    async def main() -> None:
-        task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
-        port: Any = _loop.here()
-        while not port.pending:
-            await asyncio.sleep(0)
-        # It has ended, the loop does not know yet, and will know before the task has its turn.
+        # It has ended, the loop does not know yet, and the task has no turn in between.
         assert select.select([port.queue.fileno()], [], [], 20)[0]
-        task.cancel()
-        port._drain()
+        both: list[Any] = [port._drain, task.cancel]
+        for one in both if first == "the result" else reversed(both):
+            one()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not port.pending
