@@ -44,7 +44,7 @@ test: ## Run all tests; ends with the list of what was skipped, and why.
 test-rust: setup ## The Rust tests, as they are.
 	SPAWNFD_SKIPS=$(SKIPS) cargo test --workspace --exclude spawnfd-python
 
-test-confined: setup ## The cross-launcher suites under Docker's default seccomp profile, and as an unprivileged user.
+test-confined: setup ## The core's and the command's tests under Docker's default seccomp profile, and as an unprivileged user.
 	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
 
 test-python: python ## The Python package's tests, some of them also under Docker's profile, and the Python benchmarks'.

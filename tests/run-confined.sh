@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs every test binary of the core as Docker would, and as an unprivileged user; prints how each of them ended.
+# Runs every test binary of the core and the command as Docker would, and as an unprivileged user; prints how each of them ended.
 #
 #   tests/run-confined.sh [docker] [user] [both]     (default: docker user)
 #
@@ -15,7 +15,7 @@ set -eu
 cd "$(dirname "$0")/.."
 user=65534
 
-binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd-guard -p spawnfd -p spawnfd-tests --no-run --message-format=json |
+binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd-guard -p spawnfd -p spawnfd-cli -p spawnfd-tests --no-run --message-format=json |
     python3 -c '
 import json, sys
 for line in sys.stdin:
