@@ -79,7 +79,7 @@ kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnf
 soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
 
-lint: python ## Check formatting, clippy, types, stubs and licences.
+lint: python ## Check formatting, clippy, types, stubs, headers and licences.
 	scripts/lint.sh $(VENV)
 
 format: setup ## Format all sources.

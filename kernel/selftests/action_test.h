@@ -3,6 +3,9 @@
 #ifndef ACTION_TEST_H
 #define ACTION_TEST_H
 
+#include "spawn_test.h"
+#include <sys/prctl.h>
+
 #define ACTION(name) .type = SPAWN_ACTION_##name
 #define SET(cmd, key, value, aux)                                                                  \
 	sys_config(self->fd, PIDFD_CONFIG_##cmd, PIDFD_CONFIG_KEY_##key, value, aux)
