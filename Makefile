@@ -26,7 +26,7 @@ help: ## List the tasks.
 
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
-$(VENV)/.ready: scripts/setup.sh bindings/python/requirements-dev.txt bench/requirements.txt
+$(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -79,7 +79,7 @@ kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnf
 soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
 
-lint: python ## Check formatting, clippy, types, stubs, headers and licences.
+lint: python ## Check formatting, clippy, types, stubs, headers, and the dependencies' licences and sources.
 	scripts/lint.sh $(VENV)
 
 format: setup ## Format all sources.

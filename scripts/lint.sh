@@ -35,4 +35,6 @@ step "$bin/ruff" format --check bench
 git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
 # Each header on its own, as those that include it are compiled.
 git ls-files 'warm/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
+# Its advisories are left out: their database has to be fetched.
+step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py

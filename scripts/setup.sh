@@ -45,3 +45,4 @@ fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/requirements.txt
+"$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r scripts/requirements.txt
