@@ -232,7 +232,11 @@ class NoNewPrivs(Action):
 
 @dataclass(frozen=True, slots=True)
 class Cgroup(Action):
-    """Starts the program in the cgroup v2 whose directory is open."""
+    """Starts the program in the cgroup v2 whose directory is open.
+
+    The child has memory of its own until it executes the program: others may be in that cgroup, and
+    who is killed there for want of memory takes along all who share it.
+    """
 
     dir: Fd
 

@@ -283,7 +283,8 @@ impl<'fd> Command<'fd> {
     }
 
     /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions, unless it begins in a
-    /// tree's pid namespace. Not beside a tree or limits that have a cgroup of their own (EINVAL).
+    /// tree's pid namespace. Not beside a tree or limits that have a cgroup of their own (EINVAL). The child has memory of its own until it
+    /// executes the program: others may be in that cgroup, and who is killed there for want of memory takes along all who share it.
     #[doc(alias = "CLONE_INTO_CGROUP")]
     pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
         self.action(Op::Cgroup { dir: dir.into() })
