@@ -123,7 +123,7 @@ pub struct WarmOptions {
     pub idle: Duration,
     /// How long after a start the next process is parked: what runs goes first.
     pub delay: Duration,
-    /// Mode fork: after how many births a parked process is replaced; after more if as many wait.
+    /// Mode fork: after how many births the process they are forked from is replaced; after more if as many wait.
     pub forks: u64,
     /// Mode fork: after how long; a tenth of a second at least.
     pub age: Duration,

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The reasons to go cold: those of the source, those of docs/warm.md and those of the tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+CORE = ROOT / "crates/spawnfd/src"
+# Comments, characters and strings of Rust and C; the last one counts: no bytes, no C string.
+TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])'|[bcL]"(?:\\.|[^"\\])*"|"((?:\\.|[^"\\])*)\"""",
+    re.DOTALL,
+)
+# What a reason stands behind in Rust, and what stands behind it.
+GIVEN = (
+    (r"\b(Err|Gone|Refused|Ever|Now|ok_or|then_some|lacked|map_or)\(\s*", ""),
+    (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
+    (r"\{ ", " }"),
+    # Tables of what is compared.
+    (r"\(", ", self."),
+    (r'\("[A-Z]\w+", ', "),"),
+)
+NO_REASON = re.compile(r".*\(\).*|/proc/self/.*|glibc-hwcaps")
+
+
+def strings(text: str) -> Iterator[tuple[str, str, str]]:
+    """The strings of a file of Rust or C, with what stands before and behind each."""
+    for found in TOKEN.finditer(text):
+        if found[1]:
+            yield text[: found.start()], found[1], text[found.end() :]
+
+
+def of_the_owner() -> set[str]:
+    """Those of Rust."""
+    found: set[str] = set()
+    for path in [*(CORE / "warm").glob("*.rs"), CORE / "authority.rs", CORE / "inherited.rs"]:
+        for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
+            given = any(
+                re.search(f"({one})\\Z", before[-60:]) and behind.startswith(other)
+                for one, other in GIVEN
+            )
+            if given and not NO_REASON.fullmatch(text):
+                found.add(text)
+    command = (CORE / "command/mod.rs").read_text()
+    for name in ("needs_calling_thread", "needs_exec", "open_streams"):
+        body = command.partition(f"fn {name}(")[2].partition("\n    }")[0]
+        assert body, name
+        found |= {text for _, text, _ in strings(body)}
+    return found
+
+
+def of_what_parks() -> set[str]:
+    """Those of the objects, and of what they run in an interpreter; … stands for what varies."""
+    found: set[str] = set()
+    said = re.compile(
+        r"(spawnfd_cannot_park\([^;\"]*|return [\w\s?:]*|checked\([^;]*\), |\bwhy\[\] = "
+        r"|snprintf\(why, sizeof\(why\), |char said\[160\] = )\Z"
+    )
+    for path in (ROOT / "warm").rglob("*.c"):
+        for before, text, _ in strings(path.read_text()):
+            if said.search(before[-120:]):
+                found.add(re.sub(r"(: |%s)$", lambda end: end[1].replace("%s", "") + "…", text))
+    adapter = (ROOT / "warm/python/adapter.py").read_text()
+    refusal = adapter.partition("def refusal():")[2].partition("\ndef ")[0]
+    for text, more in re.findall(r'return "([^"]*)"( \+)?', refusal):
+        found.add(text + ("…" if more else ""))
+    return found
+
+
+def of_docs() -> set[str]:
+    """Those of docs/warm.md, but for system calls that fail."""
+    text = (ROOT / "docs/warm.md").read_text().partition("## When a start is cold")[2]
+    rows = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if "|" in line]
+    return {one for one in re.findall(r"`([^`]+)`", "".join(rows)) if not NO_REASON.fullmatch(one)}
+
+
+def test_docs_name_every_reason() -> None:
+    source = of_the_owner() | of_what_parks()
+    # That these are found shows that what is looked for is still how it is written.
+    assert {"stale", "cgroup", "group ids", "own entry", "cannot import …"} < source
+    assert sorted(of_docs() ^ source) == []
