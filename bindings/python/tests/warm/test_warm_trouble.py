@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
+from patience import EVER, eventually
 from warm_support import (
     ANY,
     FILL_S,
@@ -201,6 +202,59 @@ def test_out_of_memory(way: Way) -> None:
         warm.fill(timeout=1)
         assert warm.stats().parked <= 1
         assert run(warm)
+
+
+@pytest.mark.parametrize("way", ["reserve", "pool"])
+def test_as_much_memory_as_allowed(way: Way) -> None:
+    """The one with which it is reached is the last. (What several have mapped is nobody's own.)"""
+    with shells(way, depth=1) as (warm, _):
+        one = warm.stats().memory
+    most = 4 * one
+    with warm_of(way, memory=most) as warm:
+        add(warm, way, "sh", 50)
+        for _ in range(3):
+            assert warm.fill(timeout=FILL_S)
+            stats = warm.stats()
+            assert most <= stats.memory < most + 2 * one
+            assert stats.parked < 50
+            assert is_warm_again(warm, way)
+
+
+@each_way
+def test_as_many_processes_as_allowed(way: Way) -> None:
+    """In all: what was added first has them, and has them again."""
+    with warm_of(way, processes=3) as warm:
+        add(warm, way, "sh", 4)
+        add(warm, way, "true", 2)
+        for _ in range(5):
+            assert eventually(lambda: warm.fill(timeout=FILL_S) and warm.stats().parked >= 3)
+            assert warm.stats().parked == 3
+            if way not in ANY:
+                assert warm.run(["true"]).started == "cold: empty"
+            assert is_warm_again(warm, way)
+
+
+@each_mode
+def test_what_has_no_room_waits_for_it(mode: Mode) -> None:
+    """Until another program has not been used for long enough."""
+    with sf.Warm(mode=mode, processes=2, idle=0.5) as warm:
+        warm.add("sh", depth=2)
+        assert warm.fill(timeout=FILL_S)
+        warm.add("true", depth=1)
+        deadline = time.monotonic() + EVER
+        while warm.run(["true"]).started != mode:
+            assert time.monotonic() < deadline, warm.stats()
+            assert warm.stats().parked <= 2
+            time.sleep(0.01)
+
+
+@each_way
+def test_no_process_at_all(way: Way) -> None:
+    with warm_of(way, processes=0) as warm:
+        add(warm, way, "sh", 2)
+        assert warm.fill(timeout=FILL_S)
+        assert run(warm) == "cold: empty"
+        assert (warm.stats().parked, warm.stats().made) == (0, 0)
 
 
 def all_end(pidfds: list[int]) -> bool:
