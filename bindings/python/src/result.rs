@@ -168,7 +168,14 @@ impl RunResult {
         self.output.tree.to_string()
     }
 
-    /// What of the program's process tree outlived it, and what was done with it.
+    /// Whether leaving the session was no way out of that. Where it is one ("group", "guard") a process that has called setsid may
+    /// have survived, and is not among the leftovers.
+    #[getter]
+    fn tree_complete(&self) -> bool {
+        self.output.tree.is_complete()
+    }
+
+    /// What of the program's process tree outlived it, as far as that reached, and what was done with it.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         static LEFTOVER: Class = Class::of("spawnfd", "Leftover");

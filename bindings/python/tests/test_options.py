@@ -289,6 +289,15 @@ def test_what_is_left_behind(run: Run, tree: str) -> None:
 
 
 @both
+def test_who_has_left_the_session_may_survive_and_the_result_says_so(run: Run) -> None:
+    daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'"
+    result = run(["sh", "-c", daemon], tree="guard", drain=20)
+    os.kill(int(result.text), signal.SIGKILL)
+    assert (result.leftovers, result.leftovers_unknown) == ([], False)
+    assert (result.tree, result.tree_complete) == ("guard", False)
+
+
+@both
 def test_a_tree_in_a_pid_namespace(run: Run) -> None:
     line = "setsid -f sleep 1000 >/dev/null 2>&1; echo $$; exit 3"
     try:
@@ -298,4 +307,5 @@ def test_a_tree_in_a_pid_namespace(run: Run) -> None:
             raise
         pytest.skip(str(refused))
     assert (result.text.strip(), result.code, result.tree) == ("2", 3, "pidns")
+    assert result.tree_complete
     assert [left.fate for left in result.leftovers] == ["killed"]

@@ -235,7 +235,7 @@ fn what_it_leaves_behind() {
     let line = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
     for tier in ["group", "guard"] {
         let (_, value) = json(&["--tree", tier, "sh", "-c", line]);
-        assert_eq!(value["tree"].as_str(), Some(tier));
+        assert_eq!((value["tree"].as_str(), value["tree_complete"].as_bool()), (Some(tier), Some(false)));
         assert_eq!(value["leftovers"][0].to_string(), value["stdout"].as_str().unwrap().trim());
     }
     let called = run(["--capture", "sh", "-c", line]);

@@ -204,8 +204,15 @@ class Result:
         docs/trees.md.
         """
     @property
+    def tree_complete(self) -> bool:
+        """Whether leaving the session was no way out of that. Where it is one ("group", "guard") a
+        process that has called setsid may have survived, and is not among the leftovers.
+        """
+    @property
     def leftovers(self) -> list[Leftover]:
-        """What of the program's process tree outlived it, and what was done with it."""
+        """What of the program's process tree outlived it, as far as that reached, and what was
+        done with it.
+        """
     @property
     def leftovers_unknown(self) -> bool:
         """Whether it could not be looked who outlived it: no descriptor was free for that, or

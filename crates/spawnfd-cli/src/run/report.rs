@@ -72,6 +72,7 @@ struct Streams<'a> {
     spilled: Option<Spilled>,
     input_refused: bool,
     tree: String,
+    tree_complete: bool,
     /// Who enforced which.
     limits: BTreeMap<String, String>,
     leftovers: Vec<u32>,
@@ -184,6 +185,7 @@ impl Report {
                     spilled: Spilled::of(output),
                     input_refused: output.input_refused,
                     tree: output.tree.to_string(),
+                    tree_complete: output.tree.is_complete(),
                     limits: output
                         .limits
                         .iter()

@@ -92,9 +92,9 @@ pub struct Output {
     pub wall: Duration,
     /// What the program used.
     pub usage: Usage,
-    /// How far control of the process tree reached.
+    /// How far control of the process tree reached; whether to everybody: [`is_complete`](Tier::is_complete).
     pub tree: Tier,
-    /// What of the program's process tree outlived it, and what was done with it.
+    /// What of the program's process tree outlived it, as far as the tier reaches, and what was done with it.
     pub leftovers: Vec<Leftover>,
     /// It could not be looked who has, as no descriptor was free for it, or /proc cannot be read: there may be somebody, who lives on where
     /// killing was to find him by looking.

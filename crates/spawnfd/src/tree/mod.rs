@@ -54,6 +54,12 @@ impl Tier {
             Tier::Group => "group",
         }
     }
+
+    /// Whether leaving the session is no way out of it. Where it is one (guard, group) a process that has called setsid may survive, and is not
+    /// named then.
+    pub fn is_complete(self) -> bool {
+        matches!(self, Tier::Cgroup | Tier::Pidns)
+    }
 }
 
 impl fmt::Display for Tier {
