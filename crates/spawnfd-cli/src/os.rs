@@ -3,6 +3,7 @@
 //! without an answer of its own.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -98,6 +99,30 @@ pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
     };
     // SAFETY: a handler may make system calls; this one does not change errno.
     unsafe { signal_hook_registry::register_sigaction(signal, tell) }.map(drop)
+}
+
+/// The kernel's release, and the machine's architecture.
+pub fn system() -> io::Result<[String; 2]> {
+    let mut names = MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: the call fills in texts, each with its end; zeroed is a valid value.
+    unsafe {
+        if libc::uname(names.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let names = names.assume_init();
+        let text = |text: &[libc::c_char]| CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+        Ok([text(&names.release), text(&names.machine)])
+    }
+}
+
+/// A limit of this process, soft and hard; none is unlimited.
+pub fn limit(resource: u32) -> io::Result<[Option<u64>; 2]> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills in the structure.
+    if unsafe { libc::getrlimit(resource, &mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok([limit.rlim_cur, limit.rlim_max].map(|limit| Some(limit).filter(|limit| *limit != libc::RLIM_INFINITY)))
 }
 
 /// A question to the kernel that changes nothing, whatever the answer.

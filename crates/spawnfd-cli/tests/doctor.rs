@@ -10,7 +10,7 @@ use std::path::Path;
 
 use common::{command, finish};
 use serde_json::Value;
-use spawnfd_tests::{require_root, skip};
+use spawnfd_tests::{confine, require_root, skip};
 
 fn doctor(path: &str, flags: &[&str]) -> Value {
     let called = finish(command().env("PATH", path).args(["doctor", "--json"]).args(flags));
@@ -80,6 +80,28 @@ fn shape() {
     let has = |name| value["features"].as_array().unwrap().iter().any(|f| f["name"] == name && f["available"] == true);
     let birth = ["pidfd_spawn_run", "clone3"].into_iter().find(|name| has(*name)).unwrap_or("clone");
     assert_eq!(value["library"]["birth"], birth, "the library does as the probe says");
+}
+
+#[test]
+fn what_is_refused_is_left_out() {
+    let call = |flags: &[&str]| {
+        std::thread::scope(|scope| {
+            let confined = scope.spawn(|| {
+                confine::deny(&[("prlimit64", libc::EPERM), ("uname", libc::EPERM)]).unwrap();
+                finish(command().args(["doctor", "--no-timing"]).args(flags))
+            });
+            confined.join().unwrap()
+        })
+    };
+    let called = call(&["--json"]);
+    assert_eq!((called.code, called.stderr.as_str()), (Some(0), ""));
+    let value: Value = serde_json::from_str(&called.stdout).unwrap();
+    let machine = value["machine"].as_object().unwrap();
+    for (name, told) in [("kernel", false), ("architecture", false), ("nofile_soft", false), ("uid", true)] {
+        assert_eq!(machine.contains_key(name), told, "{value}");
+    }
+    let called = call(&[]);
+    assert_eq!((called.code, called.stdout.matches(" not told\n").count()), (Some(0), 2), "{}", called.stdout);
 }
 
 #[test]

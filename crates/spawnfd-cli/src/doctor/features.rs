@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 use spawnfd::support::{Feature, Without, support};
 use spawnfd::{Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
@@ -215,7 +215,8 @@ fn filtered() -> Answer {
 fn reflink() -> Answer {
     const LENGTH: usize = 4096;
     // A write beyond it would end this process by SIGXFSZ.
-    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < LENGTH as u64) {
+    let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(|e| why(&e))?;
+    if most.is_some_and(|most| most < LENGTH as u64) {
         return Err(named(Errno::EFBIG));
     }
     let unnamed = || openat(CWD, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);

@@ -4,14 +4,16 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Resource, getegid, geteuid, getgid, getrlimit, getuid};
-use rustix::system::uname;
+use rustix::process::{getegid, geteuid, getgid, getuid};
 use serde::Serialize;
 
+use crate::os;
+
+/// What a filter keeps from this process is not there.
 #[derive(Debug, Serialize)]
 pub struct Machine {
-    pub kernel: String,
-    pub architecture: String,
+    #[serde(flatten)]
+    pub system: Option<System>,
     /// What it looks like, if like a container at all.
     pub container: Option<String>,
     pub uid: u32,
@@ -28,23 +30,33 @@ pub struct Machine {
     pub no_new_privs: bool,
     /// Not the first user namespace.
     pub in_user_namespace: bool,
-    /// RLIMIT_NOFILE; none is unlimited.
+    #[serde(flatten)]
+    pub nofile: Option<Nofile>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct System {
+    pub kernel: String,
+    pub architecture: String,
+}
+
+/// RLIMIT_NOFILE; none is unlimited.
+#[derive(Debug, Serialize)]
+pub struct Nofile {
     pub nofile_soft: Option<u64>,
     pub nofile_hard: Option<u64>,
 }
 
 impl Machine {
     pub fn look() -> Machine {
-        let system = uname();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name: &str| field(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
         let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
-        let nofile = getrlimit(Resource::Nofile);
+        let nofile = |[soft, hard]: [Option<u64>; 2]| Nofile { nofile_soft: soft, nofile_hard: hard };
         Machine {
-            kernel: system.release().to_string_lossy().into_owned(),
-            architecture: system.machine().to_string_lossy().into_owned(),
+            system: os::system().map(|[kernel, architecture]| System { kernel, architecture }).ok(),
             container: container(),
             uid: getuid().as_raw(),
             euid: geteuid().as_raw(),
@@ -60,8 +72,7 @@ impl Machine {
             seccomp_filters: number("Seccomp_filters"),
             no_new_privs: number("NoNewPrivs") == 1,
             in_user_namespace: in_user_namespace(),
-            nofile_soft: nofile.current,
-            nofile_hard: nofile.maximum,
+            nofile: os::limit(libc::RLIMIT_NOFILE).map(nofile).ok(),
         }
     }
 }

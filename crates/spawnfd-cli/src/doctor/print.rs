@@ -35,7 +35,13 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let limit = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
     vec![
-        row("kernel", format!("Linux {} ({})", machine.kernel, machine.architecture)),
+        row(
+            "kernel",
+            machine.system.as_ref().map_or_else(
+                || "not told".to_owned(),
+                |system| format!("Linux {} ({})", system.kernel, system.architecture),
+            ),
+        ),
         row(
             "container",
             machine.container.as_ref().map_or_else(|| "no sign of one".to_owned(), |name| format!("looks like {name}")),
@@ -44,7 +50,10 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
         row("seccomp", seccomp(machine)),
         row(
             "open files",
-            format!("{} at most, {} if asked for", limit(machine.nofile_soft), limit(machine.nofile_hard)),
+            machine.nofile.as_ref().map_or_else(
+                || "not told".to_owned(),
+                |nofile| format!("{} at most, {} if asked for", limit(nofile.nofile_soft), limit(nofile.nofile_hard)),
+            ),
         ),
         row("cgroup v2", group(cgroup)),
         row(
