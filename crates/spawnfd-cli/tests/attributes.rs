@@ -340,6 +340,16 @@ fn capabilities_by_set() {
     let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "--uid", "65534", "--capabilities", "bounding=kill"];
     let outer = ["--capabilities", "inheritable=kill:ambient=kill"];
     assert_eq!(status(&[&outer[..], &inner].concat(), "CapAmb"), "0000000000000000");
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    let open = format!("r:{}:5", secret.path().display());
+    for set in ["bounding=kill", "ambient=none"] {
+        let called = run(["--uid", "65534", "--capabilities", set, "--open", &open, "true"]);
+        assert!(complaint(&called, 125).starts_with("--open r:"), "{set}");
+    }
+    for uid in ["0", "65534:keep:keep"] {
+        let called = run(["--uid", uid, "--capabilities", "bounding=kill", "--chroot", "/", "true"]);
+        assert_eq!(called.code, Some(0), "{uid}: {}", called.stderr);
+    }
     // What is not effective cannot be used by the actions that follow.
     let called = run(["--capabilities", "effective=none", "--chroot", "/", "true"]);
     assert!(complaint(&called, 125).starts_with("--chroot /: "));

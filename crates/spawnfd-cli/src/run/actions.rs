@@ -313,9 +313,12 @@ impl Step {
             Step::Scheduler { policy, priority } => command.scheduler(*policy, *priority),
             Step::Cpus(cpus) => command.affinity(cpus.iter().copied()),
             Step::Uid([real, effective, saved]) => {
-                // The kernel empties it, and nothing is to come back that was not asked for.
+                // The kernel empties these, and nothing is to come back that was not asked for.
                 if let Some(sets) = capabilities {
                     sets.ambient = 0;
+                    if !matches!(*effective, 0 | values::KEEP) {
+                        sets.effective = 0;
+                    }
                 }
                 command.user_ids(*real, *effective, *saved)
             }

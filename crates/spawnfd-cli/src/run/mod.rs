@@ -127,7 +127,8 @@ Opening: after the mode of --open and --open-at stand, with commas between, the 
 nonblock, noctty, noatime, sync, dsync, direct, as open(2) has them; and how the path is resolved, as openat2(2) has it: beneath, \
 in-root, no-symlinks, no-magiclinks, no-xdev, cached.
 
-Capabilities: a set that is not named stays as this command, or the --capabilities before, has it, as far as the others leave that.
+Capabilities: a set that is not named stays as this command, or the --capabilities before, has it, as far as the others leave that; \
+--uid empties the ambient one, and the effective one unless that user is root.
 
 Signals: TERM, USR1 and USR2 sent to this command are passed on to the program; so are HUP, INT and QUIT, unless it is in \
 the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \

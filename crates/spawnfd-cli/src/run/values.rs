@@ -203,14 +203,17 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
+/// An id that is left as it is.
+pub const KEEP: u32 = u32::MAX;
+
 /// One id for all three, or `REAL:EFFECTIVE:SAVED` with `keep` for one left as it is.
 pub fn ids(text: &str) -> Result<[u32; 3], String> {
     let one = |text: &str| {
         // The last number means "leave it" to the kernel.
-        let id = text.parse::<u32>().ok().filter(|&id| id != u32::MAX);
+        let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
         id.ok_or_else(|| format!("'{text}' is no numeric id"))
     };
-    let part = |text: &str| if text == "keep" { Ok(u32::MAX) } else { one(text) };
+    let part = |text: &str| if text == "keep" { Ok(KEEP) } else { one(text) };
     match text.split(':').collect::<Vec<_>>()[..] {
         [all] => one(all).map(|id| [id; 3]),
         [real, effective, saved] => Ok([part(real)?, part(effective)?, part(saved)?]),
