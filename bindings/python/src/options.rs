@@ -110,7 +110,12 @@ impl<'py> Options<'py> {
             run.input = Some(bytes(input, "input")?.into());
         }
         if let Some(terminal) = &self.terminal {
-            let (rows, columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
+            // Which has columns first.
+            static TERMINAL_SIZE: Class = Class::of("os", "terminal_size");
+            let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
+            if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
+                (rows, columns) = (columns, rows);
+            }
             run.terminal = Some(TerminalSize { rows, columns });
             let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
             if let Some((_, name)) =

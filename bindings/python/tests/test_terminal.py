@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,12 @@ def test_a_program_sees_a_terminal(run: Run) -> None:
         "True",
     ]
     assert (result.ok, result.stderr, result.drain) == (True, b"", "eof")
+
+
+@both
+def test_a_terminal_size_is_taken_as_it_is(run: Run) -> None:
+    result = run(["stty", "size"], terminal=os.terminal_size((101, 33)), timeout=60)
+    assert result.text == "33 101\r\n"
 
 
 @both

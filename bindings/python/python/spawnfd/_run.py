@@ -59,10 +59,11 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         limits: What the program and its process tree may use at most: a Limits.
         limiter: A Limiter: the program is started when it is its turn. `timeout` and `wall` begin
             then.
-        terminal: A pair (rows, columns): the program gets a terminal of that size as its three
-            streams. All it writes is "stdout", as the terminal has it ("\\n" comes as "\\r\\n");
-            `input`, then the end of input, is what is typed. A program that reads on after that,
-            reads keys, or discards what is typed too early (for a password) waits for more.
+        terminal: A pair (rows, columns), or an os.terminal_size: the program gets a terminal of
+            that size as its three streams. All it writes is "stdout", as the terminal has it
+            ("\\n" comes as "\\r\\n"); `input`, then the end of input, is what is typed. A program
+            that reads on after that, reads keys, or discards what is typed too early (for a
+            password) waits for more.
         actions: What else the child does before it becomes the program, in this order: see
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
