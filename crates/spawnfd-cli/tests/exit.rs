@@ -138,6 +138,10 @@ fn failures_name_the_flag() {
         (&["--capture", "--spill", "/dev/null", "true"], "--spill /dev/null: Not a directory"),
         (&["--nice", "99", "true"], "--nice 99: "),
         (&["--oom-score-adj", "2000", "true"], "--oom-score-adj 2000: "),
+        (&["--capture", "--memory", "0", "true"], "--memory: "),
+        (&["--capture", "--pids", "0", "true"], "--pids: "),
+        (&["--capture", "--cpu-time", "0", "true"], "--cpu-time: "),
+        (&["--capture", "--cpu-quota=-1", "true"], "--cpu-quota: "),
     ] {
         let called = run(args);
         assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);

@@ -144,6 +144,13 @@ impl Capture {
         }
     }
 
+    /// The flag of the limit that an error is about.
+    pub fn limit_flag(error: &Error) -> Option<String> {
+        let limit = error.call().strip_prefix("limits(")?;
+        let names = [("memory", "--memory"), ("pids", "--pids"), ("cpu_time", "--cpu-time"), ("cpus", "--cpu-quota")];
+        names.iter().find(|(name, _)| limit.starts_with(name)).map(|(_, flag)| (*flag).to_owned())
+    }
+
     fn settings(&self) -> Result<spawnfd::Run, Failure> {
         let mut run = spawnfd::Run::new().limits(self.limits());
         if let Some(timeout) = self.timeout {

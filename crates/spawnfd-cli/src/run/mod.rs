@@ -253,6 +253,7 @@ impl Run {
             Stage::Action(index) => flags.get(index).cloned(),
             Stage::CurrentDir => self.cwd.as_ref().map(|dir| format!("--cwd {}", dir.display())),
             Stage::Filter => self.seccomp.as_ref().map(|path| format!("--seccomp {}", path.display())),
+            Stage::Validate | Stage::Limit => Capture::limit_flag(&error),
             Stage::Signals => self.parent_death_signal.map(|_| "--parent-death-signal".to_owned()),
             Stage::Clone => {
                 let cgroup = flags.iter().find(|flag| flag.starts_with("--cgroup ")).cloned();
