@@ -11,7 +11,7 @@ import run
 from common import bars
 from common.errors import BenchError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 SCALE = 0.2  # as with QUICK=1
 
 

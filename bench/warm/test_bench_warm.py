@@ -18,7 +18,7 @@ from warmbench import cli, definitions, measure, results
 from warmbench.definitions import Call
 from warmbench.measure import Block, Held, Measured, Task
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
 FOUND = definitions.load()
 
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_is_an_error() -> None:
     worker.abandon()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_small_run_end_to_end(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "run.py"), "--out", str(tmp_path)]
     command += ["--call", "true", "--call", "sed", "--blocks", "1", "--per-block", "2"]

@@ -191,7 +191,7 @@ PROGRAMS = {
     "daemon": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
     "asyncio": "import asyncio\nasync def main():\n    p = await asyncio.create_subprocess_exec('echo', 'hi', stdout=-1)\n    print(await p.communicate(), p.returncode)\n    await asyncio.gather(*(asyncio.sleep(0.001) for _ in range(10)))\nasyncio.run(main())",
     "executor": "from concurrent.futures import ThreadPoolExecutor as T\nwith T(4) as t: print(list(t.map(abs, range(-3, 3))))",
-    "alarm": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('alarm'))\nsignal.setitimer(signal.ITIMER_REAL, .01); signal.pause()",
+    "alarm": "import signal, time\ncame = []\nsignal.signal(signal.SIGALRM, lambda *a: came.append(print('alarm')))\nsignal.setitimer(signal.ITIMER_REAL, .01)\nwhile not came: time.sleep(.001)",
     "encodings": "import codecs; print('ü'.encode('utf-16'), codecs.lookup('cp1252').name, 'x'.encode('idna'))",
     "imports": "import json, re, decimal, sqlite3, ctypes, ssl, zlib, hashlib, socket, datetime\nprint(json.dumps([1]), hashlib.sha256(b'').hexdigest(), ssl.OPENSSL_VERSION)",
     "interpreters": "import sys\ntry:\n    import _xxsubinterpreters as x\nexcept ImportError:\n    import _interpreters as x\ni = x.create(); x.run_string(i, 'import sys; print(sys.argv, sys.path, sys.flags, flush=True)')",

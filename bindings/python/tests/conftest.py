@@ -57,6 +57,13 @@ def descriptors() -> tuple[dict[int, str], int]:
     return found, pidfds
 
 
+async def comes(condition: Callable[[], object]) -> None:
+    """Waits until it is true, on any event loop."""
+    with anyio.fail_after(EVER):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
 def is_kept_pair(fd: int) -> bool:
     with socket.socket(fileno=os.dup(fd)) as end:
         return (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
 import spawnfd as sf
 
 T = TypeVar("T")
@@ -26,13 +27,6 @@ def eventually(condition: Callable[[], object]) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-async def comes(condition: Callable[[], object]) -> None:
-    """Waits until it is true, on any event loop."""
-    with anyio.fail_after(EVER):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 def longer(seconds: float) -> Iterator[float]:
@@ -53,6 +47,17 @@ def in_time(mark: Path, seconds: float, attempt: Callable[[float], T]) -> T:
         if mark.exists():
             return tried[-1]
     raise AssertionError(f"it has not done its part: {tried}")
+
+
+@contextmanager
+def signal_after(seconds: float, number: int) -> Generator[None]:
+    """Who expects it to raise something has to do so around this: it may come at once."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
 
 
 def deaf(mark: Path) -> list[str | bytes]:

@@ -27,6 +27,8 @@ WARM_VERSIONS = VERSIONS if os.environ.get("SPAWNFD_ALL_VERSIONS") else VERSIONS
 # Of the programs that could be started by spawnfd; it cannot do without a fork what these ask for.
 SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
+# How often what has failed has to pass then.
+AGAIN = 3
 
 
 def interpreter(version: str) -> str:
@@ -75,6 +77,31 @@ def run(
     return outcome
 
 
+def assert_none_is_ours(
+    python: str,
+    bad: dict[str, str],
+    cwd: Path,
+    capsys: pytest.CaptureFixture[str],
+    without: str,
+    temperature: str = "cold",
+) -> None:
+    """What has failed fails `without`, too, or passes again and again; it is named.
+
+    Some tests have clocks of their own, by which a machine can be too slow once.
+    """
+    if not bad:
+        return
+    others = run(python, without, cwd, *bad)["bad"]
+    again = run(python, str(PACKAGE), cwd, *[*bad] * AGAIN, temperature=temperature)
+    passed = {test for test in bad if again["ids"].count(test) == AGAIN} - again["bad"].keys()
+    ours = bad.keys() - others.keys() - passed
+    assert not ours, "\n".join(f"{test}:\n{bad[test]}" for test in sorted(ours))
+    with capsys.disabled():
+        print(f"fails here without it, too: {sorted(bad.keys() & others.keys())}")
+        for test in sorted(passed - others.keys()):
+            print(f"has failed once: {test}:\n{bad[test]}")
+
+
 def test_the_list_is_checked() -> None:
     text = "# a b c\n3.11,3.12 test.suite.A.one asserts a private name\n\n3.12 test.suite.B.two why"
     known = listed(text, "3.12", "test.suite")
@@ -90,7 +117,7 @@ def test_the_list_is_checked() -> None:
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("version", WARM_VERSIONS)
 def test_suite_warm(
@@ -106,18 +133,15 @@ def test_suite_warm(
             f"\n{suite} of {version}, warm: {len(outcome['ids'])} run; {counters['warm']} of "
             f"{counters['made']} programs from parked processes, cold: {counters['cold']}"
         )
-    if bad:
-        # What fails cold, too, is not about warm starts.
-        cold = run(python, str(PACKAGE), tmp_path, *bad)["bad"]
-        ours = {test: text for test, text in bad.items() if test not in cold}
-        assert not ours, "\n".join(f"{test}:\n{text}" for test, text in ours.items())
+    # What fails cold, too, is not about warm starts.
+    assert_none_is_ours(python, bad, tmp_path, capsys, str(PACKAGE), "warm")
     only = (HERE / "cold_only.txt").read_text().split()
     assert not {*only} & {*outcome["ids"]}
     # The rest finds nothing parked yet, or asks for what only a child has.
     assert counters["warm"] >= counters["made"] // 5
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_suite(
@@ -140,11 +164,6 @@ def test_suite(
         )
 
     bad = {test: text for test, text in outcome["bad"].items() if test not in known}
-    if bad:
-        # What fails without us, too, is the machine's (no root, no /proc, ...): it is named.
-        without = run(python, "-", tmp_path, *bad)["bad"]
-        ours = {test: text for test, text in bad.items() if test not in without}
-        assert not ours, "\n".join(f"{test}:\n{text}" for test, text in ours.items())
-        with capsys.disabled():
-            print(f"fails here without spawnfd, too: {sorted(without)}")
+    # What fails without us, too, is the machine's (no root, no /proc, ...).
+    assert_none_is_ours(python, bad, tmp_path, capsys, "-")
     assert share >= SHARE

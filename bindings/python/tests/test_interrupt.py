@@ -7,26 +7,12 @@ import ctypes
 import itertools
 import os
 import signal
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from patience import EVER
-
-
-@contextmanager
-def signal_after(seconds: float, number: int) -> Generator[None]:
-    """Who expects it to raise something has to do so around this: it may come at once."""
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.join()
+from patience import EVER, signal_after
 
 
 def test_ctrl_c_ends_the_run() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go, is_alive
-from patience import Gate, comes, deaf
+from conftest import Go, comes, is_alive
+from patience import Gate, deaf
 
 # What does not depend on the loop is asked of one of each kind.
 few = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)

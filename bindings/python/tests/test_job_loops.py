@@ -24,8 +24,8 @@ import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
-from conftest import LOOPS, Go, children
-from patience import EVER, Gate, comes, deaf, eventually
+from conftest import LOOPS, Go, children, comes
+from patience import EVER, Gate, deaf, eventually
 from spawnfd import _loop, _spawnfd, _trio
 from test_job import until
 

@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import EVER, Gate, eventually
+from patience import EVER, Gate, eventually, signal_after
 from spawnfd import _job
 from subprocess_support import alone
-from test_interrupt import signal_after
 
 DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import spawnfd as sf
 import warm_cases
+from patience import EVER
 from spawnfd.actions import Action, Dup2, Landlock, NoNewPrivs, Open, Seccomp, Setsid
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Mode, each_mode, need, outcome_of
+from warm_support import FILL_S, Mode, Warm, each_mode, need, outcome_of, unless_slow
 
 MKDIR = ["/bin/sh", "-c", "mkdir made || exit 9"]
 # What a thread of the owner may have done to itself, by which it may do less than what is parked.
@@ -47,7 +48,7 @@ def start(warm: sf.Warm, cwd: Path, *actions: Action, argv: Any = MKDIR) -> sf.R
 
 @each_mode
 def test_inside_landlock(mode: Mode, ruleset: int, tmp_path: Path) -> None:
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         park(warm, "/bin/sh", landlock=ruleset, no_new_privs=True)
         confined = start(warm, tmp_path, NoNewPrivs(), Landlock(ruleset))
         assert (confined.started, confined.code) == (mode, 9), confined
@@ -70,7 +71,7 @@ def test_inside_landlock(mode: Mode, ruleset: int, tmp_path: Path) -> None:
 @each_mode
 def test_under_a_filter(mode: Mode, tmp_path: Path) -> None:
     filter = no_mkdir()
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         park(warm, "/bin/sh", seccomp=filter, no_new_privs=True)
         confined = start(warm, tmp_path, Seccomp(filter), NoNewPrivs())
         assert (confined.started, confined.code) == (mode, 9), confined
@@ -82,7 +83,7 @@ def test_under_a_filter(mode: Mode, tmp_path: Path) -> None:
 
 
 def test_no_new_privs_has_to_be_asked_for(tmp_path: Path) -> None:
-    with sf.Warm() as warm:
+    with Warm() as warm:
         park(warm, "/bin/sh", no_new_privs=True)
         assert start(warm, tmp_path).started == "cold: no_new_privs"
         (tmp_path / "made").rmdir()
@@ -93,7 +94,7 @@ def test_several_of_one_program(ruleset: int, tmp_path: Path) -> None:
     """Each start has the one that suits."""
     filter = no_mkdir()
     seen = "grep -E '^(NoNewPrivs|Seccomp_filters)' /proc/self/status"
-    with sf.Warm() as warm:
+    with Warm() as warm:
         park(warm, "/bin/sh")
         park(warm, "/bin/sh", landlock=ruleset, no_new_privs=True)
         park(warm, "/bin/sh", seccomp=filter, no_new_privs=True)
@@ -122,7 +123,7 @@ def test_it_sits_inside_from_the_beginning(mode: Mode, ruleset: int, tmp_path: P
     )
     env = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     program = ["/usr/bin/python3", "-c", "import early; print(early.ok)"]
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         options: dict[str, Any] = {"landlock": ruleset, "no_new_privs": True, "env": env}
         park(warm, "/usr/bin/python3", preimport=["early"], **options)
         result = warm.run(program, env=env, actions=[NoNewPrivs(), Landlock(ruleset)])
@@ -138,7 +139,7 @@ def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None
     confined = [NoNewPrivs(), Landlock(ruleset)]
     (tmp_path / "file").write_text("data\n")
     try:
-        with sf.Warm(mode=mode) as warm:
+        with Warm(mode=mode) as warm:
             park(warm, "/bin/cat", landlock=ruleset, no_new_privs=True)
 
             def run(*actions: Action, **options: Any) -> sf.Result:
@@ -168,9 +169,10 @@ def test_filters_under_which_nothing_parks(call: str, mode: Mode, tmp_path: Path
     """They refuse what a parked process needs: the start is cold, and what it would be."""
     filter = warm_cases.refusal(warm_cases.NUMBERS[call])
     argv = ["/bin/true"]
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add("/bin/true", seccomp=filter, no_new_privs=True)
-        warm.fill(FILL_S)
+        # One of them is tried for ever.
+        warm.fill(10)
         result = warm.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
         cold = sf.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
         assert result.started.startswith("cold: ")
@@ -191,7 +193,7 @@ def test_nothing_escapes(name: str, mode: Mode, tmp_path: Path) -> None:
 
 def test_a_ruleset_that_is_none() -> None:
     null = os.open("/dev/null", os.O_RDONLY)
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add("/bin/true", landlock=null, no_new_privs=True)
         assert warm.fill(FILL_S)
         assert "landlock_restrict_self" in warm.stats().cannot["/bin/true"]
@@ -202,7 +204,7 @@ def test_a_ruleset_that_is_none() -> None:
 
 def test_wrong_arguments() -> None:
     wrong: Any
-    with sf.Warm() as warm:
+    with Warm() as warm:
         for wrong in ("x", -1, 10**6):
             with pytest.raises((TypeError, OSError, ValueError), match="landlock"):
                 warm.add("/bin/true", landlock=wrong)
@@ -240,7 +242,7 @@ def memory(text: bytes) -> int:
 def test_a_program_in_front_of_itself() -> None:
     """It would park instead of what it is to confine."""
     front = ["/bin/sh", "-c", 'exec "$@"', "front"]
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add("/bin/sh", sandbox=sf.Sandbox(front))
         assert warm.fill(FILL_S)
         assert warm.stats().cannot == {"/bin/sh": "sandbox"}
@@ -251,17 +253,28 @@ def test_a_sandbox_with_descriptors() -> None:
     need_two_shells()
     first, second = memory(b"one\nrest\n"), memory(b"two\n")
     actions = [Dup2(first, 5), Dup2(second, 6)]
-    rewind = lambda: [os.lseek(fd, 0, os.SEEK_SET) for fd in (first, second)]  # noqa: E731
     try:
         cold = sf.run([*FRONT, *INSIDE], actions=actions)
         assert cold.text.startswith("one\ntwo\n")
-        rewind()
-        with sf.Warm() as warm:
+        for fd in (first, second):
+            os.lseek(fd, 0, os.SEEK_SET)
+        with Warm() as warm:
+
+            def run(*actions: Action, begin: int = 0) -> sf.Result:
+                """From where the first is to be read."""
+
+                def start() -> sf.Result:
+                    os.lseek(first, begin, os.SEEK_SET)
+                    os.lseek(second, 0, os.SEEK_SET)
+                    return sf.run([*FRONT, *INSIDE], warm=warm, actions=actions)
+
+                return unless_slow(warm, start)
+
             warm.add("/bin/sh", sandbox=sf.Sandbox(FRONT, fds={5: first, 6: second}))
             for _ in range(3):
                 assert warm.fill(FILL_S)
                 assert not warm.stats().cannot
-                result = warm.run([*FRONT, *INSIDE], actions=actions)
+                result = run(*actions)
                 assert (result.started, result.stdout, result.stderr) == (
                     "reserve",
                     cold.stdout,
@@ -269,13 +282,10 @@ def test_a_sandbox_with_descriptors() -> None:
                 )
                 # What is handed on is the caller's own.
                 assert os.lseek(second, 0, os.SEEK_CUR) == 4
-                rewind()
             assert warm.fill(FILL_S)
 
-            def why(*actions: Action) -> str:
-                result = warm.run([*FRONT, *INSIDE], actions=actions)
-                rewind()
-                return result.started
+            def why(*actions: Action, begin: int = 0) -> str:
+                return run(*actions, begin=begin).started
 
             differs = "cold: descriptors of the sandbox"
             assert why(Dup2(first, 5)) == differs
@@ -283,8 +293,7 @@ def test_a_sandbox_with_descriptors() -> None:
             other = memory(b"one\nrest\n")
             assert why(Dup2(other, 5), Dup2(second, 6)) == differs
             os.close(other)
-            os.lseek(first, 2, os.SEEK_SET)
-            assert why(*actions) == differs
+            assert why(*actions, begin=2) == differs
             assert why(*actions) == "reserve"
     finally:
         os.close(first)
@@ -305,7 +314,7 @@ def test_starts_through_a_sandbox() -> None:
     os.close(second)
     cold = sf.run(INSIDE, sandbox=sandbox)
     assert cold.text.startswith("one\ntwo\n")
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add("/bin/sh", sandbox=sandbox)
         for one in (sandbox, same, sandbox):
             assert warm.fill(FILL_S)
@@ -316,7 +325,8 @@ def test_starts_through_a_sandbox() -> None:
         for box in (lacks, more):
             assert warm.run(INSIDE, sandbox=box).started == "cold: descriptors of the sandbox"
         assert warm.run(INSIDE).started == "cold: not added"
-        with warm.spawn(INSIDE, sandbox=sandbox, actions=[Setsid()], stdout="pipe") as child:
+        options: Any = {"sandbox": sandbox, "actions": [Setsid()], "stdout": "pipe"}
+        with unless_slow(warm, lambda: warm.spawn(INSIDE, **options)) as child:
             assert child.started == "reserve"
             assert child.stdout is not None
             assert child.stdout.read() == cold.stdout
@@ -332,10 +342,10 @@ def test_the_death_signal_of_a_sandbox(name: str) -> None:
         "ctypes.CDLL(None).prctl(2, ctypes.byref(found)); print(found.value)"
     )
     argv, sandbox = [sys.executable, "-c", code], sf.Sandbox(["setpriv", "--pdeathsig", name])
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add(sys.executable, sandbox=sandbox, depth=1)
         assert warm.fill(FILL_S), warm.stats()
-        result = warm.run(argv, sandbox=sandbox, timeout=20)
+        result = warm.run(argv, sandbox=sandbox, timeout=EVER)
     number = signal.Signals[f"SIG{name}"].value
     assert (result.started, result.text) == ("reserve", f"{number}\n")
 
@@ -349,7 +359,7 @@ def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:
     given = os.open(path, os.O_RDONLY)
     actions = [Dup2(given, 5), Dup2(empty, 6)]
     try:
-        with sf.Warm() as warm:
+        with Warm() as warm:
             warm.add("/bin/sh", sandbox=sf.Sandbox(FRONT, fds={5: given, 6: empty}))
             assert warm.fill(FILL_S)
             os.utime(path, (1, 1))
@@ -374,7 +384,7 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
         if cold.code != 9:
             pytest.skip(f"bwrap: {cold.stderr!r}")
         os.lseek(given, 0, os.SEEK_SET)
-        with sf.Warm() as warm:
+        with Warm() as warm:
             warm.add("/bin/sh", sandbox=sf.Sandbox(front, fds={10: given}), cwd=tmp_path)
             for _ in range(2):
                 assert warm.fill(FILL_S)
@@ -402,7 +412,7 @@ def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> No
     script = ["-c", f"echo ran >> {ran}"]
     if sf.run(["/bin/sh", "-c", "exit 3"], sandbox=box).code != 3:
         pytest.skip("no such sandbox here")
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add("/bin/sh", args=script, sandbox=box)
         assert warm.fill(FILL_S)
         assert list(warm.stats().cannot.values()) == ["not handed on"]
@@ -422,11 +432,11 @@ def test_a_failure_in_front(tmp_path: Path) -> None:
     front.chmod(0o755)
     trouble.touch()
     argv, box = ["bash", "-c", "exit 7"], sf.Sandbox([str(front)])
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add("bash", depth=1, sandbox=box)
         assert not warm.fill(FILL_S)
         assert list(warm.stats().cannot.values()) == ["failed in front"]
         trouble.unlink()
         assert warm.fill(FILL_S), warm.stats()
-        result = warm.run(argv, sandbox=box, timeout=20)
+        result = warm.run(argv, sandbox=box, timeout=EVER)
     assert (result.code, result.started) == (7, "reserve")

@@ -81,7 +81,7 @@ def outcomes(
     """What became of each test: passed, failed, error or skipped."""
     report = Path(scratch, "report.xml")
     command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
-    result = start(command, cwd=scratch, env=env, timeout=170)
+    result = start(command, cwd=scratch, env=env, timeout=800)
     assert result.stop == "exited", (result, result.text)
     assert report.exists(), (result, result.text, result.stderr)
     found: dict[str, str] = {}
@@ -92,7 +92,7 @@ def outcomes(
 
 
 @functools.cache
-def cold(python: str, module: str) -> dict[str, str]:
+def cold(python: str, module: str, turn: int) -> dict[str, str]:
     """The same module started cold, once for all modes."""
     with home() as (scratch, env):
         return outcomes(sf.run, python, module, scratch, env)[0]
@@ -110,26 +110,35 @@ def test_the_table() -> None:
     }
 
 
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("version", "module"), CASES)
-def test_module(version: str, module: str, mode: Mode) -> None:
+def test_module(version: str, module: str, mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no CPython {version} with its test package here")
-    expected = cold(python, module)
-    with home() as (scratch, env), parked(python, mode, env=env) as warm:
-        found, result = outcomes(warm.run, python, module, scratch, env)
-    assert result.started == mode
-    assert len(expected) > 0
     listed = differences(LIST.read_text())
     known = {test for how, of, test in listed if (how, of) == (mode, version)}
-    known &= expected.keys() | {test for test in known if test.startswith(f"test.{module}.")}
-    differ = {
-        test: (expected.get(test), found.get(test))
-        for test in expected.keys() | found.keys()
-        if expected.get(test) != found.get(test)
-    }
-    unknown = {test: change for test, change in differ.items() if test not in known}
-    assert not unknown, result.text
-    assert not known - differ.keys(), "listed, but alike"
+    suspects: set[str] | None = None
+    differ = set[str]()
+    # Some have clocks of their own, by which a machine can be too slow once: they are alike twice
+    # then.
+    for turn in range(3):
+        expected = cold(python, module, turn)
+        with home() as (scratch, env), parked(python, mode, env=env) as warm:
+            found, result = outcomes(warm.run, python, module, scratch, env)
+        assert result.started == mode
+        assert len(expected) > 0
+        known &= expected.keys() | {test for test in known if test.startswith(f"test.{module}.")}
+        every = expected.keys() | found.keys()
+        differ = {test for test in every if expected.get(test) != found.get(test)}
+        if suspects is None:
+            suspects = differ - known
+        else:
+            assert not suspects & differ, result.text
+        if not suspects:
+            break
+    if suspects:
+        with capsys.disabled():
+            print(f"\n{module} of {version}, {mode}: has differed once: {sorted(suspects)}")
+    assert not known - differ, "listed, but alike"

@@ -13,7 +13,7 @@ from warm_programs import MAIN, compiled
 from warm_support import Mode, Way, each_mode, each_way, told
 
 IDS = """
-warm = warm_of(sys.argv[2], idle=0.5 if sys.argv[3] == "idle" else None)
+warm = warm_of(sys.argv[2], idle=1.0 if sys.argv[3] == "idle" else None)
 add(warm, sys.argv[2], "true", 2)
 assert warm.fill(60)
 os.setgroups([])

@@ -6,16 +6,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import spawnfd as sf
+from patience import EVER
 from warm_lines import ENVIRONMENT, LINES, Line
-from warm_support import ANY, Way, contents, each_way, make_scratch, need, parked
+from warm_support import ANY, Way, contents, each_way, make_scratch, need, parked, unless_slow
 
 KEEP = (64 << 20, 0)
-TIMEOUT_S = 30.0
 
 
 class Outcome(NamedTuple):
@@ -28,7 +29,14 @@ class Outcome(NamedTuple):
     left: dict[str, tuple[str, int, bytes]]
 
 
-def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> tuple[Outcome, str]:
+class Run(NamedTuple):
+    """What it shows, and how it was started."""
+
+    outcome: Outcome
+    started: str
+
+
+def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> Run:
     """The line in a scratch directory of its own, which is always the same path."""
     make_scratch(root, line.files, line.repository)
     options: dict[str, Any] = {"input": line.stdin} if line.stdin is not None else {}
@@ -42,7 +50,7 @@ def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> tuple[Outcom
             list(line.argv),
             cwd=root,
             env={**ENVIRONMENT, "HOME": str(root), **line.env},
-            timeout=TIMEOUT_S,
+            timeout=EVER,
             keep=KEEP,
             **options,
         )
@@ -55,7 +63,7 @@ def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> tuple[Outcom
         stdout = b"".join(sorted(stdout.splitlines(keepends=True)))
     outcome = Outcome(result.code, result.signal, stdout, result.stderr, contents(root))
     shutil.rmtree(root)
-    return outcome, result.started
+    return Run(outcome, result.started)
 
 
 def test_the_table() -> None:
@@ -74,8 +82,9 @@ def test_the_table() -> None:
 def test_line(line: Line, way: Way, tmp_path: Path) -> None:
     need(line.argv[0], *line.needs, *(["git"] if line.repository else []))
     root = tmp_path / "scratch"
-    cold, _ = run(line, root, sf.run)
+    cold = run(line, root, sf.run)
     with parked(line.argv[0], way, env=ENVIRONMENT | {"HOME": str(root)}) as warm:
-        warmly, started = run(line, root, warm.run)
-    assert warmly == cold
-    assert started == (f"cold: {line.cold}" if line.cold and way not in ANY else way)
+        start = partial(sf.run, warm=warm)
+        warmly = unless_slow(warm, lambda: run(line, root, start))
+    assert warmly.outcome == cold.outcome
+    assert warmly.started == (f"cold: {line.cold}" if line.cold and way not in ANY else way)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from patience import EVER
 from warm_programs import compiled
-from warm_support import MODES, Mode, each_mode, in_mount_namespace, parked
+from warm_support import FILL_S, MODES, Mode, each_mode, in_mount_namespace, parked
 
 # What a program is in before it asks, what it is given, and what that does.
 SAYS = r"""
@@ -57,9 +58,9 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
     with parked(str(says), mode, env=ENVIRONMENTS[before]) as warm:
         for env in ENVIRONMENTS.values():
-            cold = sf.run([says], env=env, timeout=20)
-            result = warm.run([says], env=env, timeout=20)
-            warm.fill(timeout=20)
+            cold = sf.run([says], env=env, timeout=EVER)
+            result = warm.run([says], env=env, timeout=EVER)
+            assert warm.fill(FILL_S)
             assert (result.code, result.started) == (0, mode)
             assert (result.code, result.stdout) == (cold.code, cold.stdout)
             assert cold.stderr == b"0"
@@ -70,6 +71,7 @@ def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
 OWNER = """
 import json, os, shutil, subprocess, sys
 import spawnfd as sf
+from warm_support import Warm
 mode, says, kind, locales = sys.argv[1:]
 system = "/usr/lib/locale"
 shutil.copytree(system, locales)
@@ -78,13 +80,13 @@ env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8" if kind == "goes" else "xx_YY.
 if kind == "completed":
     os.mkdir(locales + "/xx_YY.utf8")
 found = []
-with sf.Warm(mode=mode, delay=0) as warm:
+with Warm(mode=mode, delay=0) as warm:
     warm.add(says, env=env)
-    assert warm.fill(timeout=20)
+    assert warm.fill(timeout=60)
     def both():
-        cold, result = sf.run([says], env=env, timeout=20), warm.run([says], env=env, timeout=20)
+        cold, result = sf.run([says], env=env, timeout=60), warm.run([says], env=env, timeout=60)
         found.append([cold.text, result.text, result.started])
-        warm.fill(timeout=20)
+        assert warm.fill(timeout=60)
     both()
     if kind == "goes":
         shutil.rmtree(locales + "/C.utf8")

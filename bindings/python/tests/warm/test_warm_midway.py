@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import threading
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,31 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import running
+from patience import EVER, eventually
 from spawnfd.actions import NoNewPrivs, Open, Seccomp
 from warm_cases import refusal_with
 from warm_programs import with_library
-from warm_support import ANY, FILL_S, Mode, Way, add, each_mode, each_way, told, warm_of
+from warm_support import (
+    ANY,
+    FILL_S,
+    Mode,
+    Way,
+    add,
+    each_mode,
+    each_way,
+    told,
+    unless_slow,
+    warm_of,
+)
 
 WORDS = ["sh", "-c", "echo $0; exit 7", "word"]
 FORKING: tuple[Way, ...] = ("fork", "zygote")
 # x86_64.
 SYS_MMAP, SYS_CLONE, SYS_PRCTL, SYS_DUP3, SYS_SETGROUPS = 9, 56, 157, 292, 116
 KILLED = ("cold: died", "cold: empty")
+# A machine that lets something wait for too long has kept it from going wrong: it is tried again.
+SLOW = "cold: slow"
+ATTEMPTS = 10
 
 
 def lines() -> dict[int, int]:
@@ -62,13 +77,25 @@ def answered(result: sf.Result) -> str:
     return result.started
 
 
+def run(warm: sf.Warm, **options: Any) -> sf.Result:
+    return sf.run(WORDS, warm=warm, timeout=EVER, **options)
+
+
 def is_warm_again(warm: sf.Warm, way: Way, **options: Any) -> bool:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
+    def is_now() -> bool:
         warm.fill(5)
-        if answered(warm.run(WORDS, timeout=20, **options)) == way:
-            return True
-    return False
+        return answered(run(warm, **options)) == way
+
+    return eventually(is_now)
+
+
+def found_in_time(attempt: Callable[[], list[str]]) -> list[str]:
+    """How starts were made, none of which was too slow."""
+    found = [SLOW]
+    for _ in range(ATTEMPTS):
+        if SLOW not in (found := attempt()):
+            break
+    return found
 
 
 @each_way
@@ -84,9 +111,9 @@ def test_its_socket_is_full(way: Way) -> None:
         own = [number for inode, number in lines().items() if inode not in before]
         assert len(own) == (2 if way in FORKING else 1)
         assert all(fill_up(number) for number in own)
-        assert answered(warm.run(WORDS, timeout=20)) == "cold: socket"
+        assert answered(run(warm)) == "cold: socket"
         # The one that others are forked from hears nothing either.
-        again = answered(warm.run(WORDS, timeout=20))
+        again = answered(run(warm))
         assert again == ("cold: died" if way in FORKING else "cold: empty")
         assert is_warm_again(warm, way)
 
@@ -98,18 +125,23 @@ def gates(tmp_path: Path) -> list[Path]:
     return [tmp_path / "first", tmp_path / "second"]
 
 
-def opened(gate: Path) -> int:
-    """The other end of a FIFO, once somebody waits for it."""
-    while True:
+def open_for(gate: Path, done: threading.Event) -> int | None:
+    """The other end of a FIFO, once somebody waits for it; None: nobody will."""
+    while not done.wait(0.001):
         with suppress(OSError):
             return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
-        time.sleep(0.001)
+    return None
 
 
 @each_way
 def test_it_is_killed_on_the_way(way: Way, gates: list[Path]) -> None:
     """It has done the first of its steps, and not the last."""
-    first, second = gates
+    assert any(is_killed_on_the_way(way, *gates) for _ in range(ATTEMPTS))
+
+
+def is_killed_on_the_way(way: Way, first: Path, second: Path) -> bool:
+    """Whether it was; else the machine was too slow."""
+    done = threading.Event()
     with warm_of(way, delay=60) as warm:
         before = set(running())
         add(warm, way, "sh", 1)
@@ -120,31 +152,34 @@ def test_it_is_killed_on_the_way(way: Way, gates: list[Path]) -> None:
         pidfd = os.pidfd_open(pid)
 
         def kill() -> None:
-            ends = [opened(first)]
+            ends = [open_for(first, done)]
             os.kill(pid, signal.SIGKILL)
             select.select([pidfd], [], [])
-            if way not in ANY:
-                ends.append(opened(second))
+            # A cold start comes here, too.
+            ends.append(open_for(second, done))
             for end in (*ends, pidfd):
-                os.close(end)
+                if end is not None:
+                    os.close(end)
 
         thread = threading.Thread(target=kill)
         thread.start()
         actions = [Open(first, 8), Open(second, 9)]
         try:
-            if way in ANY:
-                # As a child that is killed before its exec: some of it has been done.
-                with pytest.raises(sf.SpawnError) as raised:
-                    warm.spawn(WORDS, actions=actions)
-                assert raised.value.stage == "killed"
-            else:
-                with warm.spawn(WORDS, actions=actions, stdout="pipe") as child:
-                    assert child.stdout is not None
-                    assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
-                    assert child.started == "cold: died"
+            with warm.spawn(WORDS, actions=actions, stdout="pipe") as child:
+                assert child.stdout is not None
+                assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
+                found = child.started
+        except sf.SpawnError as error:
+            # As a child that is killed before its exec: some of it has been done.
+            found = error.stage
         finally:
+            done.set()
             thread.join()
+        if found == SLOW:
+            return False
+        assert found == ("killed" if way in ANY else "cold: died")
         assert is_warm_again(warm, way)
+    return True
 
 
 # As another is forked from it, while that file is there.
@@ -173,15 +208,20 @@ def test_it_is_killed_between_clone_and_reply(handlers: str, tmp_path: Path) -> 
     with sf.Warm(mode="fork", delay=60) as warm:
         warm.add(program, depth=1)
         assert warm.fill(FILL_S), warm.stats()
-        trouble.touch()
-        assert answered(warm.run([program])) == "fork"
-        # Nobody waits: one more is forked for this start.
-        after = answered(warm.run([program]))
-        assert after == ("fork" if handlers == MOMENTS["after the clone"] else "cold: died")
-        trouble.unlink()
-        for _ in range(2):
+
+        def found() -> list[str]:
+            trouble.touch()
+            # Nobody waits when the second begins: one more is forked for it.
+            started = [answered(warm.run([program])) for _ in range(2)]
+            trouble.unlink()
             assert warm.fill(FILL_S), warm.stats()
-            assert answered(warm.run([program])) == "fork"
+            return started
+
+        after = "fork" if handlers == MOMENTS["after the clone"] else "cold: died"
+        assert found_in_time(found) == ["fork", after]
+        for _ in range(2):
+            assert answered(unless_slow(warm, lambda: warm.run([program]))) == "fork"
+            assert warm.fill(FILL_S), warm.stats()
 
 
 # In an owner that is under a filter, and so all that it parks.
@@ -191,13 +231,13 @@ way = sys.argv[2]
 lay_over(bytes.fromhex(sys.argv[3]))
 warm = warm_of(way)
 add(warm, way, "sh", 1)
-full = warm.fill(3)
+full = warm.fill(float(sys.argv[4]))
 for _ in range(3):
-    result = warm.run(["sh", "-c", "echo $0; exit 7", "word"], timeout=20)
+    result = sf.run(["sh", "-c", "echo $0; exit 7", "word"], warm=warm, timeout=60)
     assert (result.code, result.stdout, result.stderr) == (7, b"word\\n", b""), result
     print(full, result.started)
 warm.close()
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 60
 while children() and time.monotonic() < deadline:
     time.sleep(0.01)
 print(len(children()))
@@ -212,7 +252,7 @@ SIBLING = (0, 0x8000, 0x8000)
 def test_it_is_killed_before_its_reply(way: Way) -> None:
     """As it hides itself, which is the last thing that it does."""
     filter = refusal_with(SYS_PRCTL, (0, ALL, PR_SET_DUMPABLE), (1, ALL, 0))
-    found = told(UNDER, way, filter.hex())
+    found = told(UNDER, way, filter.hex(), str(FILL_S))
     assert found == "True cold: not parked\n" * 3 + "0\n"
 
 
@@ -223,7 +263,7 @@ def test_no_child_is_born(error: int | None, way: Way) -> None:
     filter = refusal_with(SYS_CLONE, SIBLING, error=error)
     if error is None:
         filter = refusal_with(SYS_DUP3, (2, ALL, O_CLOEXEC))
-    *runs, left = told(UNDER, way, filter.hex()).splitlines()
+    *runs, left = told(UNDER, way, filter.hex(), "3").splitlines()
     assert set(runs) <= {f"False {reason}" for reason in KILLED}
     assert (len(runs), left) == (3, "0")
 
@@ -231,31 +271,40 @@ def test_no_child_is_born(error: int | None, way: Way) -> None:
 @pytest.mark.parametrize("way", FORKING)
 def test_what_others_are_forked_from_has_no_memory(way: Way) -> None:
     """Its address space may not grow any more."""
-    with warm_of(way, delay=60) as warm:
-        before = set(running())
-        add(warm, way, "sh", 1)
-        assert warm.fill(FILL_S)
-        first = min(set(running()) - before)
-        hard = resource.prlimit(first, resource.RLIMIT_AS)[1]
-        resource.prlimit(first, resource.RLIMIT_AS, (1, hard))
-        assert answered(warm.run(WORDS, timeout=20)) == way
-        assert answered(warm.run(WORDS, timeout=20)) == "cold: died"
-        assert is_warm_again(warm, way)
+
+    def found() -> list[str]:
+        with warm_of(way, delay=60) as warm:
+            before = set(running())
+            add(warm, way, "sh", 1)
+            assert warm.fill(FILL_S)
+            first = min(set(running()) - before)
+            hard = resource.prlimit(first, resource.RLIMIT_AS)[1]
+            resource.prlimit(first, resource.RLIMIT_AS, (1, hard))
+            started = [answered(run(warm)) for _ in range(2)]
+            assert is_warm_again(warm, way)
+            return started
+
+    assert found_in_time(found) == [way, "cold: died"]
 
 
 def test_a_parked_process_has_no_memory_for_what_it_is_asked() -> None:
     """It is the one behind a program in front that needs some: its own environment is kept."""
     box = sf.Sandbox(["env", "ADDED=1"])
-    with sf.Warm(delay=60) as warm:
-        before = set(running())
-        warm.add("sh", sandbox=box, depth=1)
-        assert warm.fill(FILL_S), warm.stats()
-        # The guard of process trees comes before it, if it was not there.
-        pid = max(set(running()) - before)
-        hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
-        resource.prlimit(pid, resource.RLIMIT_AS, (1, hard))
-        assert answered(warm.run(WORDS, sandbox=box, timeout=20)) == "cold: died"
-        assert is_warm_again(warm, "reserve", sandbox=box)
+
+    def found() -> list[str]:
+        with sf.Warm(delay=60) as warm:
+            before = set(running())
+            warm.add("sh", sandbox=box, depth=1)
+            assert warm.fill(FILL_S), warm.stats()
+            # The guard of process trees comes before it, if it was not there.
+            pid = max(set(running()) - before)
+            hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
+            resource.prlimit(pid, resource.RLIMIT_AS, (1, hard))
+            started = answered(run(warm, sandbox=box))
+            assert is_warm_again(warm, "reserve", sandbox=box)
+            return [started]
+
+    assert found_in_time(found) == ["cold: died"]
 
 
 MAP_SHARED, MAP_OVER = 1, 0x32

@@ -28,7 +28,7 @@ from warm_programs import (
     with_constructor,
     with_library,
 )
-from warm_support import FILL_S, Mode, each_mode, need, parked
+from warm_support import FILL_S, Mode, Warm, each_mode, need, parked
 
 
 def outcome(result: sf.Result) -> tuple[int | None, int | None, bytes, bytes]:
@@ -42,9 +42,9 @@ def test_program(program: Program, mode: Mode, tmp_path: Path) -> None:
     cold = sf.run([path, "x"], env=ENVIRONMENT)
     assert cold.code == 5
     before = children()
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
-        warm.fill(timeout=5)
+        warm.fill(FILL_S)
         for _ in range(3):
             result = warm.run([path, "x"], env=ENVIRONMENT)
             assert outcome(result) == outcome(cold)
@@ -93,7 +93,7 @@ def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
 def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
     """They were given to it as the program was parked, and nobody can tell: see docs/warm.md."""
     path = str(with_library(tmp_path / "program", ARGUMENTS))
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
         warm.fill(timeout=FILL_S)
         result = warm.run([path, "one", "two"], env=ENVIRONMENT)
@@ -120,7 +120,7 @@ def test_a_program_that_is_not_there(mode: Mode, tmp_path: Path) -> None:
 def test_node(mode: Mode, preimport: list[str]) -> None:
     need("node")
     argv = ["node", "-e", "process.exitCode = 3; console.log(process.argv, process.pid)", "a"]
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add("node", args=["-e"], env=ENVIRONMENT, preimport=preimport)
         assert warm.fill(timeout=FILL_S)
         runs = [warm.run(argv, env=ENVIRONMENT) for _ in range(2)]
@@ -136,7 +136,7 @@ def test_a_warning_of_node_s(mode: Mode, preimport: list[str], tmp_path: Path) -
     need("node")
     argv, env = ["node", "-e", "1"], ENVIRONMENT | {"NODE_EXTRA_CA_CERTS": str(tmp_path / "none")}
     cold = sf.run(argv, env=env)
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add("node", args=["-e"], env=env, preimport=preimport)
         assert warm.fill(timeout=FILL_S)
         result = warm.run(argv, env=env)
@@ -149,7 +149,7 @@ def test_a_warning_of_node_s(mode: Mode, preimport: list[str], tmp_path: Path) -
 def test_what_does_not_wait_is_not_run(mode: Mode, tmp_path: Path) -> None:
     path, ran = str(compiled(tmp_path / "program", OWN_ENTRY, "-nostartfiles")), tmp_path / "ran"
     env = ENVIRONMENT | {"RAN": str(ran)}
-    with sf.Warm(mode=mode) as warm:
+    with Warm(mode=mode) as warm:
         warm.add(path, env=env)
         warm.fill(timeout=FILL_S)
         assert "own entry" in warm.stats().cannot.values()
@@ -179,7 +179,7 @@ def test_what_the_loader_is_told(name: str, value: str, tmp_path: Path) -> None:
     compiled(tmp_path / "libpreloaded.so", "int unused;", "-shared", "-fPIC")
     path, env = str(compiled(tmp_path / "program", PLAIN)), dict(ENVIRONMENT)
     env[name] = value.format(tmp_path)
-    with sf.Warm() as warm:
+    with Warm() as warm:
         warm.add(path, env=env)
         warm.fill(timeout=FILL_S)
         result = warm.run([path], env=env)

@@ -11,7 +11,6 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -25,47 +24,60 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from patience import EVER, eventually
+from patience import EVER, eventually, longer, signal_after
 from warm_support import (
     ANY,
     FILL_S,
     Mode,
+    Warm,
     Way,
     add,
     each_mode,
     each_way,
     parked,
+    told,
+    unless_slow,
     warm_of,
 )
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
 
-def run(warm: sf.Warm, word: str = "word") -> str:
-    """One call that is answered right; how it was started."""
-    result = warm.run([*ECHO[:-1], word], timeout=20)
+def answered(warm: sf.Warm, word: str = "word") -> sf.Result:
+    """One call that is answered right."""
+    result = sf.run([*ECHO[:-1], word], warm=warm, timeout=EVER)
     assert (result.code, result.stdout, result.stderr) == (7, f"{word}\n".encode(), b"")
-    return result.started
+    return result
+
+
+def run(warm: sf.Warm, word: str = "word") -> str:
+    """How it was started."""
+    return answered(warm, word).started
+
+
+def run_warm(warm: sf.Warm, word: str = "word") -> str:
+    """The same, where the machine is not too slow."""
+    return unless_slow(warm, lambda: answered(warm, word)).started
 
 
 @contextmanager
-def shells(way: Way, depth: int = 2) -> Generator[tuple[sf.Warm, set[int]]]:
+def shells(way: Way, depth: int = 2) -> Generator[tuple[Warm, set[int]]]:
     """A Warm with shells, and the processes that are parked."""
     before = children()
     with warm_of(way) as warm:
         add(warm, way, "sh", depth)
-        assert warm.fill(timeout=30)
+        assert warm.fill(FILL_S)
         yield warm, children() - before
 
 
 def is_warm_again(warm: sf.Warm, way: Way) -> bool:
     """Whether a start is warm, once what was lost has been parked anew."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+
+    def is_now() -> bool:
         warm.fill(timeout=5)
-        if run(warm) == way:
-            return True
-    return False
+        return run(warm) == way
+
+    return eventually(is_now)
 
 
 @each_way
@@ -109,7 +121,7 @@ def test_killed_under_load(way: Way) -> None:
 
         def call(number: int) -> sf.Result | None:
             try:
-                return warm.run([*ECHO[:-1], f"word{number}"], timeout=20)
+                return sf.run([*ECHO[:-1], f"word{number}"], warm=warm, timeout=EVER)
             except sf.SpawnError as error:
                 # On its way to an exec, as a child of the caller's may be.
                 if way in ANY and error.stage == "killed":
@@ -145,7 +157,7 @@ def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
     """Nobody would hear of the end of the one behind it."""
     box = sf.Sandbox(["/bin/sh", "-c", '"$@"; exit $?', "front"])
     argv = ["expr", "3", "+", "4"]
-    with sf.Warm() as warm:
+    with Warm() as warm:
         before = children()
         warm.add("expr", sandbox=box)
         assert warm.fill(FILL_S), warm.stats()
@@ -155,11 +167,11 @@ def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
                 # Until it is: what has ended, or has been stopped, is not waited for.
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         for _ in range(2):
-            result = warm.run(argv, sandbox=box, timeout=20)
+            result = sf.run(argv, sandbox=box, warm=warm, timeout=EVER)
             assert (result.stop, result.code, result.stdout) == ("exited", 0, b"7\n")
             assert result.started in ("cold: slow", "cold: died")
         assert warm.fill(FILL_S)
-        assert warm.run(argv, sandbox=box, timeout=20).started == "reserve"
+        assert warm.run(argv, sandbox=box, timeout=EVER).started == "reserve"
 
 
 def test_stopped_with_its_socket_full() -> None:
@@ -189,7 +201,7 @@ def test_many_arguments(word: str, count: int, way: Way) -> None:
     """As many as a message holds, where places for them are longer than they are."""
     with shells(way) as (warm, _):
         argv = ["sh", "-c", "echo $#", "-", *[word] * count]
-        result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=20)
+        result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=EVER)
     assert (result.code, result.text) == (0, f"{count}\n")
     assert result.started == way
 
@@ -225,6 +237,7 @@ def test_as_many_processes_as_allowed(way: Way) -> None:
     """In all: what was added first has them, and has them again."""
     with warm_of(way, processes=3) as warm:
         add(warm, way, "sh", 4)
+        assert warm.fill(timeout=FILL_S)
         add(warm, way, "true", 2)
         for _ in range(5):
             assert eventually(lambda: warm.fill(timeout=FILL_S) and warm.stats().parked >= 3)
@@ -259,7 +272,7 @@ def test_no_process_at_all(way: Way) -> None:
 
 def all_end(pidfds: list[int]) -> bool:
     """Whether all do by themselves, soon; those that do not are ended."""
-    ended = [bool(select.select([pidfd], [], [], 20)[0]) for pidfd in pidfds]
+    ended = [bool(select.select([pidfd], [], [], EVER)[0]) for pidfd in pidfds]
     for pidfd in pidfds:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -284,19 +297,27 @@ def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -
     module = f"import os, time\nwhile not os.path.exists({str(done)!r}):\n    time.sleep(0.01)\n"
     (tmp_path / "awaited.py").write_text(module, encoding="utf-8")
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    with sf.Warm(mode=mode) as warm:
-        warm.add(sys.executable, depth=1, env=env, preimport=["awaited"])
-        warm.add("sh", depth=1)
-        # It may not park for twice that time.
-        deadline = time.monotonic() + 10
-        for _ in range(3):
-            while run(warm) != mode:
-                assert time.monotonic() < deadline, warm.stats()
-                time.sleep(0.01)
-        done.touch()
-        assert warm.fill(timeout=FILL_S), warm.stats()
-        result = warm.run([sys.executable, "-c", "print(7)"], env=env, timeout=20)
-        assert (result.text, result.started) == ("7\n", mode)
+
+    def attempt() -> bool:
+        done.unlink(missing_ok=True)
+        with Warm(mode=mode) as warm:
+            warm.add(sys.executable, depth=1, env=env, preimport=["awaited"])
+            warm.add("sh", depth=1)
+            # It may not park for not much longer.
+            deadline = time.monotonic() + 15
+            for _ in range(3):
+                while run(warm) != mode:
+                    if time.monotonic() > deadline:
+                        return False
+                    time.sleep(0.01)
+            done.touch()
+            if not warm.fill(FILL_S) or warm.stats().cannot:
+                return False
+            result = warm.run([sys.executable, "-c", "print(7)"], env=env, timeout=EVER)
+            assert (result.text, result.started) == ("7\n", mode)
+        return True
+
+    assert any(attempt() for _ in range(4))
 
 
 @each_way
@@ -334,9 +355,9 @@ def test_multiprocessing(way: Way) -> None:
         process = context.Process(target=_in_another_process, args=(theirs,))
         process.start()
         theirs.close()
-        assert ours.poll(30)
+        assert ours.poll(EVER)
         assert all(started.startswith("cold: ") for started in ours.recv())
-        process.join(30)
+        process.join(EVER)
         ours.close()
         assert process.exitcode == 0
         process.close()
@@ -348,14 +369,20 @@ def test_multiprocessing(way: Way) -> None:
 
 @each_way
 def test_sixteen_threads(way: Way) -> None:
-    with shells(way, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
-        words = [f"word {number}" for number in range(640)]
-        started = Counter(pool.map(run, [warm] * len(words), words))
-        assert getattr(warm.stats(), way) == started[way]
-    assert started[way] > 0
-    assert all(how == way or how.startswith("cold: ") for how in started)
-    if way in ("fork", "zygote"):
-        assert started[way] == 640
+    def attempt() -> bool:
+        with shells(way, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
+            words = [f"word {number}" for number in range(640)]
+            started = Counter(pool.map(run, [warm] * len(words), words))
+            assert getattr(warm.stats(), way) == started[way]
+        assert started[way] > 0
+        assert all(how == way or how.startswith("cold: ") for how in started)
+        if way not in ("fork", "zygote") or started[way] == 640:
+            return True
+        # The machine may let one wait for longer than half a second, which is given up then.
+        assert started["cold: slow"], started
+        return False
+
+    assert any(attempt() for _ in range(10))
 
 
 @pytest.mark.parametrize("way", ANY)
@@ -368,7 +395,7 @@ def test_executed_once(way: Way) -> None:
         held = [end for pid in pids if (end := own_end(pid)) is not None]
         try:
             assert len(held) >= 2
-            assert run(warm) == way
+            assert run_warm(warm) == way
         finally:
             for end in held:
                 os.close(end)
@@ -392,20 +419,22 @@ def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
     """It comes while the steps of the start are carried out, one of which takes its time."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
+    writers: list[int] = []
 
     def let_go() -> None:
         time.sleep(1)
-        fifo.write_text("")
+        writers.append(os.open(fifo, os.O_RDWR))
 
     with shells(way) as (warm, _):
         thread = threading.Thread(target=let_go)
         thread.start()
         step = sf.actions.Open(fifo, 9)
-        argv = ["sh", "-c", "sleep 30"]
-        result = warm.run(argv, actions=[step], timeout=0.2, grace=20)
+        argv = ["sh", "-c", "sleep 1000"]
+        result = warm.run(argv, actions=[step], timeout=0.2, grace=1000)
         thread.join()
+    os.close(writers[0])
     assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
-    assert result.wall < 15
+    assert result.wall < EVER
 
 
 @each_way
@@ -430,7 +459,7 @@ def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
             with sf.start_sync(argv, **options) as job:
                 result = job.result()
     assert (result.stop, result.signal) == ("timeout", signal.SIGKILL)
-    assert result.wall < 15
+    assert result.wall < EVER
     if how == "start":
         assert result.started == "cold: files to open"
 
@@ -440,22 +469,21 @@ def test_ended_before_it_begins(mode: Mode) -> None:
     """As a cold one is: by the signal, and not only when the grace is over."""
     with parked("sleep", mode) as warm:
         for _ in range(10):
-            assert warm.fill(timeout=30)
-            result = warm.run(["sleep", "30"], timeout=0, grace=20)
+            assert warm.fill(FILL_S)
+            result = warm.run(["sleep", "1000"], timeout=0, grace=1000)
             assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
-            assert result.wall < 15
+            assert result.wall < EVER
 
 
 # What the calling process has switched on after something was parked, for good, has to be in force.
 SWITCHED = """
-import ctypes, sys
-import spawnfd as sf
-with sf.Warm(mode=sys.argv[1]) as warm:
+import ctypes
+with Warm(mode=sys.argv[2]) as warm:
     warm.add("true")
-    assert warm.fill(30)
-    assert warm.run(["true"]).started == sys.argv[1]
-    assert warm.fill(30)
-    if ctypes.CDLL(None).prctl(int(sys.argv[2]), 1, 0, 0, 0):
+    assert warm.fill(60)
+    assert warm.run(["true"]).started == sys.argv[2]
+    assert warm.fill(60)
+    if ctypes.CDLL(None).prctl(int(sys.argv[3]), 1, 0, 0, 0):
         print("unknown")
     else:
         print(warm.run(["true"]).started)
@@ -465,11 +493,10 @@ with sf.Warm(mode=sys.argv[1]) as warm:
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
 @pytest.mark.parametrize("option", [41, 65, 67], ids=["huge pages", "mdwe", "merging"])
 def test_switches_of_the_memory(option: int, mode: str) -> None:
-    command = [sys.executable, "-c", SWITCHED, mode, str(option)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if ended.stdout == "unknown\n":
+    said = told(SWITCHED, mode, str(option))
+    if said == "unknown\n":
         pytest.skip("this kernel has no such switch")
-    assert (ended.stdout, ended.stderr) == ("cold: switches\n", "")
+    assert said == "cold: switches\n"
 
 
 @each_way
@@ -478,14 +505,11 @@ def test_closed(way: Way) -> None:
     before = children()
     warm = warm_of(way)
     add(warm, way, "sh", 3)
-    assert warm.fill(timeout=30)
-    assert run(warm) == way
+    assert warm.fill(FILL_S)
+    assert run_warm(warm) == way
     warm.close()
     warm.close()
-    deadline = time.monotonic() + 10
-    while children() != before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert children() == before
+    assert eventually(lambda: children() == before)
     with pytest.raises(ValueError, match="closed"):
         run(warm)
 
@@ -498,13 +522,10 @@ def test_closed_when_outdated(mode: Mode, tmp_path: Path) -> None:
     before = children()
     with warm_of(mode, delay=60) as warm:
         warm.add(program)
-        assert warm.fill(timeout=30)
+        assert warm.fill(FILL_S)
         os.utime(program)
         assert warm.run([program]).started.startswith("cold: ")
-    deadline = time.monotonic() + 10
-    while children() != before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert children() == before
+    assert eventually(lambda: children() == before)
     assert warm.closed
 
 
@@ -515,16 +536,13 @@ def test_fill_is_interrupted() -> None:
         raise InterruptedError
 
     before = signal.signal(signal.SIGUSR1, interrupt)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
     try:
         # With nothing that lasts it is never full.
         with sf.Warm(idle=0) as warm:
             warm.add("true")
-            timer.start()
-            with pytest.raises(InterruptedError):
+            with pytest.raises(InterruptedError), signal_after(0.5, signal.SIGUSR1):
                 warm.fill(timeout=None)
     finally:
-        timer.join()
         signal.signal(signal.SIGUSR1, before)
 
 
@@ -534,7 +552,15 @@ def test_a_run_outlives_its_warm(way: Way, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with shells(way) as (warm, _):
-        child = warm.spawn(["sh", "-c", 'read x < "$1"; exit $x', "-", fifo])
+
+        def begin() -> sf.Child:
+            child = warm.spawn(["sh", "-c", 'read x < "$1"; exit $x', "-", fifo])
+            if child.started != way:
+                child.kill()
+                child.wait()
+            return child
+
+        child = unless_slow(warm, begin)
         assert child.started == way
     fifo.write_text("9\n")
     assert child.wait() == 9
@@ -544,20 +570,23 @@ def test_a_run_outlives_its_warm(way: Way, tmp_path: Path) -> None:
 def test_idle(way: Way) -> None:
     """What nobody asks for is given up, and comes back when somebody does."""
     before = children()
-    with warm_of(way, idle=0.2) as warm:
-        add(warm, way, "sh", 2)
-        assert warm.fill(timeout=30)
-        deadline = time.monotonic() + 20
-        while children() != before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert children() == before
-        assert run(warm)
-        assert is_warm_again(warm, way)
+
+    def attempt(idle: float) -> bool:
+        with warm_of(way, idle=idle) as warm:
+            add(warm, way, "sh", 2)
+            # Two are to be parked before the first is given up.
+            if not warm.fill(10 * idle):
+                return False
+            assert eventually(lambda: children() == before)
+            assert run(warm)
+            return any(warm.fill(10 * idle) and run(warm) == way for _ in range(10))
+
+    assert any(attempt(idle) for idle in longer(0.2))
 
 
 def test_replaced_after_so_many() -> None:
     """Mode fork: what others are forked from is made anew now and then."""
-    with sf.Warm(mode="fork", forks=3) as warm:
+    with Warm(mode="fork", forks=3) as warm:
         warm.add("/bin/true", depth=1)
         for _ in range(8):
             assert warm.fill(timeout=FILL_S)
@@ -566,7 +595,7 @@ def test_replaced_after_so_many() -> None:
 
 
 def test_those_who_wait_are_no_reason_for_a_new_one() -> None:
-    with sf.Warm(mode="fork", forks=1) as warm:
+    with Warm(mode="fork", forks=1) as warm:
         warm.add("/bin/true", depth=3)
         assert warm.fill(timeout=FILL_S)
         assert warm.stats().made == 1
@@ -583,10 +612,7 @@ def test_no_time_at_all() -> None:
 def test_replaced_after_a_time() -> None:
     with sf.Warm(mode="fork", age=0.2) as warm:
         warm.add("/bin/true", depth=1)
-        deadline = time.monotonic() + 20
-        while warm.stats().made < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert warm.stats().made >= 3
+        assert eventually(lambda: warm.stats().made >= 3)
     with sf.Warm(mode="fork", age=None) as warm:
         warm.add("/bin/true", depth=1)
         assert warm.fill(timeout=FILL_S)

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import pytest
 import spawnfd as sf
+from patience import EVER, eventually
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
-from warm_support import FILL_S, Mode, each_mode, in_mount_namespace, parked
+from warm_support import FILL_S, Mode, Warm, each_mode, in_mount_namespace, parked
 
 ROUNDS = 8
 THREADS = 4
@@ -48,7 +49,6 @@ def build_program(path: Path, version: int) -> None:
 
 
 @each_mode
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", ["library", "program", "both"])
 def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
     library, program = tmp_path / "libown.so", tmp_path / "program"
@@ -69,7 +69,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
         while not done.is_set():
             begin = time.monotonic_ns()
             try:
-                result = warm.run([program], env=ENVIRONMENT, timeout=20)
+                result = sf.run([program], warm=warm, env=ENVIRONMENT, timeout=EVER)
             except OSError as error:
                 failures.append(str(error))
                 continue
@@ -96,8 +96,12 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
                     times.append(
                         (before, time.monotonic_ns(), f"{versions[program]} {versions[library]}\n")
                     )
-            warm.fill(timeout=30)
-            time.sleep(0.2)
+            last = times[-1][1]
+
+            def is_warm_again() -> bool:
+                return any(call.started == mode and call.begin > last for call in calls)
+
+            assert eventually(is_warm_again), "never warm again"
         finally:
             done.set()
             for thread in threads:
@@ -111,9 +115,6 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
         possible = {times[first][2] if first >= 0 else "0 0\n"}
         possible |= {state for before, _, state in times[first + 1 :] if before < call.end}
         assert call.said in possible, (call, times)
-    assert any(call.started == mode for call in calls)
-    last = times[-1][1]
-    assert any(call.started == mode and call.begin > last for call in calls), "never warm again"
 
 
 @each_mode
@@ -135,12 +136,12 @@ def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) 
     build_library(other / "lib" / "libown.so", 1)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
         assert warm.run([program], env=ENVIRONMENT).text == "0 0\n"
-        assert warm.fill(timeout=30)
+        assert warm.fill(FILL_S)
         moved, new = (release.parent, other.parent) if linked else (release, other)
         moved.rename(tmp_path / "old")
         new.rename(moved)
         assert warm.run([program], env=ENVIRONMENT).text == "0 1\n"
-        assert warm.fill(timeout=30)
+        assert warm.fill(FILL_S)
         assert warm.run([program], env=ENVIRONMENT).started == mode
 
 
@@ -170,7 +171,7 @@ def test_a_better_library_comes(kind: str, where: str, mode: Mode, tmp_path: Pat
             build_library(variant / "libown.so", version)
             cold = sf.run([program], env=ENVIRONMENT).text
             assert warm.run([program], env=ENVIRONMENT).text == cold
-            assert warm.fill(timeout=30)
+            assert warm.fill(FILL_S)
 
 
 def test_files_change_for_a_while(tmp_path: Path) -> None:
@@ -185,18 +186,19 @@ def test_files_change_for_a_while(tmp_path: Path) -> None:
             library.touch()
 
     thread = threading.Thread(target=change)
-    with sf.Warm(delay=0.001) as warm:
+    with Warm(delay=0.001) as warm:
         thread.start()
         try:
             warm.add(str(program), depth=1, env=ENVIRONMENT)
-            deadline = time.monotonic() + 30
+            # It has to be found to have changed many times in a row.
+            deadline = time.monotonic() + 3 * EVER
             while list(warm.stats().cannot.values()) != ["changing files"]:
                 assert time.monotonic() < deadline, warm.stats()
                 time.sleep(0.01)
         finally:
             done.set()
             thread.join()
-        assert warm.fill(timeout=30), warm.stats()
+        assert warm.fill(FILL_S), warm.stats()
         assert warm.run([program], env=ENVIRONMENT).started == "reserve"
 
 
@@ -205,6 +207,7 @@ def test_files_change_for_a_while(tmp_path: Path) -> None:
 MOUNTS = """
 import json, subprocess, sys
 import spawnfd as sf
+from warm_support import Warm
 mode, program, modules, elsewhere, *mounts = sys.argv[1:]
 options, argv = {}, [program]
 if modules:
@@ -212,17 +215,20 @@ if modules:
     options, argv = {"preimport": ["own_module"]}, [program, "-c", code]
 env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
 found = []
-with sf.Warm(mode=mode) as warm:
+with Warm(mode=mode) as warm:
     warm.add(program, env=env, depth=1, **options)
-    assert warm.fill(timeout=30)
+    assert warm.fill(timeout=60)
     def call(*change):
         if change:
             subprocess.run(change, check=True)
-        cold = sf.run(argv, env=env, timeout=20)
-        result = warm.run(argv, env=env, timeout=20)
+        cold = sf.run(argv, env=env, timeout=60)
+        result = warm.run(argv, env=env, timeout=60)
         assert (result.code, result.text) == (0, cold.text), (change, result, cold)
-        assert warm.fill(timeout=30)
-        found.append([result.text.strip(), result.started, warm.stats().made])
+        assert warm.fill(timeout=60)
+        stats = warm.stats()
+        # Another one in the place of each that was too slow.
+        slow = stats.cold.get("slow", 0) if mode == "reserve" else 0
+        found.append([result.text.strip(), result.started, stats.made - slow])
     call()
     call("mount", "--bind", elsewhere, elsewhere)
     call("mount", "--bind", *mounts)
@@ -266,6 +272,7 @@ def test_a_directory_above_is_mounted_over(what: str, mode: Mode, tmp_path: Path
 COPIES = """
 import ctypes, json, os, subprocess, sys, threading
 import spawnfd as sf
+from warm_support import Warm
 kind, new, release = sys.argv[1:]
 env, program = {"PATH": "/usr/bin:/bin"}, os.path.dirname(release) + "/program"
 sandbox = sf.Sandbox(["unshare", "--mount"]) if kind == "sandbox" else None
@@ -277,22 +284,22 @@ def call_from_elsewhere(warm):
     CLONE_FS, CLONE_NEWNS = 0x200, 0x20000
     assert ctypes.CDLL(None, use_errno=True).unshare(CLONE_FS | CLONE_NEWNS) == 0
     apart.set()
-    mounted.wait(30)
-    result = warm.run([argv[0]], env=env, timeout=20)
+    mounted.wait(60)
+    result = sf.run([argv[0]], warm=warm, env=env, timeout=60)
     assert result.started.startswith("cold: "), result
     elsewhere[0] = result.text.strip()
-with sf.Warm() as warm:
+with Warm() as warm:
     warm.add(argv[0], depth=1, **options)
-    assert warm.fill(timeout=30), warm.stats()
-    given = {"env": env, "timeout": 20}
+    assert warm.fill(timeout=60), warm.stats()
+    given = {"env": env, "timeout": 60}
     if sandbox:
         given |= {"sandbox": sandbox, "cwd": "/"}
     before = warm.run(argv, **given)
-    assert warm.fill(timeout=30)
+    assert warm.fill(timeout=60)
     if kind == "thread":
         thread = threading.Thread(target=call_from_elsewhere, args=[warm])
         thread.start()
-        apart.wait(30)
+        apart.wait(60)
     subprocess.run(["mount", "--bind", new, release], check=True)
     if kind == "thread":
         mounted.set()
@@ -338,6 +345,6 @@ def test_what_is_told_of_a_change(what: str, mode: Mode, tmp_path: Path) -> None
             if warm.run([program], env=ENVIRONMENT).started != mode:
                 break
             assert warm.fill(timeout=FILL_S)
-        assert warm.stats().cold == {"stale": 1}
+        assert {**warm.stats().cold, "slow": 0} == {"stale": 1, "slow": 0}
         assert warm.fill(timeout=FILL_S)
         assert warm.run([program], env=ENVIRONMENT).started == mode

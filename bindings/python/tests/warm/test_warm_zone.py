@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from warm_support import Mode, each_mode, in_mount_namespace, parked
+from patience import EVER
+from warm_support import FILL_S, Mode, each_mode, in_mount_namespace, parked
 
 PYTHON = "/usr/bin/python3"
 SAYS = "import time; print(time.tzname, time.timezone, time.strftime('%Z %H', time.localtime(0)))"
@@ -29,9 +30,9 @@ def test_of_variables(mode: Mode, before: str) -> None:
     with parked(PYTHON, mode, env=env) as warm:
         others = [NONE | {"TZ": "Asia/Tokyo"}, NONE | {"TZ": ""}, NONE, env | {"TZDIR": "/etc"}]
         for given in [env, *others]:
-            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=20)
-            warm.fill(timeout=20)
-            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=20)
+            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=EVER)
+            assert warm.fill(FILL_S)
+            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=EVER)
             assert (result.code, result.stdout) == (0, cold.stdout)
             assert result.started == ("cold: variable" if "TZDIR" in given else mode)
 
@@ -40,14 +41,15 @@ def test_of_variables(mode: Mode, before: str) -> None:
 OWNER = """
 import json, subprocess, sys
 import spawnfd as sf
+from warm_support import Warm
 mode, python, says, zone = sys.argv[1:]
 env = {"PATH": "/usr/bin:/bin"}
-with sf.Warm(mode=mode) as warm:
+with Warm(mode=mode) as warm:
     warm.add(python, env=env)
-    assert warm.fill(timeout=20)
+    assert warm.fill(timeout=60)
     subprocess.run(["mount", "--bind", zone, "/etc/localtime"], check=True)
-    result = warm.run([python, "-c", says], env=env, timeout=20)
-    cold = sf.run([python, "-c", says], env=env, timeout=20)
+    result = warm.run([python, "-c", says], env=env, timeout=60)
+    cold = sf.run([python, "-c", says], env=env, timeout=60)
     print(json.dumps([result.started, result.text, cold.text]))
 """
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import spawnfd as sf
+from patience import EVER
 from warm_lines import ENVIRONMENT
-from warm_support import Way, add, warm_of
+from warm_support import FILL_S, Way, add, warm_of
 
 # What a program can learn of what the cases change.
 PROBE = (
@@ -263,12 +264,12 @@ def main(way: Way, name: str, confined: str = "") -> None:
         actions += sf.actions.NoNewPrivs(), sf.actions.Landlock(ruleset), sf.actions.Seccomp(filter)
     with warm_of(way) as warm:
         add(warm, way, case.argv[0], 2, env=ENVIRONMENT, **parking)
-        found["filled"] = warm.fill(timeout=30)
+        found["filled"] = warm.fill(FILL_S)
 
         def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
             env = ENVIRONMENT | options.pop("env", {})
             options["actions"] = [*actions, *options.pop("actions", [])]
-            return start(list(case.argv), env=env, timeout=30, **options)
+            return start(list(case.argv), env=env, timeout=EVER, **options)
 
         def change_and_run() -> None:
             try:
@@ -286,7 +287,7 @@ def main(way: Way, name: str, confined: str = "") -> None:
                 found[how] = outcome
 
         found["before"] = run(warm.run).started
-        warm.fill(timeout=30)
+        warm.fill(FILL_S)
         if case.thread:
             thread = threading.Thread(target=change_and_run)
             thread.start()
