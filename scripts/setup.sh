@@ -28,15 +28,31 @@ need bwrap bubblewrap
 [ -x "$python" ] || missing="$missing python3"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 
+install() { # packages
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# Debian keeps most of CPython's own tests apart from it; pyenv does not.
+has_own_tests() {
+    for each in /usr/bin/python3 "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.1[1-3].*/bin/python3; do
+        ! "$each" -c 'import test.test_subprocess' 2>/dev/null || return 0
+    done
+    return 1
+}
+
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "setup: missing$missing: install them (apt-get install$missing), or run this as root" >&2
         exit 1
     fi
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
     # shellcheck disable=SC2086 # a list of packages
-    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    install $missing
+fi
+# They are skipped where there are none.
+if [ "$(id -u)" = 0 ] && [ -x /usr/bin/python3 ] && ! has_own_tests; then
+    own_tests=$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')
+    install "$own_tests" || echo "setup: no $own_tests: CPython's own tests are skipped" >&2
 fi
 if ! command -v cargo >/dev/null 2>&1; then
     echo "setup: Rust 1.88 or newer is missing, and Debian 12 has none: see https://rustup.rs" >&2

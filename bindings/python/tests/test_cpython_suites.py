@@ -8,16 +8,15 @@ Warm is one version here; SPAWNFD_ALL_VERSIONS=1 asks for all.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from interpreters import interpreter
 
 HERE = Path(__file__).parent / "cpython"
 PACKAGE = Path(sf.__file__).parent.parent
@@ -29,17 +28,6 @@ SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
 # How often what has failed has to pass then.
 AGAIN = 3
-
-
-def interpreter(version: str) -> str:
-    """A CPython of that version with its test package, pyenv's or one in PATH."""
-    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
-    for path in filter(None, [*found, shutil.which(f"python{version}")]):
-        check = [path, "-c", f"import test.test_subprocess, {SUITES[1]}"]
-        if subprocess.run(check, capture_output=True).returncode == 0:
-            return path
-    pytest.skip(f"no CPython {version} with its test package here")
 
 
 def listed(text: str, version: str, suite: str) -> dict[str, str]:
@@ -123,7 +111,7 @@ def test_the_list_is_checked() -> None:
 def test_suite_warm(
     version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    python = interpreter(version)
+    python = interpreter(version, *SUITES)
     outcome = run(python, str(PACKAGE), tmp_path, suite, temperature="warm")
     known = listed((HERE / "differences.txt").read_text(), version, suite)
     bad = {test: text for test, text in outcome["bad"].items() if test not in known}
@@ -147,7 +135,7 @@ def test_suite_warm(
 def test_suite(
     version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    python = interpreter(version)
+    python = interpreter(version, *SUITES)
     outcome = run(python, str(PACKAGE), tmp_path, suite)
     known = listed((HERE / "differences.txt").read_text(), version, suite)
     assert not wrongly_listed(known, outcome)

@@ -8,10 +8,6 @@ every test has to come out alike. What does not stands in cpython_differences.tx
 from __future__ import annotations
 
 import functools
-import glob
-import os
-import shutil
-import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Generator
@@ -20,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from interpreters import interpreter
 from warm_support import MODES, Mode, parked
 
 LIST = Path(__file__).with_name("cpython_differences.txt")
@@ -41,18 +38,6 @@ CASES = [(MAIN_VERSION, name) for name in MODULES] + [
     (version, name) for version in ("3.11", "3.13") for name in CORE
 ]
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
-
-
-@functools.cache
-def interpreter(version: str) -> str | None:
-    """A CPython of that version with its test package, pyenv's or one in PATH."""
-    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
-    for path in filter(None, [*found, shutil.which(f"python{version}")]):
-        check = [path, "-c", "import test.test_cmd_line, test.libregrtest"]
-        if subprocess.run(check, capture_output=True).returncode == 0:
-            return path
-    return None
 
 
 def differences(text: str) -> dict[tuple[str, str, str], str]:
@@ -114,9 +99,7 @@ def test_the_table() -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("version", "module"), CASES)
 def test_module(version: str, module: str, mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no CPython {version} with its test package here")
+    python = interpreter(version, "test.test_cmd_line", "test.libregrtest")
     listed = differences(LIST.read_text())
     known = {test for how, of, test in listed if (how, of) == (mode, version)}
     suspects: set[str] | None = None

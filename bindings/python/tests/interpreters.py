@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""CPythons that have their own tests."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import shutil
+import subprocess
+
+import pytest
+
+
+@functools.cache
+def interpreter(version: str, *modules: str) -> str:
+    """A CPython of that version with these modules of its test package; else the test is skipped.
+
+    The system's (setup.sh installs the tests of Debian's), one of pyenv's, or one in PATH.
+    """
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
+    ours = shutil.which(f"python{version}", path="/usr/bin")
+    for path in filter(None, [ours, *found, shutil.which(f"python{version}")]):
+        check = [path, "-c", f"import {', '.join(modules)}"]
+        if subprocess.run(check, capture_output=True).returncode == 0:
+            return path
+    pytest.skip(f"no CPython {version} with its test package: Debian 12 has 3.11's only, PyPI none")
