@@ -124,6 +124,20 @@ fn failures_name_the_flag() {
     for (args, flag) in [
         (&["--cwd", "/no/dir", "true"][..], "--cwd /no/dir: "),
         (&["--chdir", "/", "--open", "r:/no/file:7", "true"], "--open r:/no/file:7: action 1: "),
+        // With all that can be the reason.
+        (
+            &["--open", "r,beneath:/no/file:7", "true"],
+            "--open r,beneath:/no/file:7: action 0: open(\"/no/file\", 0o0, 0o0, 0x8) as 7 = ",
+        ),
+        (
+            &["--open-at", "0:r:no/file:7", "true"],
+            "--open-at 0:r:no/file:7: action 0: open(0, \"no/file\", 0o0, 0o0) as 7 = ",
+        ),
+        (
+            &["--capabilities", "effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown", "true"],
+            "--capabilities effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown: action 0: \
+             capset(0x20, 0x0, 0x0), bounding 0x40, ambient 0x1 = ",
+        ),
         (&["--dup2", "9:1", "true"], "--dup2 9:1: "),
         (&["--fd", "99:3", "true"], "--fd 99:3: descriptor 99 is not open"),
         (&["--cgroup", "/no/dir", "true"], "--cgroup /no/dir: "),

@@ -3,7 +3,7 @@
 
 use std::os::fd::RawFd;
 
-use spawnfd_child::Op;
+use spawnfd_child::{CapabilitySets, Op};
 use spawnfd_sys::Errno;
 
 use super::descriptor::Descriptor;
@@ -62,8 +62,10 @@ pub(crate) fn print<S>(op: &Op<S>, number: impl Fn(&S) -> RawFd) -> String {
         Op::Dup2 { from, to } => format!("dup2({}, {})", from, to),
         Op::Close { fd } => format!("close({})", fd),
         Op::CloseRange { first, last } => format!("close_range({first}, {last})"),
-        Op::Open { path, how, to, .. } => {
-            format!("open({path:?}, {:#o}, {:#o}) as {}", how.flags, how.mode, to)
+        Op::Open { dir, path, how, to } => {
+            let below = dir.as_ref().map(|dir| format!("{}, ", number(dir))).unwrap_or_default();
+            let resolve = if how.resolve == 0 { String::new() } else { format!(", {:#x}", how.resolve) };
+            format!("open({below}{path:?}, {:#o}, {:#o}{resolve}) as {}", how.flags, how.mode, to)
         }
         Op::OpenNull { .. } => r#"open("/dev/null")"#.into(),
         Op::Chdir { path } => format!("chdir({path:?})"),
@@ -92,7 +94,10 @@ pub(crate) fn print<S>(op: &Op<S>, number: impl Fn(&S) -> RawFd) -> String {
         }
         Op::Groups { groups } => format!("setgroups({groups:?})"),
         Op::Capabilities { sets } => {
-            format!("capset({:#x}, {:#x}, {:#x})", sets.effective, sets.permitted, sets.inheritable)
+            let CapabilitySets { effective, permitted, inheritable, bounding, ambient } = sets;
+            format!(
+                "capset({effective:#x}, {permitted:#x}, {inheritable:#x}), bounding {bounding:#x}, ambient {ambient:#x}"
+            )
         }
         Op::KeepCapabilities => "prctl(PR_SET_KEEPCAPS)".into(),
         Op::DenySetgroups => r#"write("/proc/self/setgroups", "deny")"#.to_owned(),
