@@ -223,5 +223,13 @@ fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> 
 
 /// An id to set, or None to leave it.
 fn id(fields: &Fields<'_, '_>, field: &'static str) -> PyResult<u32> {
-    if fields.optional(field)?.is_some() { fields.int(field) } else { Ok(u32::MAX) }
+    // "Leave it as it is" to the kernel.
+    const KEEP: u32 = u32::MAX;
+    if fields.optional(field)?.is_none() {
+        return Ok(KEEP);
+    }
+    match fields.int(field)? {
+        KEEP => Err(wrong_value(&fields.name(field), format_args!("{KEEP} is out of range"))),
+        id => Ok(id),
+    }
 }

@@ -207,6 +207,8 @@ def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
         (act.Dup2(0, "1"), TypeError, r"actions\[0\]: Dup2.to"),  # type: ignore[arg-type]
         (act.Chdir(3), TypeError, r"Chdir.path"),  # type: ignore[arg-type]
         (act.Umask(-1), ValueError, r"Umask.mask"),
+        (act.UserIds(saved=2**32 - 1), ValueError, r"UserIds.saved: 4294967295 is out of range"),
+        (act.GroupIds(2**32 - 1), ValueError, r"GroupIds.real: 4294967295 is out of range"),
         (act.SignalMask([0]), ValueError, r"SignalMask.blocked: no signal 0"),
         (act.SignalMask(3), TypeError, r"SignalMask.blocked"),  # type: ignore[arg-type]
         (act.ParentDeathSignal(99), ValueError, r"ParentDeathSignal.signal"),
