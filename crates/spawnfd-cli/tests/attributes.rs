@@ -402,7 +402,13 @@ fn namespaces() {
     assert_ne!(host.to_str(), Some(held.as_str()));
     let called = run(["--user-namespace", "0:0", "cat", "/proc/self/uid_map"]);
     match called.code {
-        Some(0) => assert_eq!(called.stdout.split_whitespace().collect::<Vec<_>>(), ["0", "0", "1"]),
+        Some(0) => {
+            assert_eq!(called.stdout.split_whitespace().collect::<Vec<_>>(), ["0", "0", "1"]);
+            for (ids, map) in [("4294967295:0", "uid_map"), ("0:4294967295", "gid_map")] {
+                let called = run(["--user-namespace", ids, "true"]);
+                assert!(complaint(&called, 125).contains(map), "{}", called.stderr);
+            }
+        }
         _ => skip(&format!("no user namespaces: {}", complaint(&called, 125))),
     }
 }

@@ -31,12 +31,13 @@ pub(crate) struct Lowered {
 
 /// Step indexes of what is no action of the caller's.
 const LIMITS: u16 = u16::MAX - 32;
+/// Three: each file of the map is told by its own.
+const USER_MAP: u16 = u16::MAX - 13;
 const TERMINAL: u16 = u16::MAX - 10;
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
 const STDIO: u16 = u16::MAX - 8;
 const ANNOUNCEMENT: u16 = u16::MAX - 5;
 const CURRENT_DIR: u16 = u16::MAX - 4;
-const USER_MAP: u16 = u16::MAX - 3;
 const SESSION: u16 = u16::MAX - 2;
 const TREE: u16 = u16::MAX - 1;
 
@@ -292,8 +293,8 @@ impl Lowering {
         if let Some(map) = &command.user_map {
             // An unprivileged process may map groups only once it has given up setgroups: user_namespaces(7).
             self.step(USER_MAP, Op::DenySetgroups);
-            self.step(USER_MAP, Op::UserMap { map: map.users.clone() });
-            self.step(USER_MAP, Op::GroupMap { map: map.groups.clone() });
+            self.step(USER_MAP + 1, Op::UserMap { map: map.users.clone() });
+            self.step(USER_MAP + 2, Op::GroupMap { map: map.groups.clone() });
         }
     }
 
@@ -397,11 +398,11 @@ fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {
 /// What a step with this index belongs to.
 pub(crate) fn stage_of(index: u16) -> Stage {
     match index {
-        USER_MAP | SESSION => Stage::Clone,
+        USER_MAP..TERMINAL | SESSION => Stage::Clone,
         TREE | ANNOUNCEMENT => Stage::Tree,
         GIVEN => Stage::Descriptors,
         CURRENT_DIR => Stage::CurrentDir,
-        LIMITS..TERMINAL => Stage::Limit,
+        LIMITS..USER_MAP => Stage::Limit,
         TERMINAL => Stage::Capture,
         STDIO.. => Stage::Stdio((index - STDIO) as u8),
         _ => Stage::Action(usize::from(index)),
