@@ -16,6 +16,8 @@ SIGNALS := env --default-signal=HUP,INT,QUIT
 
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.
 KERNEL_SUITES := kernel validation errors stale $(addsuffix =clone3,oracle_spawn actions attributes authority)
+# Limits by a cgroup's controllers, and runs in cgroups of their own: what `make test` skips where there are none.
+CGROUP_SUITES := limits job=a_cgroup held=what_is_made complaints=in_a_cgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest test-kernel kernel-shell soak lint format \
@@ -63,12 +65,13 @@ test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controll
 	SPAWNFD_SKIPS=$(SKIPS) tests/run-guest.sh $(CACHE)/kernel $(GUESTS)
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
-test-kernel: setup ## The kernel series: built plain and with KASAN and lockdep, booted in QEMU, its selftests and the library's suites run.
+test-kernel: setup ## The kernel series: built plain and with KASAN and lockdep, booted in QEMU, its selftests and the library's suites run; limits by cgroups under Linux 6.1.
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh
 	SPAWNFD_SKIPS=$(SKIPS) kernel/qemu/test-kernel.sh $(CACHE)/kernel
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=7200 \
 	    tests/run-guest.sh $(CACHE)/kernel $$(kernel/qemu/build.sh $(CACHE)/kernel base)/bzImage
+	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(CGROUP_SUITES)" tests/run-guest.sh $(CACHE)/kernel
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnfd command and the selftests.

@@ -6,13 +6,13 @@
 #
 # What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
 # (in-guest.sh). Everything is 20 times slower there, so this is a choice, without what gives programs little time
-# (complaints). SPAWNFD_SUITES: another one, for both; `suite=part` runs the tests with that in their names.
+# (most of complaints). SPAWNFD_SUITES: another one, for both; `suite=part` runs the tests with that in their names.
 # SPAWNFD_GUEST_TIME: seconds for each kernel. CARGO_TARGET_DIR and the toolchain are the caller's.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$1
 shift
-groups=${SPAWNFD_SUITES:-trees guard job limits limiter attributes=a_cgroup}
+groups=${SPAWNFD_SUITES:-trees guard job limits limiter attributes=a_cgroup held=what_is_made complaints=in_a_cgroup}
 others=${SPAWNFD_SUITES:-errors fallbacks flight oracle run snapshot thread_authority}
 
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")
