@@ -38,6 +38,12 @@ pub fn process_group(pid: i32) -> Option<i32> {
     Some(unsafe { libc::getpgid(pid) }).filter(|group| *group >= 0)
 }
 
+/// The session of `pid`, likewise.
+pub fn session(pid: i32) -> Option<i32> {
+    // SAFETY: a number goes in, a number comes out.
+    Some(unsafe { libc::getsid(pid) }).filter(|session| *session >= 0)
+}
+
 /// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores it before main().
 pub fn began_without_sigpipe() -> bool {
     BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
@@ -64,6 +70,12 @@ pub fn is_ignored(signal: i32) -> bool {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init().sa_sigaction == libc::SIG_IGN
     }
+}
+
+/// Has a signal do nothing.
+pub fn ignore(signal: i32) {
+    // SAFETY: no handler.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// Has a signal do by itself what it does by default.

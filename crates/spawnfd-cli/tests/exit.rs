@@ -249,12 +249,7 @@ fn signals_are_passed_on() {
 
 #[test]
 fn what_the_terminal_sends_to_both_comes_once() {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let terminal = std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let (master, terminal) = common::terminal();
     let script = "n=0; trap 'n=$((n+1)); echo got' INT; echo ready
         until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
     let outer = ["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0"];

@@ -253,6 +253,11 @@ impl FromArgMatches for Actions {
 }
 
 impl Actions {
+    /// Whether the program is to have the terminal.
+    pub fn give_terminal(&self) -> bool {
+        self.steps.iter().any(|given| matches!(given.meaning, Step::Foreground(_)))
+    }
+
     /// Adds the actions to a command. Gives for each of its actions the flag that asked for it.
     pub fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<Vec<String>, Failure> {
         let mut ruleset = Ruleset::default();

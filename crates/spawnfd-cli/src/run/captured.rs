@@ -202,7 +202,7 @@ impl Capture {
     /// Runs to the end, or until a signal tells this command to end.
     pub fn run(&self, command: &mut Command<'_>, failed: impl Fn(Error) -> Failure) -> Result<Ended, Failure> {
         let settings = self.settings()?;
-        let signals = Signals::watch()?;
+        let signals = Signals::watch(None)?;
         let (send, receive) = mpsc::channel();
         let (over, ending) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let done = move |outcome| {

@@ -10,6 +10,7 @@ mod program;
 mod report;
 mod signals;
 mod stdio;
+mod terminal;
 mod values;
 
 use std::ffi::{OsStr, OsString};
@@ -26,7 +27,9 @@ use captured::Capture;
 use environment::Environment;
 pub use report::Report;
 use report::Timing;
+use signals::Signals;
 use stdio::Standard;
+use terminal::Terminal;
 
 /// Run a program
 ///
@@ -135,6 +138,10 @@ the same process group and they come from the terminal, which sends them to both
 program twice, as nothing tells it from what is sent to this command alone: a program with --process-group 0 gets it once. With --capture \
 the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
 
+Jobs: when a program with --foreground stops (Ctrl-Z), this command does, with its process group, and a shell has the terminal \
+again. Continued, it continues the program, and gives it the terminal if the shell has given that. After the program's end the \
+terminal is whose it was before.
+
 Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed, \
 or how the program ended is not known; 126 if the program cannot be executed; 127 if there is none.
 
@@ -193,7 +200,8 @@ impl Run {
             report.captured(self.name(), &ended.output, timing)?;
             return Ok(ended.code);
         }
-        let signals = signals::Signals::watch()?;
+        let terminal = self.actions.give_terminal().then(Terminal::open).flatten();
+        let signals = Signals::watch(terminal)?;
         os::close_as_it_began();
         let begun = Instant::now();
         let mut child = command.spawn().map_err(failed)?;

@@ -6,19 +6,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 
-use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::Child;
 
+use super::terminal::Terminal;
 use crate::failure::{Failure, reason};
 use crate::os::{is_ignored, make_default, on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
+/// What tells of stops.
+const OF_JOBS: [i32; 2] = [SIGCHLD, SIGCONT];
+
 /// Signals that come to this command, each as a byte in a socket of its own.
 #[derive(Debug)]
 pub struct Signals {
     sockets: Vec<(i32, UnixStream)>,
+    /// What the program has been given.
+    terminal: Option<Terminal>,
 }
 
 /// What woke a wait.
@@ -33,9 +39,10 @@ pub enum Woken {
 
 impl Signals {
     /// Begins to watch. A signal that is ignored stays so, here and in the program: nohup(1) means it.
-    pub fn watch() -> Result<Signals, Failure> {
+    pub fn watch(terminal: Option<Terminal>) -> Result<Signals, Failure> {
         let mut sockets = Vec::new();
-        for signal in WATCHED {
+        let of_jobs = if terminal.is_some() { &OF_JOBS[..] } else { &[] };
+        for &signal in WATCHED.iter().chain(of_jobs) {
             if is_ignored(signal) {
                 continue;
             }
@@ -45,7 +52,7 @@ impl Signals {
             ours.set_nonblocking(true).map_err(failed)?;
             sockets.push((signal, ours));
         }
-        Ok(Signals { sockets })
+        Ok(Signals { sockets, terminal })
     }
 
     /// Sleeps until `fd` is readable or a signal has come.
@@ -76,7 +83,16 @@ impl Signals {
     pub fn wait(&self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {
             match self.sleep(child.as_fd())? {
-                Woken::Ready => return Ok(child.wait()?),
+                Woken::Ready => {
+                    self.terminal.iter().for_each(|terminal| terminal.take_back(child));
+                    return Ok(child.wait()?);
+                }
+                Woken::Signal { number: SIGCHLD, .. } => {
+                    self.terminal.iter().for_each(|terminal| terminal.look_at(child));
+                }
+                Woken::Signal { number: SIGCONT, .. } => {
+                    self.terminal.iter().for_each(|terminal| terminal.go_on(child));
+                }
                 Woken::Signal { number: SIGHUP | SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
                 Woken::Signal { number, .. } => {
                     // It may have ended, or run under other ids: then it is out of reach for everybody like us.

@@ -3,12 +3,16 @@
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(300);
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// What a call of the command gave.
 #[derive(Debug)]
@@ -28,6 +32,15 @@ pub fn command() -> Command {
 /// Calls the command with these arguments.
 pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Called {
     finish(command().args(args))
+}
+
+/// A terminal: its master, and itself.
+pub fn terminal() -> (OwnedFd, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    (master, File::options().read(true).write(true).open(name).unwrap())
 }
 
 /// `spawnfd run` with these arguments.
