@@ -2,7 +2,8 @@
 """CPython's own tests of subprocess and asyncio's, unmodified, with spawnfd installed.
 
 Each interpreter runs the tests of its own `test` package; cold, and again with what they start most
-parked ahead. What fails has to stand in cpython/differences.txt, and what stands there has to fail.
+parked ahead; and those that examine the interpreters they start, each of which finds one parked for
+it. What fails has to stand in cpython/differences.txt, and what stands there has to fail.
 Warm is one version here; SPAWNFD_ALL_VERSIONS=1 asks for all.
 """
 
@@ -28,6 +29,14 @@ SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
 # How often what has failed has to pass then.
 AGAIN = 3
+# What a start has a hand in: command line, paths, locale, hash seed, signals, end.
+OF_INTERPRETERS = [
+    *["test.test_cmd_line", "test.test_cmd_line_script", "test.test_site", "test.test_utf8_mode"],
+    *["test.test_c_locale_coercion", "test.test_hash", "test.test_faulthandler"],
+    *["test.test_signal", "test.test_atexit"],
+]
+# The others have options with which an interpreter cannot wait (-i, --help), or that are wrong.
+WARM_SHARE = 0.7
 
 
 def listed(text: str, version: str, suite: str) -> dict[str, str]:
@@ -52,11 +61,9 @@ def wrongly_listed(known: dict[str, str], outcome: dict[str, Any]) -> list[str]:
     ]
 
 
-def run(
-    python: str, package: str, cwd: Path, *tests: str, temperature: str = "cold"
-) -> dict[str, Any]:
+def run(python: str, package: str, cwd: Path, *tests: str, how: str = "cold") -> dict[str, Any]:
     """What cpython/run_suite.py finds."""
-    command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, temperature]
+    command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, how]
     command += tests
     ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
     lines = ended.stdout.rstrip().rpartition("\n")
@@ -71,7 +78,7 @@ def assert_none_is_ours(
     cwd: Path,
     capsys: pytest.CaptureFixture[str],
     without: str,
-    temperature: str = "cold",
+    how: str = "cold",
 ) -> None:
     """What has failed fails `without`, too, or passes again and again; it is named.
 
@@ -80,7 +87,7 @@ def assert_none_is_ours(
     if not bad:
         return
     others = run(python, without, cwd, *bad)["bad"]
-    again = run(python, str(PACKAGE), cwd, *[*bad] * AGAIN, temperature=temperature)
+    again = run(python, str(PACKAGE), cwd, *[*bad] * AGAIN, how=how)
     passed = {test for test in bad if again["ids"].count(test) == AGAIN} - again["bad"].keys()
     ours = bad.keys() - others.keys() - passed
     assert not ours, "\n".join(f"{test}:\n{bad[test]}" for test in sorted(ours))
@@ -112,7 +119,7 @@ def test_suite_warm(
     version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = interpreter(version, *SUITES)
-    outcome = run(python, str(PACKAGE), tmp_path, suite, temperature="warm")
+    outcome = run(python, str(PACKAGE), tmp_path, suite, how="warm")
     known = listed((HERE / "differences.txt").read_text(), version, suite)
     bad = {test: text for test, text in outcome["bad"].items() if test not in known}
     counters = outcome["counters"]
@@ -127,6 +134,30 @@ def test_suite_warm(
     assert not {*only} & {*outcome["ids"]}
     # The rest finds nothing parked yet, or asks for what only a child has.
     assert counters["warm"] >= counters["made"] // 5
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["reserve", "fork"])
+@pytest.mark.parametrize("suite", OF_INTERPRETERS)
+@pytest.mark.parametrize("version", WARM_VERSIONS)
+def test_suite_of_warm_interpreters(
+    version: str, suite: str, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = interpreter(version, suite)
+    outcome = run(python, str(PACKAGE), tmp_path, suite, how=mode)
+    known = listed((HERE / "differences.txt").read_text(), version, suite)
+    assert not wrongly_listed(known, outcome)
+    bad = {test: text for test, text in outcome["bad"].items() if test not in known}
+    counters = outcome["counters"]
+    with capsys.disabled():
+        print(
+            f"\n{suite} of {version}, {mode}: {len(outcome['ids'])} run, {outcome['skipped']} "
+            f"skipped; {counters['warm']} of {counters['made']} programs from parked processes"
+        )
+    assert_none_is_ours(python, bad, tmp_path, capsys, "-", mode)
+    # A machine may let one wait for too long.
+    warm = counters["warm"] + counters["cold"].get("slow", 0)
+    assert warm >= max(1, counters["made"] * WARM_SHARE), counters
 
 
 @pytest.mark.timeout(1800)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs one of CPython's own test modules, as it is, with spawnfd installed or without.
 
-    python run_suite.py <directory of the package, or "-"> <"cold" or "warm"> <test id> ...
+    python run_suite.py <directory of the package, or "-"> <how> <test id> ...
 
-"warm": what these tests start most is parked before, and those in cold_only.txt are left out.
+"cold"; "warm": what these tests start most is parked before, and those in cold_only.txt are left
+out; "reserve", "fork": each interpreter that they start finds one parked for it.
 
 Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -74,6 +77,39 @@ def settle(warm: Any) -> None:
         time.sleep(0.5)
 
 
+def options(words: list[str]) -> list[str]:
+    """What stands before -c, -m, "-" or a script."""
+    found: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word in ("-", "-c", "-m"):
+            break
+        found += [word, next(rest, "")] if word in ("-X", "-W") else [word]
+    return found
+
+
+def park_each(mode: Any) -> None:
+    """Has each interpreter find one that is parked with its options and its environment."""
+    original: Any = subprocess.Popen.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, args: Any, *others: Any, **named: Any) -> None:
+        if isinstance(args, (str, bytes, os.PathLike)):
+            return original(self, args, *others, **named)
+        words: list[str] = [os.fsdecode(word) for word in args]
+        if not words or not os.path.basename(words[0]).startswith("python"):
+            return original(self, words, *others, **named)
+        import spawnfd
+
+        with spawnfd.Warm(mode=mode) as warm:
+            warm.add(words[0], depth=1, args=options(words[1:]), env=named.get("env"))
+            warm.fill(60)
+            spawnfd.install(warm=warm)
+            return original(self, words, *others, **named)
+
+    subprocess.Popen.__init__ = init
+
+
 def but(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
     """The same tests without those of these names."""
     left = unittest.TestSuite()
@@ -85,7 +121,7 @@ def but(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
     return left
 
 
-def main(package: str, temperature: str, *names: str) -> None:
+def main(package: str, how: str, *names: str) -> None:
     """Runs, and prints: ids, bad, skipped (counts), the counters."""
     stats: Any = None
     warm: Any = None
@@ -94,15 +130,17 @@ def main(package: str, temperature: str, *names: str) -> None:
         sys.path.append(package)
         import spawnfd
 
-        if temperature == "warm":
+        if how == "warm":
             warm = spawnfd.Warm(keep=8)
             warm.add(sys.executable, depth=4)
             warm.add("/bin/sh")
             warm.fill(60)
         spawnfd.install(warm=warm)
+        if how in ("reserve", "fork"):
+            park_each(how)
         stats = spawnfd.stats
     tests = unittest.defaultTestLoader.loadTestsFromNames(names)
-    if temperature == "warm":
+    if how == "warm":
         lines = (Path(__file__).parent / "cold_only.txt").read_text().splitlines()
         tests = but({line for line in lines if not line.startswith("#")}, tests)
     Result.warm = warm
