@@ -37,6 +37,35 @@ def test_ids_given_up(way: Way, end: str) -> None:
     assert told(IDS, way, end) == "0\n"
 
 
+SHOWS_NOTHING = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.setgroups(0, None)
+libc.setresgid(65534, 65534, 65534)
+libc.setresuid(65534, 65534, int(sys.argv[3]))
+if sys.argv[4] == "dumpable":
+    libc.prctl(4, 1, 0, 0, 0)
+with warm_of(sys.argv[2]) as warm:
+    add(warm, sys.argv[2], "true", 1)
+    assert warm.fill(60), warm.stats()
+    print(warm.run(["true"]).started)
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "dumpable", "reason"),
+    [(65534, "", "not dumpable"), (65533, "dumpable", "several ids")],
+)
+@each_way
+def test_a_host_that_shows_nothing_of_itself(
+    saved: int, dumpable: str, reason: str, way: Way
+) -> None:
+    """Whether Landlock confines it: it may not look into a process of its own kind."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has ids to give up")
+    assert told(SHOWS_NOTHING, way, str(saved), dumpable) == f"cold: {reason}\n"
+
+
 CLOSED = """
 warm = warm_of(sys.argv[2], idle=None)
 add(warm, sys.argv[2], "true", 3)

@@ -9,6 +9,7 @@ processes that are confined themselves.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import json
@@ -20,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import spawnfd as sf
@@ -46,12 +48,16 @@ PR_SET_TIMERSLACK, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_
     *(29, 24, 38, 22, 28),
 )
 SYS_PERSONALITY, SYS_CAPSET, SYS_SETRESUID, SYS_SETGROUPS, SYS_UNSHARE = 135, 126, 117, 116, 272
+SYS_SETRESGID, SYS_SET_MEMPOLICY, SYS_MOUNT = 119, 238, 165
 SYS_KEYCTL, SYS_IOPRIO_SET, SYS_MKDIR, SYS_MKDIRAT = 250, 251, 83, 258
 SYS_MKNOD, SYS_MKNODAT = 133, 259
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 NUMBERS = {"close": 3, "rt_sigprocmask": 14, "recvmsg": 47, "prctl": 157, "openat": 257}
 ADDR_NO_RANDOMIZE, KEYCTL_JOIN_SESSION_KEYRING, CAP_NET_RAW = 0x0040000, 1, 13
 CLONE_NEWUTS, CLONE_NEWTIME, CLONE_NEWNET = 0x04000000, 0x00000080, 0x40000000
+CLONE_FS, CLONE_NEWNS = 0x00000200, 0x00020000
+MS_BIND, MS_REC, MS_PRIVATE, MPOL_PREFERRED = 4096, 16384, 1 << 18, 1
+OOM = "/proc/self/oom_score_adj"
 
 
 def call(number: int, *args: Any) -> int:
@@ -169,6 +175,54 @@ def write(path: str, text: str) -> Callable[[], None]:
     return change
 
 
+def hard_limit(most: int) -> Callable[[], None]:
+    """Sets soft and hard limit of descriptors."""
+
+    def change() -> None:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (200, most))
+        except ValueError as error:
+            raise PermissionError(errno.EPERM, str(error)) from error
+
+    return change
+
+
+def bind_memory() -> None:
+    """Memory is better taken from the first node."""
+    call(SYS_SET_MEMPOLICY, MPOL_PREFERRED, ctypes.byref(ctypes.c_ulong(1)), ctypes.c_ulong(64))
+
+
+def copy_mounts() -> None:
+    """All that is mounted is also below a directory here, for this process."""
+    os.mkdir("copy")
+    call(SYS_UNSHARE, CLONE_NEWNS)
+    call(SYS_MOUNT, b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
+    call(SYS_MOUNT, b"/", b"copy", None, ctypes.c_ulong(MS_REC | MS_BIND), None)
+
+
+def enter_copy() -> None:
+    """That directory is this thread's root."""
+    call(SYS_UNSHARE, CLONE_FS)
+    os.chroot("copy")
+
+
+def enter_cgroup() -> None:
+    """A new one, until the end."""
+    with open("/proc/self/mounts") as mounts:
+        places = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    with open("/proc/self/cgroup") as cgroups:
+        here = [line[4:].rstrip() for line in cgroups if line.startswith("0::/")]
+    if not places or not here:
+        raise FileNotFoundError(errno.ENOENT, "no cgroup v2")
+    before = os.path.join(places[0], here[0])
+    group = os.path.join(before, f"spawnfd-test-{os.getpid()}")
+    os.mkdir(group)
+    # The last one registered is the first.
+    atexit.register(os.rmdir, group)
+    atexit.register(write(f"{before}/cgroup.procs", "0"))
+    write(f"{group}/cgroup.procs", "0")()
+
+
 @dataclass(frozen=True)
 class Case:
     """A change, and what becomes of the next start.
@@ -206,7 +260,7 @@ CASES = (
     Case("mask", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])),
     Case("ignored", lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)),
     Case("default-pipe", lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL)),
-    Case("oom-raised", write("/proc/self/oom_score_adj", "500")),
+    Case("oom-raised", write(OOM, "500")),
     Case("actions", options={"actions": [sf.actions.Umask(0o33), sf.actions.Chdir("/etc")]}),
     # What it cannot take over, or must not.
     Case("nice-raised", lambda: os.nice(3), "scheduling"),
@@ -222,30 +276,73 @@ CASES = (
     Case("address-space", limit(resource.RLIMIT_AS, 1 << 40), "memory limits"),
     Case("data", limit(resource.RLIMIT_DATA, 1 << 39), "memory limits"),
     Case("personality", lambda: call(SYS_PERSONALITY, ADDR_NO_RANDOMIZE), "personality"),
-    Case("keyring", lambda: call(SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING, None), "keyring"),
+    Case("keyring", lambda: call(SYS_KEYCTL, KEYCTL_JOIN_SESSION_KEYRING, None), "keyrings"),
     Case("library-path", cold="variable", env={"LD_LIBRARY_PATH": "/nowhere"}),
     Case("tunables", cold="variable", env={"GLIBC_TUNABLES": "glibc.malloc.check=1"}),
     Case("preload", cold="variable", env={"LD_PRELOAD": "libc.so.6"}),
     Case("read-by-library", cold="variable", argv=CURL, env={"GNUTLS_DEBUG_LEVEL": "0"}),
     Case("switched-off", lambda: os.environ.update(SPAWNFD_WARM="0"), "off"),
+    Case("oom-lowered", write(OOM, "100"), "oom_score_adj", before=write(OOM, "500")),
+    Case("raised-limits", hard_limit(400), "raised limits", root=True, before=hard_limit(300)),
+    Case("memory-policy", bind_memory, "memory policy", thread=True),
+    Case("root", enter_copy, "root", thread=True, root=True, before=copy_mounts),
+    Case("cgroup", enter_cgroup, "cgroup", root=True),
     # Authority that belongs to the calling thread.
-    Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "", thread=True),
-    Case("seccomp", forbid_mkdir, "", thread=True),
-    Case("landlock", landlock, "", thread=True),
+    Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "no_new_privs", thread=True),
+    Case(
+        *("seccomp", forbid_mkdir, "seccomp"),
+        thread=True,
+        before=lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
+    ),
+    Case("landlock", landlock, "no_new_privs", thread=True),
     # Nothing in /proc tells of it.
     Case(
         *("landlock-alone", landlock, "landlock"),
         thread=True,
         before=lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
     ),
-    Case("capabilities", drop_capabilities, "", thread=True, root=True),
-    Case("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "", thread=True, root=True),
-    Case("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "", thread=True, root=True),
-    Case("user", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "", thread=True, root=True),
-    Case("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "", thread=True, root=True),
-    Case("host-name", lambda: call(SYS_UNSHARE, CLONE_NEWUTS), "", thread=True, root=True),
-    Case("network", lambda: call(SYS_UNSHARE, CLONE_NEWNET), "", thread=True, root=True),
-    Case("clock", lambda: call(SYS_UNSHARE, CLONE_NEWTIME), "", thread=True, root=True),
+    Case("capabilities", drop_capabilities, "capabilities", thread=True, root=True),
+    Case(
+        *("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "capabilities"),
+        thread=True,
+        root=True,
+    ),
+    Case(
+        *("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "securebits"),
+        thread=True,
+        root=True,
+    ),
+    Case(
+        *("user", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "user ids"),
+        thread=True,
+        root=True,
+        before=lambda: os.chmod(".", 0o755),
+    ),
+    # It may not be opened then.
+    Case(
+        *("hidden", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "working directory"),
+        thread=True,
+        root=True,
+        before=lambda: os.chmod(".", 0o700),
+    ),
+    Case(
+        *("group", lambda: call(SYS_SETRESGID, 65534, 65534, 65534), "group ids"),
+        thread=True,
+        root=True,
+    ),
+    Case(
+        *("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "groups"),
+        thread=True,
+        root=True,
+    ),
+    *(
+        Case(name, partial(call, SYS_UNSHARE, kind), "namespaces", thread=True, root=True)
+        for name, kind in (
+            ("host-name", CLONE_NEWUTS),
+            ("network", CLONE_NEWNET),
+            ("clock", CLONE_NEWTIME),
+        )
+    ),
 )
 BY_ID = {case.id: case for case in CASES}
 
