@@ -82,3 +82,49 @@ def test_docs_name_every_reason() -> None:
     # That these are found shows that what is looked for is still how it is written.
     assert {"stale", "cgroup", "group ids", "own entry", "cannot import …"} < source
     assert sorted(of_docs() ^ source) == []
+
+
+# What no test makes happen, and why.
+UNTESTED = {
+    "/proc": "own_proc keeps what it has opened: the host would have to be without it later",
+    "/proc cannot be read": "a program is parked where its owner could read it a moment before",
+    "unknown": "512 different sentences come first",
+    "status": "lines of /proc/self/status do not come or go while a kernel runs",
+    "speculation": "only on processors that have such a flaw",
+    "cpuset": "takes memory of several nodes",
+    "security label": "takes a security module that labels processes",
+    "madvise": "every kernel has what is asked for (MADV_DONTFORK and the like)",
+    "refused": "what is asked is sound: tests/warm-node and the fuzzer send what is not",
+    "getrandom": "every kernel has it",
+    "no pipe for what start-up code says": "three descriptors more were there before",
+    "adapter": "the interpreter would have to be unable to run a few lines",
+    "the interpreter's initialisation failed": "CPython says itself what has failed",
+    "development mode of 3.8": "takes that CPython",
+    "a build of CPython that is not known": "takes such a build",
+    **dict.fromkeys(
+        (
+            *("libuv", "no way into its JavaScript", "not a Node.js with an inspector"),
+            *("not the object for Node.js", "the memory's map", "the copies of its arguments"),
+            *("too many copies of its arguments", "the process's title"),
+            *("its notes of the standard descriptors", "its generator of random numbers"),
+            *("too many generators of random numbers", "too many points in time"),
+        ),
+        "takes a Node.js that is built otherwise",
+    ),
+}
+
+
+def of_tests() -> set[str]:
+    """Whatever stands in a test of warm starts as a reason does: as a string of its own."""
+    files = [*Path(__file__).parent.glob("*.py"), *(ROOT / "tests").glob("warm-*/*.py")]
+    files += [ROOT / f"tests/suite/{name}.rs" for name in ("zygote", "warm_confined")]
+    text = "".join(path.read_text() for path in files if path != Path(__file__))
+    return {
+        one
+        for one in of_docs()
+        if re.search(rf"""["'> ](cold: )?{re.escape(one)}(\\n)?["']""", text)
+    }
+
+
+def test_every_reason_is_made_to_happen() -> None:
+    assert sorted(of_docs() - of_tests() - UNTESTED.keys()) == []

@@ -71,6 +71,19 @@ static const char *kept;
 EARLY void early(void) { kept = getenv("KEPT"); }
 int late(void) { printf("%s\\n", kept ? kept : "none"); return 5; }
 """
+# More names of variables than can be told.
+NAMES = """
+#include <stdio.h>
+#include <stdlib.h>
+EARLY void early(void) {
+    for (int i = 0; i < 1000; i++) {
+        char name[100];
+        sprintf(name, "NAME_%090d", i);
+        if (getenv(name)) abort();
+    }
+}
+int late(void) { puts("ran"); return 5; }
+"""
 ARGUMENTS = """
 #include <stdio.h>
 static int count;
@@ -186,6 +199,14 @@ def _capable(path: Path) -> Path:
     return path
 
 
+def _with_another_loader(path: Path) -> Path:
+    """It is glibc's, by a name that tells nothing of that."""
+    own = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
+    (loader,) = (word for word in own.split() if "/ld-linux" in word)
+    other = shutil.copy(loader, path.with_name("ld-other.so"))
+    return compiled(path, PLAIN, f"-Wl,--dynamic-linker={other}")
+
+
 def _script(path: Path) -> Path:
     path.write_text("#!/bin/sh\necho $0 $#\nexit 5\n")
     path.chmod(0o755)
@@ -201,6 +222,7 @@ class Program:
     cold: str
 
 
+WRITES_EARLY = "start-up code writes"
 PROGRAMS = (
     Program("static", lambda path: compiled(path, PLAIN, "-static"), "static"),
     Program("static-pie", lambda path: compiled(path, PLAIN, "-static-pie"), "static"),
@@ -212,12 +234,18 @@ PROGRAMS = (
     Program("thread", lambda path: with_library(path, THREAD, "-pthread"), "threads"),
     Program("child", lambda path: with_library(path, CHILD), "children"),
     Program("exits", lambda path: with_library(path, EXITS), "not parked"),
-    Program("writes-1", lambda path: with_library(path, WRITES, "-DSTREAM=1"), "code writes"),
-    Program("writes-2", lambda path: with_library(path, WRITES, "-DSTREAM=2"), "code writes"),
+    Program("writes-1", lambda path: with_library(path, WRITES, "-DSTREAM=1"), WRITES_EARLY),
+    Program("writes-2", lambda path: with_library(path, WRITES, "-DSTREAM=2"), WRITES_EARLY),
     Program("script", _script, "script"),
     Program("own-entry", lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"), "own entry"),
     Program("preinit", lambda path: compiled(path, PREINIT + MAIN), "preinit_array"),
-    Program("relative", lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"), "relative"),
+    Program(
+        "relative",
+        lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"),
+        "libraries in a relative place",
+    ),
+    Program("other-loader", _with_another_loader, "not glibc"),
+    Program("names", lambda path: with_library(path, NAMES), "too many names"),
     Program(
         "environment",
         lambda path: with_library(path, ENVIRONMENT_CHANGED),

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Why an interpreter does not park: it says so, nothing of it runs, and it is started cold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import spawnfd as sf
+from warm_lines import ENVIRONMENT
+from warm_support import FILL_S, need
+
+PYTHON, NODE = "/usr/bin/python3", "node"
+PATH = ENVIRONMENT["PATH"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How it is added, with which start-up code, and what it says."""
+
+    why: str
+    args: Sequence[str] = ()
+    code: str = ""
+    preimport: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    program: str = PYTHON
+
+
+REFUSALS = (
+    Refusal("flags with which the interpreter exits", ["-V"]),
+    Refusal("more than flags", ["-"]),
+    Refusal("interactive mode", ["-i"]),
+    Refusal("a relative path to the interpreter", program="python3", env={"PATH": f"bin:{PATH}"}),
+    Refusal("a relative path in PYTHONPATH", env={"PYTHONPATH": "relative"}),
+    Refusal("a relative path in sys.path", code="import sys; sys.path.append('here')"),
+    Refusal("a module from a relative path: …", code="import json; json.__spec__.origin = 'x'"),
+    Refusal("start-up code reads the whole environment", code="import os; dict(os.environ)"),
+    Refusal(
+        "start-up code changes much of the environment",
+        code="import os\nfor i in range(200): os.environ[f'A{i}'] = '1'",
+    ),
+    Refusal("start-up code replaces sys.…", code="import sys; sys.stdout = open('/dev/null', 'w')"),
+    Refusal("start-up code writes: …", code="print('word')"),
+    Refusal("cannot import …", preimport=["nowhere"]),
+    Refusal("a flag of Node's", ["--inspect"], program=NODE),
+    Refusal("too many flags", ["--no-warnings"] * 70, program=NODE),
+    Refusal("NODE_OPTIONS", env={"NODE_OPTIONS": "--inspect"}, program=NODE),
+    Refusal(
+        "NODE_V8_COVERAGE",
+        preimport=["fs"],
+        env={"NODE_V8_COVERAGE": "/nowhere"},
+        program=NODE,
+    ),
+    Refusal(
+        "no module can be loaded before parking",
+        ["-r", "fs"],
+        preimport=["fs"],
+        program=NODE,
+    ),
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why.replace(" ", "-"))
+def test_refused(refusal: Refusal, tmp_path: Path) -> None:
+    need(refusal.program)
+    env = {"PATH": PATH, **refusal.env}
+    if refusal.code:
+        (tmp_path / "sitecustomize.py").write_text(refusal.code, encoding="utf-8")
+        env["PYTHONPATH"] = str(tmp_path)
+    with sf.Warm() as warm:
+        warm.add(refusal.program, args=refusal.args, preimport=refusal.preimport, env=env)
+        assert warm.fill(FILL_S), warm.stats()
+        (why,) = warm.stats().cannot.values()
+        assert why.startswith(refusal.why.rstrip("…"))
+        assert refusal.why.endswith("…") or why == refusal.why
+        assert warm.stats().parked == 0
+        result = warm.run([refusal.program, *refusal.args, "/dev/null"], env=env, timeout=30)
+    assert result.started == f"cold: {why}"
+
+
+def test_what_only_has_an_interpreters_name(tmp_path: Path) -> None:
+    program = shutil.copy("/bin/true", tmp_path / "python3")
+    with sf.Warm() as warm:
+        warm.add(program)
+        assert warm.fill(FILL_S), warm.stats()
+        result = warm.run([program, "-c", "0"])
+    assert (result.code, result.started) == (0, "cold: not CPython 3.8 to 3.13")
