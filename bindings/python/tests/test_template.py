@@ -80,6 +80,25 @@ def test_a_young_file_is_not_read_at_a_number_taken_since(tmp_path: Path) -> Non
     assert (host.stdout, host.stderr) == ("0\n", "")
 
 
+OPENED_AT_ITS_NUMBER = """
+import os
+import spawnfd as sf
+path = os.path.realpath("/bin/cat")
+template = sf.Template(path)
+os.closerange(3, 100)
+files = [os.open(path, os.O_RDONLY) for _ in range(20)]
+assert template.run(input=b"x").text == "x"
+del template
+print([os.read(file, 4) for file in files] == [b"\\x7fELF"] * 20)
+"""
+
+
+def test_the_same_file_that_the_application_opens_at_its_number_stays_open() -> None:
+    command = [sys.executable, "-c", OPENED_AT_ITS_NUMBER]
+    host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (host.stdout, host.stderr) == ("True\n", "")
+
+
 def test_spawn() -> None:
     with sf.Template("cat").spawn([], stdin="pipe", stdout="pipe") as child:
         assert child.stdin is not None

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+use rustix::fs::{OFlags, fcntl_getfl};
 use spawnfd_sys::call;
 
 /// Moves a descriptor away from 0, 1 and 2, where it lands when the application has those closed. There a child would take it for its
@@ -29,6 +30,8 @@ pub struct Known {
     /// Taken as it is dropped, where it is not to be closed.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
+    /// Opened with O_PATH: one of the same file that is not, is the application's.
+    is_path: bool,
 }
 
 impl Known {
@@ -36,12 +39,19 @@ impl Known {
     pub fn new(fd: OwnedFd) -> Known {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd()).unwrap_or_default();
-        Known { fd: Some(fd), identity }
+        Known { fd: Some(fd), identity, is_path: false }
+    }
+
+    /// One that has just been opened with O_PATH, of a file that the application may open, too.
+    pub(crate) fn of_path(fd: OwnedFd) -> Known {
+        let mut known = Known::new(fd);
+        known.is_path = true;
+        known
     }
 
     /// Another number for the same file, at which nothing else has come to stand yet.
     pub(crate) fn of_copy(copy: OwnedFd, original: &Known) -> Known {
-        Known { fd: Some(above_standard(copy)), identity: original.identity }
+        Known { fd: Some(above_standard(copy)), identity: original.identity, is_path: original.is_path }
     }
 
     /// The descriptor, if for the calling thread its number still means what it meant.
@@ -72,7 +82,8 @@ impl From<Known> for OwnedFd {
 impl Drop for Known {
     /// Closes what is still ours; a number that has come to mean something else is the application's.
     fn drop(&mut self) {
-        if self.get().is_none() {
+        let is_path = |fd: &OwnedFd| fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH));
+        if !self.get().is_some_and(|fd| !self.is_path || is_path(fd)) {
             let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
         }
     }

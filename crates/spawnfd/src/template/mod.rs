@@ -110,7 +110,7 @@ impl Template {
     pub fn from_descriptor(file: impl AsFd) -> Result<Template> {
         let printed = |errno| Error::new(Stage::Template, errno, "template(fd)");
         let copy = file.as_fd().try_clone_to_owned().map_err(|e| printed(from_io(&e)))?;
-        let recorded = Recorded::of(CString::default(), copy)?;
+        let recorded = Recorded::of(CString::default(), Known::new(copy))?;
         may_execute(&recorded)?;
         if read_script(&recorded)?.is_some() {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -43,14 +43,14 @@ impl Recorded {
     pub(crate) fn open(path: &CStr) -> Result<Recorded> {
         let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
         let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
-        Recorded::of(path.to_owned(), file)
+        Recorded::of(path.to_owned(), Known::of_path(file))
     }
 
     /// Records an open file. `path` may be empty.
-    pub(crate) fn of(path: CString, file: OwnedFd) -> Result<Recorded> {
+    pub(crate) fn of(path: CString, file: Known) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let mut recorded = Recorded { path, identity, file: Known::new(file), doubt: Doubt::default() };
+        let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
         // What is no regular file is not executed; reading it could wait for ever, or take what is somebody else's.
         if identity.is_regular() && is_recent(&identity) {
             match recorded.digest() {
