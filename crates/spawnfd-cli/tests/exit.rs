@@ -336,6 +336,11 @@ fn what_is_missing_is_named() {
         ),
         (&[], "spawnfd: <PROGRAM>... is missing\n"),
         (&["ls -l"], "spawnfd: ls -l: not found in PATH; arguments are words of their own\n"),
+        (
+            &["--capture", "--terminal", "120x40", "ls"],
+            "spawnfd: 120x40: not found in PATH; a size is given as --terminal=120x40\n",
+        ),
+        (&["--capture", "120x40"], "spawnfd: 120x40: not found in PATH\n"),
     ] {
         // A directory that may not be searched would be what is told of.
         let called = finish(command().env("PATH", "/usr/bin:/bin").arg("run").args(args));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs whose output is captured.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -142,6 +143,11 @@ impl Capture {
             Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
             Some(Enforcement::BestEffort) => limits.enforce(Enforce::BestEffort),
         }
+    }
+
+    /// Whether that program's name is the size of the terminal, which was to be.
+    pub fn misses_size(&self, name: &OsStr) -> bool {
+        self.terminal.is_some() && name.to_str().is_some_and(|name| values::terminal(name).is_ok())
     }
 
     /// The flag of the limit that an error is about.

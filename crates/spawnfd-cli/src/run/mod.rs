@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use clap::{ArgAction, Args, ValueEnum};
 use spawnfd::{Command, Error, LauncherThread, Namespaces, SignalSet, Stage};
 
-use crate::failure::{Failure, complain};
+use crate::failure::{Failure, NOT_FOUND, complain};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
@@ -271,7 +271,11 @@ impl Run {
                 asked.next().filter(|_| asked.next().is_none())
             }
             Stage::Template | Stage::Exec | Stage::Revalidate => {
-                return Failure::program(self.name(), error);
+                let mut failure = Failure::program(self.name(), error);
+                if failure.code == NOT_FOUND && self.capture.misses_size(self.name()) {
+                    failure.message += &format!("; a size is given as --terminal={}", self.name().display());
+                }
+                return failure;
             }
             _ => None,
         };
