@@ -95,7 +95,7 @@ fn cpu_time_of_all_the_tree() {
         let output = sh(line).run_with(&within(limits)).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Cgroup);
         assert_eq!((output.signal(), output.tree), (Some(15), Tier::Cgroup), "as by a timeout");
-        let spared = sh("exit 3").run_with(&within(limits)).expect("runs");
+        let spared = sh("exit 3").run_with(&within(Limits::new().cpu_time(LONG))).expect("runs");
         assert_eq!(
             (spared.stop, spared.code(), by(&spared)),
             (Stop::Exited, Some(3), vec!["cpu_time (cgroup)".into()])
@@ -121,7 +121,9 @@ fn cpu_time_of_each_process() {
         let output = sh(&deaf).run_with(&without_cgroup(limits).grace(Duration::from_secs(1))).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Rlimit);
         assert_eq!(output.signal(), Some(9));
-        let other = sh("kill -XCPU $$").run_with(&without_cgroup(limits)).expect("runs");
+        // Far from half of what it may use, however slow the machine is.
+        let much = without_cgroup(Limits::new().cpu_time(LONG));
+        let other = sh("kill -XCPU $$").run_with(&much).expect("runs");
         assert_eq!((other.stop, other.signal()), (Stop::Exited, Some(24)), "somebody else's signal");
     });
 }
