@@ -7,5 +7,7 @@ import os
 def pytest_runtest_logreport(report):
     gathered = os.environ.get("SPAWNFD_SKIPS")
     if report.skipped and gathered and isinstance(report.longrepr, tuple):
+        # A fixture skips many, for the same reason.
+        where = report.nodeid.partition("::")[0] if report.when == "setup" else report.nodeid
         with open(gathered, "a") as skips:
-            skips.write(f"SKIP {report.nodeid} {report.longrepr[2].removeprefix('Skipped: ')}\n")
+            skips.write(f"SKIP {where} {report.longrepr[2].removeprefix('Skipped: ')}\n")

@@ -4,31 +4,32 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 from starting import Finished
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
+VERSIONS = [f"3.{minor}" for minor in range(8, 14)]
+# Every build of a version, and in both modes.
+ALL = bool(os.environ.get("SPAWNFD_ALL_VERSIONS"))
 
 
-def interpreters() -> list[str]:
-    """The CPythons of this machine, one for each version and build."""
-    found = [shutil.which("python3", path="/usr/bin")]
-    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
-    for root in roots:
-        found += sorted(str(path) for path in root.glob("3.*/bin/python3"))
-    chosen = os.environ.get("WARM_PYTHONS")
-    found = chosen.split(":") if chosen else found
-
-    def known(path: str) -> bool:
-        check = "import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 13))"
-        return subprocess.run([path, "-Ic", check], timeout=60).returncode == 0
-
-    return [path for path in found if path and known(path)]
+@functools.cache
+def interpreters() -> dict[str, list[str]]:
+    """The CPythons of this machine, by version."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    paths = ["/usr/bin/python3", *sorted(map(str, root.glob("3.*/bin/python3")))]
+    found: dict[str, list[str]] = {version: [] for version in VERSIONS}
+    for path in filter(os.path.exists, paths):
+        say = "import sys; print('%d.%d' % sys.version_info[:2])"
+        said = subprocess.run([path, "-Ic", say], capture_output=True, text=True, timeout=60)
+        if (version := said.stdout.strip()) in found and (ALL or not found[version]):
+            found[version].append(path)
+    return found
 
 
 def without_addresses(data: bytes) -> list[bytes]:

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from comparing import ENV, differences, write
+from comparing import ENV, differences, interpreters, write
 from starting import DIRECTORY, Call, CannotPark, Parked, cold
 
 HERE = Path(__file__).resolve().parent
@@ -35,6 +35,12 @@ def test_a_fork_is_the_callers_child(shim, python):
         parent, pid, warm = parked.run(Call([python, "-c", program], env=ENV)).stdout.split()
     assert (int(parent), warm) == (os.getpid(), b"True")
     assert int(pid) != parked.process.pid
+
+
+@pytest.mark.parametrize("version", interpreters())
+def test_all_is_done_with_that_version(version):
+    if not interpreters()[version]:
+        pytest.skip(f"no CPython {version} on this machine")
 
 
 # --- what a program learns of its start --------------------------------------------------------------
