@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that are parked inside Landlock and under a filter: what they become is what a child that was confined so would be.
+//! Processes that are parked inside Landlock and under a filter, or behind a program that confines them: what they become is what a child
+//! that was confined so would be.
 
 mod common;
 
@@ -13,7 +14,8 @@ use spawnfd::{
     Command, Errno, FilterInstruction, Mode, Park, Sandbox, Stage, Started, Stdio, Template, TemplateCache, Warm,
     WarmOptions,
 };
-use spawnfd_tests::{State, isolated, program, require_syscall, skip};
+use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::{State, copy_of_program, isolated, program, require_syscall, scratch, skip};
 
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
@@ -119,6 +121,153 @@ fn what_is_asked_for_beyond_it_is_done_at_the_start() {
             assert!(matches!(child.started(), Started::Reserve | Started::Fork), "{:?}", child.started());
             assert!(!child.wait().expect("own child").success());
         });
+    });
+}
+
+/// Fields that differ between any two runs here: each is in a session of its own, and has its own pipes.
+const EACH_RUN: &[&str] =
+    &["pid", "pgid", "sid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
+/// Those of a sandbox that makes mounts of its own each time (as a user without rights, in a user namespace), and stays as parent.
+const EACH_BWRAP: &[&str] = &["ppid", "namespaces.mnt", "namespaces.user"];
+
+/// What may stand in front of a program, with what differs from run to run behind it.
+fn fronts() -> Vec<(Sandbox, Vec<&'static str>)> {
+    let env = Sandbox::new(["env"]).expect("there");
+    let mut fronts = vec![(env, EACH_RUN.to_vec())];
+    match Sandbox::new(["bwrap", "--dev-bind", "/", "/"]) {
+        Ok(bwrap) if seen(Command::new("/bin/true").sandbox(&bwrap)).is_some() => {
+            fronts.push((bwrap, [EACH_RUN, EACH_BWRAP].concat()));
+        }
+        _ => skip("no bwrap here"),
+    }
+    fronts
+}
+
+/// What it prints, if it succeeds.
+fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
+    let output = command.stdin(Stdio::Null).run().expect("starts");
+    output.status?.success().then_some(output.stdout)
+}
+
+/// A host that its children have a lot from.
+fn unusual() {
+    std::env::set_current_dir("/usr").expect("there");
+    // SAFETY: plain system calls on this process and this thread.
+    unsafe {
+        libc::umask(0o027);
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let limit = libc::rlimit { rlim_cur: 200, rlim_max: 300 };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 5);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[test]
+fn behind_another_program_all_that_is_seen_is_the_same() {
+    isolated("behind_another_program_all_that_is_seen_is_the_same", || {
+        let oracle = program("spawnfd-oracle");
+        let template = Template::open(&oracle).expect("there");
+        for prepare in [|| (), unusual] {
+            prepare();
+            for (front, differs) in fronts() {
+                let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+                let once = |warm: Option<&Warm>| {
+                    let mut command = Command::new(&oracle);
+                    command.sandbox(&front).args(["a b", ""]);
+                    if let Some(warm) = warm {
+                        command.warm(warm);
+                    }
+                    State::from_json(&seen(&mut command).expect("success"))
+                };
+                let (cold, warmed) = (once(None), in_good_time(&warm, || once(Some(&warm))));
+                State::assert_same(&cold, &warmed, &differs);
+                let stats = warm.stats();
+                assert_eq!((stats.reserve, but_for_slow(&stats).len()), (1, 0), "{stats:?}");
+            }
+        }
+    });
+}
+
+/// What belongs to threads and comes with them into a child. (Namespaces: those that no sandbox makes anew.)
+fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
+    const FIELDS: [&str; 11] = [
+        "uids",
+        "gids",
+        "groups",
+        "capabilities",
+        "securebits",
+        "no_new_privs",
+        "seccomp",
+        "seccomp_filters",
+        "lsm_label",
+        "session_keyring",
+        "personality",
+    ];
+    let state: serde_json::Value = serde_json::from_slice(json).expect("a state");
+    let mut found: Vec<_> = FIELDS.iter().map(|name| (*name, state[name].clone())).collect();
+    found.extend(["net", "uts"].map(|name| (name, state["namespaces"][name].clone())));
+    found
+}
+
+/// A thread's change of itself; `false`: it may not be made here.
+type Change = fn() -> bool;
+
+const CHANGES: [(&str, Change); 7] = [
+    ("no_new_privs", || Confinement::default().no_new_privs().apply().is_ok()),
+    ("a filter", || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok()),
+    ("docker", || confine::docker().is_ok()),
+    ("a domain", || {
+        let ruleset = Ruleset::default().handle_access(AccessFs::MakeDir).and_then(Ruleset::create);
+        ruleset.and_then(|ruleset| ruleset.restrict_self()).is_ok()
+    }),
+    ("another user", || Confinement::default().user(54_321, 54_322).apply().is_ok()),
+    ("capabilities", || {
+        // SAFETY: integers; this thread's own.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, 0) == 0 }
+    }),
+    ("namespaces", || {
+        // SAFETY: as above.
+        unsafe { libc::unshare(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) == 0 }
+    }),
+];
+
+#[test]
+fn behind_another_program_nobody_has_more_than_a_cold_one() {
+    isolated("behind_another_program_nobody_has_more_than_a_cold_one", || {
+        let directory = scratch();
+        let oracle = copy_of_program("spawnfd-oracle", directory.path());
+        let template = Template::open(&oracle).expect("there");
+        for (front, _) in fronts() {
+            let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+            let once = |warm: Option<&Warm>| {
+                let mut command = Command::new(&oracle);
+                command.sandbox(&front);
+                if let Some(warm) = warm {
+                    command.warm(warm);
+                }
+                seen(&mut command).map(|json| authority(&json))
+            };
+            let free = once(None).expect("success");
+            for (name, change) in CHANGES {
+                let started = || warm.stats().reserve;
+                assert_eq!(in_good_time(&warm, || once(Some(&warm))).as_ref(), Some(&free), "{name}");
+                assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
+                let before = started();
+                std::thread::scope(|scope| {
+                    let body = || match change() {
+                        true => assert_eq!(once(Some(&warm)), once(None), "{name} behind {front:?}"),
+                        false => skip(&format!("{name}: refused here")),
+                    };
+                    scope.spawn(body).join().expect("its assertions hold");
+                });
+                assert_eq!(started(), before, "{name}: {:?}", warm.stats());
+            }
+        }
     });
 }
 
