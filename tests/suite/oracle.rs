@@ -95,6 +95,7 @@ fn arguments_and_environment_come_through() {
     assert_eq!(state.environ, ["A=1=2", "LC_ALL=C"]);
     assert_eq!(state.proc_environ, Answer::Known(state.environ.clone()));
     assert_eq!(state.locale.get("LC_ALL").map(String::as_str), Some("C"));
+    assert_eq!(state.locale.get("CODESET").map(String::as_str), Some("ANSI_X3.4-1968"));
     assert_eq!(state.invocation_name, "another name");
     assert_eq!(state.comm, Answer::Known("spawnfd-oracle".to_owned()));
     assert_eq!(state.at_execfn.as_deref(), program("spawnfd-oracle").to_str());

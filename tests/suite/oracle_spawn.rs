@@ -159,6 +159,14 @@ every_launcher! {
         // Also once the library is warm, and for the second child as for the first.
         same_as_posix_spawn(launcher);
     };
+    another_locale: |launcher| {
+        // SAFETY: nobody else looks at the environment yet.
+        unsafe { std::env::set_var("LC_ALL", "C.UTF-8") };
+        launcher.renew();
+        same_as_posix_spawn(launcher);
+        let locale = state(&mut launcher.oracle()).locale;
+        assert!(locale["set"].is_empty() || locale["CODESET"] == "UTF-8", "{locale:?}");
+    };
     same_as_std: |launcher| {
         let theirs = by_std(&program("spawnfd-oracle"));
         State::assert_same(&theirs, &state(&mut launcher.oracle()), &differs(launcher));

@@ -42,7 +42,7 @@ pub struct State {
     pub environ: Vec<String>,
     /// Whether main's envp is what `environ` points to. None where main was not asked.
     pub envp_is_environ: Option<bool>,
-    /// LANG, LANGUAGE, LC_*.
+    /// What setlocale(3) and nl_langinfo(3) say.
     pub locale: BTreeMap<String, String>,
     /// glibc's program_invocation_name.
     pub invocation_name: String,
@@ -218,7 +218,7 @@ impl State {
         Self {
             argv,
             envp_is_environ: envp.map(|envp| envp == environ),
-            locale: program::locale(&environ),
+            locale: program::locale(),
             environ,
             invocation_name: program::invocation_name(),
             cmdline: proc::of_thread("cmdline").map(|bytes| strings(&bytes)),

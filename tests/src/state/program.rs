@@ -2,7 +2,7 @@
 //! What the program was given at its start, where it stands, and what hangs on it: arguments, places, threads, children.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -75,11 +75,26 @@ pub(super) fn invocation_name() -> String {
     text(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-/// LANG, LANGUAGE and LC_*.
-pub(super) fn locale(environment: &[String]) -> BTreeMap<String, String> {
-    let pairs = environment.iter().filter_map(|entry| entry.split_once('='));
-    let ours = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
-    pairs.filter(|(name, _)| ours(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+/// What setlocale(3) makes of the environment ("set": its answer, "LC_ALL": what is in force then), and the codeset. It is as it was then.
+pub(super) fn locale() -> BTreeMap<String, String> {
+    let string = |found: *const libc::c_char| match found.is_null() {
+        true => CString::default(),
+        // SAFETY: not null: libc's own, and copied before the next call.
+        false => unsafe { CStr::from_ptr(found) }.to_owned(),
+    };
+    // SAFETY: C strings and null.
+    let before = string(unsafe { libc::setlocale(libc::LC_ALL, std::ptr::null()) });
+    // SAFETY: as above.
+    let set = string(unsafe { libc::setlocale(libc::LC_ALL, c"".as_ptr()) });
+    // SAFETY: as above.
+    let now = string(unsafe { libc::setlocale(libc::LC_ALL, std::ptr::null()) });
+    // SAFETY: a number.
+    let codeset = string(unsafe { libc::nl_langinfo(libc::CODESET) });
+    // SAFETY: as above.
+    unsafe { libc::setlocale(libc::LC_ALL, before.as_ptr()) };
+    [("set", set), ("LC_ALL", now), ("CODESET", codeset)]
+        .map(|(name, found)| (name.to_owned(), text(found.to_bytes())))
+        .into()
 }
 
 /// AT_EXECFN.
