@@ -51,7 +51,7 @@ REFUSALS = (
     Refusal(
         "NODE_V8_COVERAGE",
         preimport=["fs"],
-        env={"NODE_V8_COVERAGE": "/nowhere"},
+        env={"NODE_V8_COVERAGE": "/dev/null/nowhere"},
         program=NODE,
     ),
     Refusal(
