@@ -155,10 +155,19 @@ static bool has_relative_part(const char *list)
 static void check_arguments(int argc, char **argv)
 {
 	const char *path = getenv("PATH");
+	/* Initialisation itself writes there. */
+	const char *bytecode = spawnfd_python_value_in(environ, "PYTHONPYCACHEPREFIX", 19);
 
-	for (int i = 1; i < argc; i++)
+	for (int i = 1; i < argc; i++) {
+		const char *option = strstr(argv[i], "pycache_prefix=");
+
 		if (!strcmp(argv[i], "-") || !strcmp(argv[i], "--"))
 			spawnfd_cannot_park("more than flags");
+		if (option)
+			bytecode = strchr(option, '=') + 1;
+	}
+	if (bytecode && *bytecode && *bytecode != '/')
+		spawnfd_cannot_park("a relative path to bytecode");
 	if (strchr(argv[0], '/') ? argv[0][0] != '/' : !path || has_relative_part(path))
 		spawnfd_cannot_park("a relative path to the interpreter");
 }

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from patience import EVER
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, need
 
 PYTHON, NODE = "/usr/bin/python3", "node"
 PATH = ENVIRONMENT["PATH"]
+# What no process that parks is to make, where it stands.
+NOWHERE = "spawnfd-nowhere"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ REFUSALS = (
     Refusal("more than flags", ["-"]),
     Refusal("interactive mode", ["-i"]),
     Refusal("a relative path to the interpreter", program="python3", env={"PATH": f"bin:{PATH}"}),
+    Refusal("a relative path to bytecode", ["-X", f"pycache_prefix={NOWHERE}"]),
+    Refusal("a relative path to bytecode", env={"PYTHONPYCACHEPREFIX": NOWHERE}),
     Refusal("a relative path in PYTHONPATH", env={"PYTHONPATH": "relative"}),
     Refusal("a relative path in sys.path", code="import sys; sys.path.append('here')"),
     Refusal("a module from a relative path: …", code="import json; json.__spec__.origin = 'x'"),
@@ -77,8 +82,10 @@ def test_refused(refusal: Refusal, tmp_path: Path) -> None:
         assert why.startswith(refusal.why.rstrip("…"))
         assert refusal.why.endswith("…") or why == refusal.why
         assert warm.stats().parked == 0
-        result = warm.run([refusal.program, *refusal.args, "/dev/null"], env=env, timeout=30)
+        argv = [refusal.program, *refusal.args, "/dev/null"]
+        result = warm.run(argv, env=env, cwd=tmp_path, timeout=EVER)
     assert result.started == f"cold: {why}"
+    assert not Path("/", NOWHERE).exists()
 
 
 def test_what_only_has_an_interpreters_name(tmp_path: Path) -> None:
