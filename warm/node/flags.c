@@ -26,6 +26,8 @@ static bool is_out_of_question(const char *flag)
 		"--test",
 		"--run",
 		"--env-file",
+		"--icu-data-dir",
+		"--openssl-config",
 		"--experimental-config",
 		"--cpu-prof",
 		"--heap-prof",
@@ -77,12 +79,29 @@ static bool options_are_out_of_question(bool late)
 	return false;
 }
 
+/* Preparations read or write there, and a process that parks stands in another directory. */
+static bool has_relative_path(void)
+{
+	static const char *const all[] = {"NODE_COMPILE_CACHE", "NODE_EXTRA_CA_CERTS",
+					  "NODE_ICU_DATA", "OPENSSL_CONF"};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		const char *value = getenv(all[i]);
+
+		if (value && *value && *value != '/')
+			return true;
+	}
+	return false;
+}
+
 const char *spawnfd_node_cannot_have(char **flags, int count, bool late)
 {
 	bool code = count > 0 && spawnfd_node_wants_code(flags[count - 1]);
 
 	if (options_are_out_of_question(late))
 		return "NODE_OPTIONS";
+	if (has_relative_path())
+		return "a relative path";
 	/* Written at the end of all, by what stands before our end of a fork. */
 	if (late && getenv("NODE_V8_COVERAGE"))
 		return "NODE_V8_COVERAGE";

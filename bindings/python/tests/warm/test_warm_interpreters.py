@@ -53,6 +53,7 @@ REFUSALS = (
     Refusal("a flag of Node's", ["--inspect"], program=NODE),
     Refusal("too many flags", ["--no-warnings"] * 70, program=NODE),
     Refusal("NODE_OPTIONS", env={"NODE_OPTIONS": "--inspect"}, program=NODE),
+    Refusal("a relative path", env={"NODE_COMPILE_CACHE": NOWHERE}, program=NODE),
     Refusal(
         "NODE_V8_COVERAGE",
         preimport=["fs"],
