@@ -604,6 +604,14 @@ def test_those_who_wait_are_no_reason_for_a_new_one() -> None:
         assert warm.stats().made == 2
 
 
+def test_none_is_old_before_it_has_parked(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(2)\n", encoding="utf-8")
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    with sf.Warm(mode="fork", age=1) as warm:
+        warm.add(sys.executable, depth=1, env=env, preimport=["slow"])
+        assert warm.fill(timeout=FILL_S)
+
+
 def test_no_time_at_all() -> None:
     with pytest.raises(ValueError, match="age"):
         sf.Warm(mode="fork", age=0)

@@ -101,6 +101,8 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) version: u64,
+    /// When it had parked, however long that took.
+    pub(super) since: Instant,
     /// To be replaced, and used until it is.
     pub(super) old: bool,
     pub(super) memory: u64,
@@ -109,7 +111,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(version: u64, parked: Parked) -> Waiting {
-        Waiting { version, old: false, memory: parked.private, process: Arc::new(Mutex::new(parked)) }
+        let (since, memory) = (Instant::now(), parked.private);
+        Waiting { version, since, old: false, memory, process: Arc::new(Mutex::new(parked)) }
     }
 }
 

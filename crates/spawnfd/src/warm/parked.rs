@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
@@ -125,7 +125,6 @@ pub(super) struct Birth {
     pub(super) given: Vec<Referent>,
     variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
-    pub(super) since: Instant,
     /// The time of the files' clock before it was started.
     begun: SystemTime,
     /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
@@ -297,7 +296,6 @@ impl Parked {
                 given,
                 variables: Vec::new(),
                 files: Vec::new(),
-                since: Instant::now(),
                 begun,
                 are_told_apart,
             }),

@@ -134,7 +134,7 @@ impl State {
             if entry.recipe.grows_old() {
                 let age = self.options.age;
                 if let Some(parent) = &mut entry.parent {
-                    parent.old |= parent.process.try_lock().is_ok_and(|parent| now >= parent.birth.since + age);
+                    parent.old |= now >= parent.since + age;
                     sooner(now + age);
                 }
             }
