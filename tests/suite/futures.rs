@@ -99,6 +99,55 @@ fn many_in_one_thread() {
 }
 
 #[test]
+fn idle_threads_are_gone_when_told() {
+    isolated("idle_threads_are_gone_when_told", || {
+        let threads = || Snapshot::take().threads.len();
+        let before = threads();
+        for _ in 0..rounds(200) {
+            block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+            spawnfd::end_idle_threads();
+            assert_eq!(threads(), before);
+            // Its guard stays for a while, and who reaps it.
+            Command::new("true").start(&Run::new()).and_then(|job| job.wait()).expect("runs");
+            spawnfd::end_idle_threads();
+            assert_eq!((threads(), common::children()), (before, [].into()));
+            spawnfd::end_idle_threads();
+        }
+        let held = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+        spawnfd::end_idle_threads();
+        assert_eq!(threads(), before + 1);
+        held.close_stdin();
+        assert!(held.wait().expect("runs").ok());
+    });
+}
+
+#[test]
+fn idle_threads_end_while_others_begin() {
+    isolated("idle_threads_end_while_others_begin", || {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..rounds(200) {
+                        let run = Command::new("echo").arg("x").run_async(&Run::new());
+                        spawnfd::end_idle_threads();
+                        assert_eq!(block_on(run).expect("runs").stdout, b"x\n");
+                    }
+                });
+            }
+        });
+        // Told of a run's end in the thread itself, which cannot wait for its own.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |output| {
+            spawnfd::end_idle_threads();
+            sender.send(output).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert!(receiver.recv().expect("comes").expect("runs").ok());
+    });
+}
+
+#[test]
 fn dropping_ends_the_tree() {
     isolated("dropping_ends_the_tree", || {
         let directory = spawnfd_tests::scratch();

@@ -421,6 +421,17 @@ fn without_a_guard_control_is_what_this_process_can_do() {
 }
 
 #[test]
+fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
+    isolated("a_guard_that_its_owner_may_not_kill_ends_by_itself", || {
+        confine::deny(&[("pidfd_send_signal", libc::EPERM)]).expect("confined");
+        Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
+        assert!(!common::children().is_empty());
+        spawnfd::end_idle_threads();
+        until("it has ended", || common::children().is_empty());
+    });
+}
+
+#[test]
 fn without_a_cgroup_there_is_a_guard() {
     isolated("without_a_cgroup_there_is_a_guard", || {
         confine::deny(&[("mkdir", libc::EACCES), ("mkdirat", libc::EACCES)]).expect("confined");

@@ -65,7 +65,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::result::RunResult;
     #[pymodule_export]
-    use super::run::{Running, begin, run};
+    use super::run::{Running, begin, end_idle_threads, run};
     #[pymodule_export]
     use super::sandbox::Sandbox;
     #[pymodule_export]

@@ -102,6 +102,12 @@ pub fn begin(
     }
 }
 
+/// Ends the core's threads that have nothing to do, and returns when they are gone.
+#[pyfunction]
+pub fn end_idle_threads(py: Python<'_>) {
+    py.detach(spawnfd::end_idle_threads);
+}
+
 /// A run under way. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from patience import EVER
+from test_cpython_suites import interpreter
 
 ECHO = sf.sh("while read x; do echo got $x; done")
 # In seconds: what takes longer hangs.
@@ -62,7 +63,7 @@ def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
     assert str(caught.value)
 
 
-def alone(code: str) -> str:
+def alone(code: str, python: str = sys.executable) -> str:
     """Runs code that forks in an interpreter of its own; its copies end as interpreters do."""
     package = str(Path(sf.__file__).parent.parent)
     start = f"""
@@ -75,11 +76,70 @@ ECHO = sf.sh("while read x; do echo got $x; done")
 def ended(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    command = [sys.executable, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
+    command = [python, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
     result = sf.run(command, timeout=240, keep=(1 << 20, 1 << 20))
     assert result.stop == "exited", result.stderr.decode()
     assert (result.code, result.stderr) == (0, b""), result.text + result.stderr.decode()
     return result.text
+
+
+@pytest.mark.parametrize("version", [None, "3.12", "3.13"])
+def test_an_idle_thread_is_gone_before_a_fork(version: str | None) -> None:
+    """As CPython counts, which warns of threads from 3.12 on."""
+    python = interpreter(version) if version else sys.executable
+    text = alone(
+        f"""
+        ROUNDS, TRUE = {ROUNDS // 5}, ["true"]
+        def threads():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pid = os.fork()
+                found = len(os.listdir("/proc/self/task"))
+            if pid == 0:
+                assert found == 1 and sf.run(["echo", "x"]).ok and asyncio.run(awaited()).ok
+                os._exit(0)
+            ended(pid)
+            assert len(caught) == (found > 1 and sys.version_info >= (3, 12)), (found, caught)
+            return found
+
+        async def awaited():
+            return await sf.run_async(TRUE)
+
+        async def refused():
+            try:
+                await sf.run_async(["/no/program"])
+            except FileNotFoundError:
+                return threads()
+
+        async def cancelled():
+            task = asyncio.create_task(sf.run_async(["sleep", "1000"]))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task])
+            return threads()
+
+        assert threads() == 1, "nothing has begun"
+        for _ in range(ROUNDS):
+            asyncio.run(awaited())
+            assert threads() == 1
+            assert sf.start_sync(TRUE).result().ok
+            assert threads() == threads() == 1
+            assert sf.run(TRUE, tree="guard").ok
+            assert threads() == 1
+            assert asyncio.run(refused()) == 1
+        assert asyncio.run(cancelled()) == 1
+
+        with sf.start_sync(ECHO, stdin="stream") as job:
+            asyncio.run(awaited())
+            assert threads() == 2, "it is needed"
+            job.write("it\\n")
+            assert next(job.events(lines=True)).text == "got it\\n"
+        assert threads() == 1
+        print("over")
+        """,
+        python,
+    )
+    assert text == "over\n"
 
 
 class Noise:

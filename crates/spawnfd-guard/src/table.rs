@@ -115,7 +115,7 @@ impl Table {
         self.head(COUNT).compare_exchange(0, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether the guard has ended by itself.
+    /// Whether nobody enters any more: the guard has ended by itself, or its owner has no use for it.
     pub fn is_closed(&self) -> bool {
         self.head(COUNT).load(Ordering::Acquire) == GONE
     }

@@ -25,7 +25,8 @@ pub fn watch(table: &Table, owner: i32) {
             clean(table);
         }
         let now = table.uses();
-        if now == uses && table.close() {
+        // The owner may have closed it.
+        if table.is_closed() || now == uses && table.close() {
             return;
         }
         uses = now;

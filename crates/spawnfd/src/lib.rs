@@ -22,6 +22,7 @@ mod child;
 mod command;
 mod env;
 mod error;
+mod idle;
 mod inherited;
 mod job;
 mod launch;
@@ -42,6 +43,7 @@ pub use child::{Child, Started, Usage};
 pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, SignalSet, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
+pub use idle::end_idle_threads;
 pub use job::{
     Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Job, Leftover,
     Leftovers, Limit, Limiter, Limits, LineEnd, Output, Permit, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd,

@@ -9,7 +9,7 @@ use spawnfd_sys::wait_pidfd;
 
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
-use crate::thread::start_thread;
+use crate::thread::{Leaving, start_thread};
 
 /// How long a thread that cannot be woken leaves those that arrive unseen.
 const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -20,13 +20,15 @@ struct State {
     arrived: Vec<Known>,
     /// Wakes the thread; there while it runs.
     bell: Option<Arc<Bell>>,
+    /// The thread that ended last.
+    leaving: Option<Leaving>,
 }
 
 /// Without a descriptor, as none was left, its thread looks now and then.
 #[derive(Debug)]
 struct Bell(Option<Known>);
 
-static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), bell: None });
+static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), bell: None, leaving: None });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock()
@@ -40,6 +42,17 @@ pub(crate) fn adopt(pidfd: Known) {
     if !state.bell.as_ref().is_some_and(|bell| bell.ring()) {
         start(&mut state);
     }
+}
+
+/// Whether somebody reaps what is handed over.
+pub(crate) fn is_there() -> bool {
+    state().bell.is_some()
+}
+
+/// Whether the thread is on its way out.
+pub(crate) fn is_leaving() -> bool {
+    let state = state();
+    state.bell.is_none() && state.leaving.is_some_and(Leaving::is_there)
 }
 
 /// Starts the thread. Where no thread can be had the children wait for the next one.
@@ -74,6 +87,7 @@ fn run(bell: &Arc<Bell>) {
         if children.is_empty() {
             // That of another thread stays.
             state.bell.take_if(|now| Arc::ptr_eq(now, bell));
+            state.leaving = Leaving::now();
             return;
         }
         drop(state);

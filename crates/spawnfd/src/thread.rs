@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use spawnfd_sys::Errno;
 use spawnfd_sys::call::{self, SignalSet};
@@ -19,6 +20,28 @@ pub(crate) fn start_thread<T: Send + 'static>(
     let thread = Builder::new().name(name.into()).stack_size(stack).spawn(body);
     let _ = call::set_signal_mask(mask);
     thread.map_err(|error| from_io(&error))
+}
+
+/// How long somebody waits for a thread to be gone, which takes some 100 us.
+pub(crate) const GOING: Duration = Duration::from_secs(1);
+
+/// A thread of ours at its end: it counts as one of the host's until it is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    thread: i32,
+    since: Instant,
+}
+
+impl Leaving {
+    /// The calling thread.
+    pub(crate) fn now() -> Option<Leaving> {
+        Some(Leaving { thread: call::gettid().ok()?, since: Instant::now() })
+    }
+
+    pub(crate) fn is_there(self) -> bool {
+        // Later its number may be another one's.
+        self.since.elapsed() < GOING && call::has_thread(self.thread)
+    }
 }
 
 /// The stack that std gives a thread, for one that runs callbacks.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from spawnfd._spawnfd import Result
     from spawnfd._types import Args, RunOptions
+
+os.register_at_fork(before=_spawnfd.end_idle_threads)
 
 
 def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
@@ -80,9 +83,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     started, or has not ended by then. A TimeoutError of asyncio's has such a one as its cause, from
     Python 3.11 on.
 
-    run_async and start() have a thread of the library at work, up to half a second longer than the
-    last of them; run has none. A fork in that time loses nothing, but from Python 3.12 on os.fork()
-    counts threads, and warns (DeprecationWarning).
+    run_async and start() have a thread of the library at work; run has none. It ends before
+    os.fork() unless one of them is under way. A fork beside it loses nothing, but from Python 3.12
+    on os.fork() counts threads, and warns (DeprecationWarning).
 
     Raises:
         SpawnError: The program could not be started, or not be held to its limits; `stage`,

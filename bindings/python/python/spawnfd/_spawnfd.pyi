@@ -35,6 +35,7 @@ __all__ = [
     "Warm",
     "Watcher",
     "begin",
+    "end_idle_threads",
     "popen",
     "restore",
     "restore_chunk",
@@ -550,3 +551,4 @@ def begin(
     turn: Turn | None,
     died: bool,
 ) -> Running: ...
+def end_idle_threads() -> None: ...

@@ -8,6 +8,12 @@ pub fn unshare_descriptors() -> Result<usize, Errno> {
     enter!(__NR_unshare, abi::CLONE_FILES)
 }
 
+/// Whether this process has a thread of that number. One that has been joined may still be counted for a moment.
+#[doc(alias = "tgkill")]
+pub fn has_thread(thread: i32) -> bool {
+    getpid().and_then(|own| enter!(__NR_tgkill, own, thread, 0u32)).is_ok()
+}
+
 /// A descriptor's flags: FD_CLOEXEC or none.
 pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
     enter!(__NR_fcntl, fd, abi::F_GETFD).map(|flags| flags as u32)

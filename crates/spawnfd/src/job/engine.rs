@@ -16,7 +16,7 @@ use super::{Output, Stop, TerminalSize, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
-use crate::thread;
+use crate::thread::{self, Leaving};
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -97,6 +97,8 @@ struct Inbox {
     next: u64,
     /// How many runs are about to come.
     expected: usize,
+    /// How many the thread has taken in, but for those that end with the results it is giving.
+    taken: usize,
     /// The thread sleeps until then at the latest; what is due earlier has to wake it.
     sleeps_until: Option<Instant>,
     /// The thread has ended, or is about to: no new job here.
@@ -111,8 +113,26 @@ struct Job {
     listed: Option<Instant>,
 }
 
-/// The engine of this process, if one runs.
-static CURRENT: PerProcess<Option<Arc<Engine>>> = PerProcess::new(None);
+#[derive(Default)]
+struct Current {
+    /// The engine of this process, if one runs.
+    engine: Option<Arc<Engine>>,
+    /// The thread that ended last.
+    leaving: Option<Leaving>,
+}
+
+static CURRENT: PerProcess<Current> = PerProcess::new(Current { engine: None, leaving: None });
+
+/// Has the thread end if it has no runs. `false`: it has.
+pub(crate) fn end_if_idle() -> bool {
+    CURRENT.lock().engine.as_ref().is_none_or(|engine| engine.end_if_idle())
+}
+
+/// Whether one is on its way out that has been told to end, or ended by itself.
+pub(crate) fn is_leaving() -> bool {
+    let current = CURRENT.lock();
+    current.engine.as_ref().map_or_else(|| current.leaving.is_some_and(Leaving::is_there), |engine| engine.lock().over)
+}
 
 /// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
 pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(Running, T)>, done: Done) -> Result<(RunHandle, T)> {
@@ -144,7 +164,7 @@ impl Drop for Expected {
 /// A run to come, and the engine for it.
 fn enroll() -> Result<Expected> {
     let mut current = CURRENT.lock();
-    if let Some(engine) = &*current
+    if let Some(engine) = &current.engine
         && let Some(id) = engine.expect()
     {
         return Ok(Expected { engine: engine.clone(), id, has_come: false });
@@ -152,7 +172,7 @@ fn enroll() -> Result<Expected> {
     let engine = Arc::new(Engine::new()?);
     let id = engine.expect().unwrap_or_default();
     engine.start()?;
-    *current = Some(engine.clone());
+    current.engine = Some(engine.clone());
     Ok(Expected { engine, id, has_come: false })
 }
 
@@ -247,6 +267,16 @@ impl Engine {
         Ok(())
     }
 
+    /// The same, of this one.
+    fn end_if_idle(&self) -> bool {
+        let mut inbox = self.lock();
+        if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.taken == 0 {
+            inbox.over = true;
+            self.wake();
+        }
+        inbox.over
+    }
+
     /// The thread's life, until it is idle, or can watch nobody any more.
     fn run(self: Arc<Engine>) {
         self.run_as(|desk| self.serve(desk));
@@ -261,7 +291,10 @@ impl Engine {
             inbox.over = true;
             desk.take(&mut inbox);
         }
-        CURRENT.lock().take_if(|engine| Arc::ptr_eq(engine, self));
+        let mut current = CURRENT.lock();
+        current.engine.take_if(|engine| Arc::ptr_eq(engine, self));
+        current.leaving = Leaving::now();
+        drop(current);
         desk.give_up(has_unwound);
     }
 
@@ -274,6 +307,9 @@ impl Engine {
             let until = {
                 let mut inbox = self.lock();
                 desk.take(&mut inbox);
+                if inbox.over {
+                    return;
+                }
                 if desk.jobs.is_empty() && inbox.expected == 0 {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
@@ -333,6 +369,10 @@ impl Engine {
                 desk.heard(self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
             desk.tick(self, Instant::now());
+            if !desk.done.is_empty() {
+                // Before whoever has a result can ask whether all are over.
+                desk.take(&mut self.lock());
+            }
             desk.give();
         }
     }
@@ -386,6 +426,7 @@ impl Desk {
             self.jobs.insert(id, job);
             self.list(id);
         }
+        inbox.taken = self.jobs.len();
     }
 
     /// An event has come: moves its job on, unless the number is the application's by now. The event is of the file that was added, which

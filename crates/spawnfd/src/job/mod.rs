@@ -34,6 +34,7 @@ mod waker;
 
 pub use command::Job;
 pub use engine::RunHandle;
+pub(crate) use engine::{end_if_idle, is_leaving};
 pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
 pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
 pub use limiter::{Acquiring, Limiter, Permit};

@@ -10,7 +10,7 @@ use spawnfd_child::Announcement;
 use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
-use spawnfd_sys::{Errno, wait_pidfd};
+use spawnfd_sys::{Errno, abi, call, wait_pidfd};
 
 use super::{failed, image};
 use crate::child::Child;
@@ -76,6 +76,21 @@ pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
     Err(failed(Errno::EAGAIN, "guard"))
 }
 
+/// Has the guard end now if it has no tree.
+pub(crate) fn end_guard_if_idle() {
+    let mut guard = GUARD.lock();
+    if let Some(guard) = guard.as_mut().filter(|guard| guard.table.close()) {
+        guard.helper.expect_end();
+        let _ = guard.helper.signal(abi::SIGKILL as i32);
+    }
+}
+
+/// Whether it is on its way out: until it has been reaped.
+pub(crate) fn is_guard_leaving() -> bool {
+    let is_left = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
+    GUARD.lock().as_ref().is_some_and(is_left) && reaper::is_there()
+}
+
 impl Guard {
     fn start() -> Result<Guard> {
         let broken = |call: &'static str| move |errno| failed(errno, call);
@@ -133,6 +148,11 @@ impl Helper {
             self.handed = false;
         }
         self.pidfd.get()
+    }
+
+    fn signal(&self, signal: i32) -> std::result::Result<usize, Errno> {
+        let pidfd = self.pidfd.get().ok_or(Errno::EBADF)?;
+        call::pidfd_send_signal(pidfd.as_raw_fd(), signal)
     }
 
     fn has_ended(&mut self) -> bool {

@@ -24,6 +24,7 @@ pub(crate) use bounds::{Bounds, Ledger};
 pub(crate) use cgroup::own_directory;
 use cgroup::{Group, Place};
 use guard::Watch;
+pub(crate) use guard::{end_guard_if_idle, is_guard_leaving};
 use pidns::Pidns;
 
 /// How far control of a tree reaches.
