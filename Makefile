@@ -55,8 +55,8 @@ test-python: python ## The Python package's tests, some of them also under Docke
 	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/kernel bench/warm
 	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 
-test-interpreters: python ## Parked CPythons, every build on this machine in both modes, and CPython's own suites with each.
-	SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python
+test-interpreters: python ## Parked CPythons, every build on this machine in both modes; Node.js, every version, by npm.
+	SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
 	cd bindings/python && SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) ../../$(PY) -m pytest -q -rs tests/test_cpython_suites.py -k warm
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).

@@ -56,14 +56,19 @@ def fetch(version: str) -> str:
         return str(target)
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+HERE = "of this machine"
+
+
+@pytest.fixture(
+    scope="session", params=VERSIONS if os.environ.get("SPAWNFD_ALL_VERSIONS") else [HERE]
+)
 def node(request: pytest.FixtureRequest) -> str:
-    """This machine's, if it is of that version."""
-    if here := shutil.which("node"):
-        said = subprocess.run([here, "--version"], capture_output=True, text=True, timeout=60)
-        if said.stdout.startswith(f"v{request.param}."):
-            return os.path.realpath(here)
-    return fetch(request.param)
+    if request.param != HERE:
+        return fetch(request.param)
+    found = shutil.which("node")
+    if not found:
+        pytest.skip("no Node.js on this machine")
+    return os.path.realpath(found)
 
 
 def build(made: Path, *names: str) -> Path:
