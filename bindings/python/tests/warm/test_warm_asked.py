@@ -54,6 +54,10 @@ class Asked:
     root: bool = False
 
 
+def just(action: Action) -> Callable[[Opened, Path], list[Action]]:
+    return lambda opened, directory: [action]
+
+
 def stack(_: Opened, __: Path) -> list[Action]:
     """A limit that exec lays memory out by."""
     return [Limit(resource.RLIMIT_STACK, 4 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1])]
@@ -86,14 +90,14 @@ def into_its_own(opened: Opened, _: Path) -> list[Action]:
 
 
 ASKED = (
-    Asked("inherited descriptors", lambda *_: [InheritDescriptors()]),
-    Asked("parent-death signal", lambda *_: [ParentDeathSignal(9)]),
-    Asked("namespaces", lambda *_: [Namespaces(CLONE_NEWUTS)], root=True),
+    Asked("inherited descriptors", just(InheritDescriptors())),
+    Asked("parent-death signal", just(ParentDeathSignal(9))),
+    Asked("namespaces", just(Namespaces(CLONE_NEWUTS)), root=True),
     Asked("namespaces", into_its_own, root=True),
-    Asked("chroot", lambda *_: [Chroot("/")], by_exec=True, root=True),
-    Asked("affinity", lambda *_: [Affinity(os.sched_getaffinity(0))], by_exec=True),
-    Asked("ids or capabilities", lambda *_: [Uid(os.getuid())], by_exec=True),
-    Asked("ids or capabilities", lambda *_: [GroupIds(os.getgid())], by_exec=True),
+    Asked("chroot", just(Chroot("/")), by_exec=True, root=True),
+    Asked("affinity", just(Affinity(os.sched_getaffinity(0))), by_exec=True),
+    Asked("ids or capabilities", just(Uid(os.getuid())), by_exec=True),
+    Asked("ids or capabilities", just(GroupIds(os.getgid())), by_exec=True),
     Asked("memory limits", stack, by_exec=True),
     Asked("O_EXCL", exclusive, by_exec=True),
     Asked("too many descriptors", many),
