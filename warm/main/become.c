@@ -162,8 +162,8 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 	case SPAWNFD_FCHDIR:
 		return answer(fchdir(source[step->a]));
 	case SPAWNFD_UMASK:
-		umask((mode_t)step->a);
-		return 0;
+		/* Only a filter can refuse it. */
+		return answer(umask((mode_t)step->a) == (mode_t)-1 ? -1 : 0);
 	case SPAWNFD_SETSID:
 		return answer(setsid());
 	case SPAWNFD_SETPGID:

@@ -29,7 +29,8 @@ from spawnfd.actions import (
 from warm_cases import CLONE_NEWUTS, refusal
 from warm_support import ANY, FILL_S, Mode, Way, each_mode, each_way, parked, script_words, told
 
-SYS_FCHDIR = 81
+# x86_64.
+SYS_FCHDIR, SYS_UMASK = 81, 95
 
 
 Opened = list[int]
@@ -229,9 +230,9 @@ def test_as_many_watches_as_a_user_may_have(mode: Mode) -> None:
 
 
 @each_mode
-def test_what_a_filter_does_not_let_it_take_over(mode: Mode) -> None:
-    """The way to the caller's working directory."""
-    filter = refusal(SYS_FCHDIR)
+@pytest.mark.parametrize("call", [SYS_FCHDIR, SYS_UMASK], ids=["directory", "umask"])
+def test_what_a_filter_does_not_let_it_take_over(call: int, mode: Mode) -> None:
+    filter = refusal(call)
     with sf.Warm(mode=mode) as warm:
         warm.add("true", seccomp=filter, no_new_privs=True)
         assert warm.fill(FILL_S), warm.stats()
