@@ -44,6 +44,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 # Files have had this time since 2025, so that what prints it prints the same.
 MODIFIED = 1_750_000_000
 FILL_S = EVER
+OLDEST_NODE = 20
 # Before each script of the tests.
 HEAD = """
 import os, signal, subprocess, sys, time
@@ -152,10 +153,15 @@ def in_mount_namespace(script: str, *arguments: str) -> Any:
 
 
 def need(*programs: str) -> None:
-    """Skips where a program is not installed."""
+    """Skips where a program is not installed, or is a Node.js too old to be parked."""
     missing = [name for name in programs if shutil.which(name, path=ENVIRONMENT["PATH"]) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
+    if "node" in programs:
+        said = subprocess.run(["node", "-p", "process.version"], capture_output=True, text=True)
+        version = said.stdout.strip()
+        if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
+            pytest.skip(f"Node.js {version} is older than {OLDEST_NODE}")
 
 
 def make_scratch(root: Path, files: Mapping[str, str], repository: bool) -> None:
