@@ -35,8 +35,9 @@ OF_INTERPRETERS = [
     *["test.test_c_locale_coercion", "test.test_hash", "test.test_faulthandler"],
     *["test.test_signal", "test.test_atexit"],
 ]
-# The others have options with which an interpreter cannot wait (-i, --help), or that are wrong.
-WARM_SHARE = 0.7
+# The others have options with which an interpreter cannot wait (-i, --help), or that are wrong, or
+# paths that are relative.
+WARM_SHARE = 0.65
 
 
 def listed(text: str, version: str, suite: str) -> dict[str, str]:
