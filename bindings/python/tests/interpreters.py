@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""CPythons that have their own tests."""
+"""CPythons of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @functools.cache
 def interpreter(version: str, *modules: str) -> str:
-    """A CPython of that version with these modules of its test package; else the test is skipped.
+    """A CPython of that version, with these modules of its own tests; else the test is skipped.
 
     The system's (setup.sh installs the tests of Debian's), one of pyenv's, or one in PATH.
     """
@@ -22,7 +22,8 @@ def interpreter(version: str, *modules: str) -> str:
     found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)
     ours = shutil.which(f"python{version}", path="/usr/bin")
     for path in filter(None, [ours, *found, shutil.which(f"python{version}")]):
-        check = [path, "-c", f"import {', '.join(modules)}"]
+        check = [path, "-c", f"import {', '.join(('sys', *modules))}"]
         if subprocess.run(check, capture_output=True).returncode == 0:
             return path
-    pytest.skip(f"no CPython {version} with its test package: Debian 12 has 3.11's only, PyPI none")
+    what = " with its own tests" if modules else ""
+    pytest.skip(f"no CPython {version}{what}: Debian 12 has 3.11's only, PyPI none")

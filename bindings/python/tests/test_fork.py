@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from interpreters import interpreter
 from patience import EVER
-from test_cpython_suites import interpreter
 
 ECHO = sf.sh("while read x; do echo got $x; done")
 # In seconds: what takes longer hangs.
