@@ -135,7 +135,9 @@ impl State {
                 let age = self.options.age;
                 if let Some(parent) = &mut entry.parent {
                     parent.old |= now >= parent.since + age;
-                    sooner(now + age);
+                    if !parent.old {
+                        sooner(parent.since + age);
+                    }
                 }
             }
             let missing = entry.is_missing() && entry.making.is_none() && room;
