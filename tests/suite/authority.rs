@@ -13,27 +13,6 @@ use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch};
 
-/// What belongs to threads and comes with them into a child.
-const AUTHORITY: [&str; 12] = [
-    "uids",
-    "gids",
-    "groups",
-    "capabilities",
-    "securebits",
-    "no_new_privs",
-    "seccomp",
-    "seccomp_filters",
-    "lsm_label",
-    "namespaces",
-    "session_keyring",
-    "personality",
-];
-
-fn authority(state: &State) -> Vec<(String, serde_json::Value)> {
-    let value = serde_json::to_value(state).expect("a state");
-    AUTHORITY.iter().map(|name| ((*name).to_owned(), value[name].clone())).collect()
-}
-
 /// Confines a thread of its own after the library has been used by another, and compares child and fork there.
 fn in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) {
     seen_in_a_confined_thread(launcher, confine);
@@ -44,14 +23,14 @@ fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) 
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     common::warm_up(launcher);
-    let free = authority(&state(launcher.command(&oracle).stdin(Stdio::Null)));
+    let free = state(launcher.command(&oracle).stdin(Stdio::Null)).authority();
     let seen = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             confine();
             let once = || {
                 let ours = state(launcher.command(&oracle).stdin(Stdio::Null));
                 let fork = by_fork(&oracle);
-                assert_eq!(authority(&ours), authority(&fork));
+                assert_eq!(ours.authority(), fork.authority());
                 ours
             };
             once();
@@ -60,7 +39,7 @@ fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) 
         thread.join().expect("its assertions hold")
     });
     // The others are as free as before.
-    assert_eq!(authority(&state(launcher.command(&oracle).stdin(Stdio::Null))), free);
+    assert_eq!(state(launcher.command(&oracle).stdin(Stdio::Null)).authority(), free);
     seen
 }
 

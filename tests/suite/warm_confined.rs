@@ -193,24 +193,11 @@ fn behind_another_program_all_that_is_seen_is_the_same() {
     });
 }
 
-/// What belongs to threads and comes with them into a child. (Namespaces: those that no sandbox makes anew.)
+/// What belongs to threads. (Namespaces: those that no sandbox makes anew.)
 fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
-    const FIELDS: [&str; 11] = [
-        "uids",
-        "gids",
-        "groups",
-        "capabilities",
-        "securebits",
-        "no_new_privs",
-        "seccomp",
-        "seccomp_filters",
-        "lsm_label",
-        "session_keyring",
-        "personality",
-    ];
-    let state: serde_json::Value = serde_json::from_slice(json).expect("a state");
-    let mut found: Vec<_> = FIELDS.iter().map(|name| (*name, state[name].clone())).collect();
-    found.extend(["net", "uts"].map(|name| (name, state["namespaces"][name].clone())));
+    let mut found = State::from_json(json).authority();
+    let (_, namespaces) = found.iter_mut().find(|(name, _)| *name == "namespaces").expect("one of them");
+    *namespaces = ["net", "uts"].map(|name| namespaces[name].clone()).as_slice().into();
     found
 }
 

@@ -291,6 +291,26 @@ impl State {
         }
     }
 
+    /// What belongs to threads and comes with them into a child.
+    pub fn authority(&self) -> Vec<(&'static str, serde_json::Value)> {
+        const FIELDS: [&str; 12] = [
+            "uids",
+            "gids",
+            "groups",
+            "capabilities",
+            "securebits",
+            "no_new_privs",
+            "seccomp",
+            "seccomp_filters",
+            "lsm_label",
+            "namespaces",
+            "session_keyring",
+            "personality",
+        ];
+        let state = serde_json::to_value(self).expect("a state");
+        FIELDS.map(|name| (name, state[name].clone())).into()
+    }
+
     /// What `spawnfd-oracle` printed.
     ///
     /// # Panics
