@@ -248,6 +248,10 @@ class Case:
     before: Callable[[], Any] = lambda: None
 
 
+# A thread's change that only root may make.
+of_root = partial(Case, thread=True, root=True)
+become_nobody = partial(call, SYS_SETRESUID, 65534, 65534, 65534)
+
 CASES = (
     # What a parked process takes over.
     Case("nothing"),
@@ -301,48 +305,17 @@ CASES = (
         thread=True,
         before=lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
     ),
-    Case("capabilities", drop_capabilities, "capabilities", thread=True, root=True),
-    Case(
-        *("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "capabilities"),
-        thread=True,
-        root=True,
-    ),
-    Case(
-        *("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "securebits"),
-        thread=True,
-        root=True,
-    ),
-    Case(
-        *("user", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "user ids"),
-        thread=True,
-        root=True,
-        before=lambda: os.chmod(".", 0o755),
-    ),
+    of_root("capabilities", drop_capabilities, "capabilities"),
+    of_root("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "capabilities"),
+    of_root("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "securebits"),
+    of_root("user", become_nobody, "user ids", before=lambda: os.chmod(".", 0o755)),
     # It may not be opened then.
-    Case(
-        *("hidden", lambda: call(SYS_SETRESUID, 65534, 65534, 65534), "working directory"),
-        thread=True,
-        root=True,
-        before=lambda: os.chmod(".", 0o700),
-    ),
-    Case(
-        *("group", lambda: call(SYS_SETRESGID, 65534, 65534, 65534), "group ids"),
-        thread=True,
-        root=True,
-    ),
-    Case(
-        *("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "groups"),
-        thread=True,
-        root=True,
-    ),
-    *(
-        Case(name, partial(call, SYS_UNSHARE, kind), "namespaces", thread=True, root=True)
-        for name, kind in (
-            ("host-name", CLONE_NEWUTS),
-            ("network", CLONE_NEWNET),
-            ("clock", CLONE_NEWTIME),
-        )
-    ),
+    of_root("hidden", become_nobody, "working directory", before=lambda: os.chmod(".", 0o700)),
+    of_root("group", lambda: call(SYS_SETRESGID, 65534, 65534, 65534), "group ids"),
+    of_root("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "groups"),
+    of_root("host-name", partial(call, SYS_UNSHARE, CLONE_NEWUTS), "namespaces"),
+    of_root("network", partial(call, SYS_UNSHARE, CLONE_NEWNET), "namespaces"),
+    of_root("clock", partial(call, SYS_UNSHARE, CLONE_NEWTIME), "namespaces"),
 )
 BY_ID = {case.id: case for case in CASES}
 
