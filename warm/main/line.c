@@ -139,7 +139,7 @@ void spawnfd_refuse(const struct spawnfd_line *line)
 
 struct spawnfd_page *spawnfd_map(int file)
 {
-	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
 
 	return page == MAP_FAILED ? NULL : page;
 }

@@ -93,7 +93,7 @@ impl<const N: usize> SharedWords<N> {
         Ok(SharedWords { words: page.cast() })
     }
 
-    /// The same at the beginning of a file that others map, too.
+    /// The same at the beginning of a file that others map, too. The page is there at once: its first use is no page fault.
     ///
     /// # Errors
     /// EINVAL: the file is not as long as the words. ENOMEM, EACCES, EBADF: mmap(2)'s.
@@ -102,7 +102,8 @@ impl<const N: usize> SharedWords<N> {
         if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
             return Err(Errno::EINVAL);
         }
-        let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, abi::MAP_SHARED as usize, file as usize, 0];
+        let flags = abi::MAP_SHARED | abi::MAP_POPULATE;
+        let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, flags as usize, file as usize, 0];
         // SAFETY: a new mapping, at a place of the kernel's choice, disturbs nothing.
         let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
         Ok(SharedWords { words: page as *mut _ })
