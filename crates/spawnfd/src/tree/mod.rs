@@ -105,6 +105,9 @@ const PLACES: usize = 8;
 /// How long an emptied cgroup may refuse to be removed before that is left to the guard.
 const REMOVAL_MS: u64 = 20;
 
+/// How long its last processes may take to end then.
+const LEAVING_MS: u64 = 100;
+
 /// The process tree of one program.
 ///
 /// Prepared before the program is born, and told of its birth. Dropping it ends what is left of it, unless
@@ -356,7 +359,10 @@ impl Tree {
                     let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
                     members.for_each(|member| program.learn(member.process));
                 }
-                group::end(dir.number(), milliseconds)
+                group::end(dir.number(), milliseconds) && {
+                    await_end(program.as_mut());
+                    true
+                }
             }
             Control::Namespace(namespace) => namespace.inside.end(milliseconds),
             // Asked first, as it is much cheaper, and mostly so.
@@ -468,9 +474,13 @@ impl Drop for Tree {
         if !self.is_ours() {
             return;
         }
-        let may_live = match &self.control {
+        let may_live = match &mut self.control {
             // Who is in it keeps it from being removed.
-            Control::Group(dir, _) => dir.remove(0).is_err(),
+            Control::Group(dir, program) => {
+                let is_removed = dir.remove(0).is_ok();
+                await_end(program.as_mut().filter(|_| is_removed));
+                !is_removed
+            }
             Control::Namespace(namespace) => !namespace.inside.has_ended(),
             Control::Members(members) => members.may_have_others(),
             Control::Nobody => false,
@@ -484,6 +494,16 @@ impl Drop for Tree {
             namespace.expect_end();
         }
         self.let_go();
+    }
+}
+
+/// Waits for those who were in a cgroup that is empty: a process leaves it a moment before it is a zombie (kernel/exit.c, do_exit), and only
+/// zombies are reaped.
+fn await_end(program: Option<&mut Members>) {
+    let Some(members) = program else { return };
+    let deadline = sys::now().saturating_add(LEAVING_MS);
+    while members.may_have_others() && !members.find().0.is_empty() && sys::now() < deadline {
+        sys::sleep(1);
     }
 }
 
