@@ -73,3 +73,9 @@ fn a_job_that_comes_to_the_foreground_while_it_runs_has_the_terminal() {
 fn a_shell_without_jobs_has_the_terminal_again() {
     typed("$job echo ready; read x; echo shell got $x", &[("ready", "one\n"), ("shell got one", "")]);
 }
+
+#[test]
+fn the_terminal_of_a_program_that_was_not_started_is_the_shell_s_again() {
+    let script = "${job% --} --chdir /nonexistent -- true 2>/dev/null; echo failed $?; read x; echo shell got $x";
+    typed(script, &[("failed 125", "one\n"), ("shell got one", "")]);
+}

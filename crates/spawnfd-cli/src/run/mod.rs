@@ -204,7 +204,7 @@ impl Run {
         let signals = Signals::watch(terminal)?;
         os::close_as_it_began();
         let begun = Instant::now();
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = command.spawn().inspect_err(|_| signals.nobody_came()).map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
         say_how(launcher.as_ref());
         drop((command, launcher));

@@ -79,6 +79,11 @@ impl Signals {
         }
     }
 
+    /// The program has not been started.
+    pub fn nobody_came(&self) {
+        self.terminal.iter().for_each(Terminal::take_back_from_nobody);
+    }
+
     /// Waits for the program to end.
     pub fn wait(&self, child: &mut Child) -> Result<ExitStatus, Failure> {
         loop {

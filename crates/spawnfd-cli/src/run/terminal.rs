@@ -4,7 +4,10 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_current_process_group, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_current_process_group, kill_process_group, test_kill_process_group, waitid,
+};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use spawnfd::Child;
 
@@ -55,10 +58,22 @@ impl Terminal {
     /// The program has ended, and is not reaped yet.
     pub fn take_back(&self, child: &Child) {
         if group_beside(child).is_some_and(|group| tcgetpgrp(&self.file) == Ok(group)) {
-            // Else who is in the background stops.
-            ignore(libc::SIGTTOU);
-            let _ = tcsetpgrp(&self.file, self.before);
+            self.give_back();
         }
+    }
+
+    /// The program was not started: its child had the terminal, if it came as far as that.
+    pub fn take_back_from_nobody(&self) {
+        let group = tcgetpgrp(&self.file).ok();
+        if group.is_some_and(|group| test_kill_process_group(group) == Err(Errno::SRCH)) {
+            self.give_back();
+        }
+    }
+
+    fn give_back(&self) {
+        // Else who is in the background stops.
+        ignore(libc::SIGTTOU);
+        let _ = tcsetpgrp(&self.file, self.before);
     }
 }
 
