@@ -307,10 +307,10 @@ def test_a_parked_process_has_no_memory_for_what_it_is_asked() -> None:
     assert found_in_time(found) == ["cold: died"]
 
 
-MAP_SHARED, MAP_OVER = 1, 0x32
+MAP_SHARED_POPULATED, MAP_OVER = 0x8001, 0x32
 NO_MEMORY = {
     # The page, which it shares with its owner.
-    "not parked": [(1, ALL, 4096), (3, ALL, MAP_SHARED)],
+    "not parked": [(1, ALL, 4096), (3, ALL, MAP_SHARED_POPULATED)],
     # A locale's small files become memory in their place; libc's own are no whole pages.
     "memory": [(1, PART_OF_PAGE, 0), (3, ALL, MAP_OVER)],
 }
