@@ -4,6 +4,7 @@
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,6 +12,9 @@ from typing import Any, TextIO
 from . import probes
 from .errors import BenchError
 from .reference import Reference
+
+# Seconds that children may stay: spawnfd's guard, for one, ends a second after its last tree.
+LINGER = 3.0
 
 Serve = Callable[[dict[str, Any], dict[str, Reference], TextIO], None]
 
@@ -29,7 +33,10 @@ def check_leftovers(who: str, files_after_first: int | None = None, few: int = 0
     """
     if files_after_first is not None and probes.open_files() > files_after_first + few:
         raise BenchError(f"{who}: {probes.open_files()} fds open, {files_after_first} before")
-    if left := probes.children():
+    until = time.monotonic() + LINGER
+    while (left := probes.children()) and time.monotonic() < until:
+        time.sleep(0.05)
+    if left:
         raise BenchError(f"{who}: children left behind: {', '.join(left)}")
 
 

@@ -4,16 +4,18 @@
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common import bars, presets
+from common import bars, presets, worker
 from common.errors import BenchError
 from common.pipe import Worker
 from common.session import Setting
+from common.worker import check_leftovers
 from warmbench import cli, definitions, measure, results
 from warmbench.definitions import Call
 from warmbench.measure import Block, Held, Measured, Task
@@ -164,6 +166,22 @@ def test_a_call_that_complains_is_no_reference(tmp_path: Path) -> None:
     call = Call("x", ("/bin/sh", "-c", "echo oh >&2"))
     with pytest.raises(BenchError, match="does not answer rightly"):
         cli.make_reference(call, tmp_path, {})
+
+
+def test_children_left_behind_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for those that are just about to end, as a guard is."""
+    with subprocess.Popen(["sleep", "0.2"]) as ending:
+        reaper = threading.Thread(target=ending.wait)
+        reaper.start()
+        check_leftovers("here")
+        reaper.join()
+    monkeypatch.setattr(worker, "LINGER", 0.1)
+    with subprocess.Popen(["sleep", "1000"]) as staying:
+        try:
+            with pytest.raises(BenchError, match=f"children left behind: .*{staying.pid}"):
+                check_leftovers("here")
+        finally:
+            staying.kill()
 
 
 def test_a_worker_that_dies_is_an_error() -> None:
