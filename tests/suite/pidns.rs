@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::tree::*;
 use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Errno, Run, Stage};
+use spawnfd::{Command, Errno, Namespaces, Run, Stage};
 use spawnfd_tests::{confine, isolated, require_root, skip};
 
 /// Runs a test where a pid namespace can be had.
@@ -61,6 +61,25 @@ fn statuses_are_the_program_s_own() {
         assert_eq!(output.stdout, b"2 0\n");
         let error = Command::new("/bin/sh").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
         assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
+        until("no init is left", || inits().is_empty());
+    });
+}
+
+#[test]
+fn a_second_pid_namespace_is_refused_by_name() {
+    inside("a_second_pid_namespace_is_refused_by_name", || {
+        for user in [false, true] {
+            let mut command = shell("exit 0");
+            let command = if user { command.user_namespace(0, 0) } else { command.namespaces(Namespaces::PID) };
+            let error = command.run_with(&run()).expect_err("two of them");
+            assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
+            assert!(error.to_string().contains("beside a tree's"), "{error}");
+        }
+        match shell("echo $$").namespaces(Namespaces::UTS).run_with(&run()) {
+            Ok(output) => assert_eq!(output.stdout, b"2\n"),
+            // Who had to make one to have the tree's.
+            Err(error) => assert!(error.to_string().contains("beside a tree's user namespace"), "{error}"),
+        }
         until("no init is left", || inits().is_empty());
     });
 }

@@ -71,10 +71,18 @@ impl Lowered {
             };
             outcome.map_err(|errno| refused(index, call, errno))?;
         }
-        // With the capabilities that the one who enters the tree's user namespace has, and the program is not to have.
-        if command.namespace_flags() != 0 && matches!(command.namespace, Some((_, true))) {
-            let call = "spawn: namespaces beside a tree's user namespace";
-            return Err(Error::new(Stage::Tree, Errno::EINVAL, call));
+        let namespaces = command.namespace_flags();
+        let beside = match command.namespace {
+            // With the capabilities that the one who enters it has, and the program is not to have.
+            Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
+            // The kernel makes neither from one that has been entered for children only.
+            Some((_, false)) if namespaces & (abi::CLONE_NEWPID | abi::CLONE_NEWUSER) != 0 => {
+                Some("a pid or user namespace beside a tree's pid namespace")
+            }
+            _ => None,
+        };
+        if let Some(beside) = beside {
+            return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
         // The caller's would take the program out of the tree's, and out of its limits.
         let named = |action: &Action<'_>| matches!(action, Action::Cgroup { .. });
