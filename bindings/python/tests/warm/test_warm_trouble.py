@@ -152,6 +152,17 @@ def test_stopped(way: Way) -> None:
         assert is_warm_again(warm, way)
 
 
+def test_a_stopped_parent_has_not_died() -> None:
+    with shells("fork", depth=1) as (warm, pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        # This one gets what waits.
+        assert run(warm).startswith("cold: ")
+        # These would have one forked; in the end all is parked anew.
+        assert {run(warm), run(warm)} <= {"cold: slow", "cold: empty", "fork"}
+        assert is_warm_again(warm, "fork")
+
+
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
     """Nobody would hear of the end of the one behind it."""

@@ -105,6 +105,8 @@ pub(super) struct Parked {
     child_private: Option<u64>,
     /// How many were forked from it.
     pub(super) forked: u64,
+    /// Why no more is, once that is so.
+    pub(super) barren: &'static str,
 }
 
 /// What it has from its start; those that are forked from it have it, too.
@@ -302,6 +304,7 @@ impl Parked {
             private: 0,
             child_private: None,
             forked: 0,
+            barren: "died",
         };
         parked.line.renumber()?;
         Ok(parked)
@@ -329,7 +332,7 @@ impl Parked {
         })
     }
 
-    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more.
+    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more: it says why.
     ///
     /// # Errors
     /// Why none was asked for.
@@ -369,6 +372,9 @@ impl Parked {
             Reply::Cannot { .. } => None,
         });
         let (Some((child, private)), Ok(())) = (child, line.renumber()) else {
+            if self.child.is_some() && !self.has_ended() {
+                self.barren = "slow";
+            }
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
             line.bury_child();
@@ -384,6 +390,7 @@ impl Parked {
             private: *self.child_private.get_or_insert(private),
             child_private: None,
             forked: 0,
+            barren: "died",
         })
     }
 

@@ -291,11 +291,13 @@ impl State {
     ) -> Result<Held, &'static str> {
         match born.map(|mut born| born.pop()) {
             Ok(Some(parked)) => {
+                self.entry(parent.entry).into_iter().for_each(|entry| entry.disturbed = 0);
                 Ok(Held { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
             }
             Ok(None) => {
+                let barren = parent.lock().barren;
                 self.spoilt(parent);
-                Err("died")
+                Err(barren)
             }
             Err(reason) => {
                 self.entry(parent.entry).into_iter().for_each(|entry| entry.taken -= 1);

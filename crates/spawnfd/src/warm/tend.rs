@@ -74,8 +74,10 @@ impl State {
         }
         if let Some(entry) = self.entry(parent.entry) {
             entry.taken -= count;
-            if !born_all {
-                entry.due = again;
+            match (born_all, spoilt) {
+                (true, _) => entry.disturbed = 0,
+                (_, true) => entry.lacked(parent.lock().barren),
+                _ => entry.due = again,
             }
             if spoilt {
                 entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
@@ -188,12 +190,15 @@ impl State {
                     }
                     return Some(parked);
                 }
-                (entry.disturbed, entry.proven, entry.lacks, entry.stale) = (0, true, None, false);
+                (entry.proven, entry.lacks, entry.stale) = (true, None, false);
                 self.stats.made += 1;
                 let waiting = Waiting::new(version, parked);
                 match entry.recipe.mode {
-                    Mode::Reserve => entry.parked.push_back(waiting),
-                    // What the old one has left shares its layout.
+                    Mode::Reserve => {
+                        entry.disturbed = 0;
+                        entry.parked.push_back(waiting);
+                    }
+                    // What the old one has left shares its layout. Whether it is of use will show.
                     Mode::Fork => {
                         self.gone.extend(entry.drain());
                         entry.parent = Some(waiting);
