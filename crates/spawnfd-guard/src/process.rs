@@ -100,6 +100,8 @@ pub struct Stat {
     pub session: i32,
     /// The letter of its first thread's state.
     state: u8,
+    /// PF_EXITING and the like, of its first thread.
+    flags: u64,
     threads: u64,
     name: [u8; 16],
     name_length: u8,
@@ -134,8 +136,9 @@ impl Stat {
         let state = *fields.next()?.first()?;
         let mut next = |skipped: usize| number(fields.nth(skipped)?);
         let (parent, group, session) = (next(0)? as i32, next(0)? as i32, next(0)? as i32);
-        // Fields 20 and 22; the session is field 6.
-        let threads = next(13)?;
+        // Fields 9, 20 and 22; the session is field 6.
+        let flags = next(2)?;
+        let threads = next(10)?;
         let start = next(1)?;
         let mut stat = Stat {
             process: Process { pid, start },
@@ -143,6 +146,7 @@ impl Stat {
             group,
             session,
             state,
+            flags,
             threads,
             name: [0; 16],
             name_length: name.len().min(16) as u8,
@@ -159,6 +163,13 @@ impl Stat {
     /// Whether it still runs: a zombie has only its status left to give, unless its first thread has ended before others.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
+    }
+
+    /// Whether it is on its way out, and will be a zombie in a moment.
+    pub fn is_ending(&self) -> bool {
+        /// include/linux/sched.h
+        const PF_EXITING: u64 = 0x4;
+        self.is_alive() && self.flags & PF_EXITING != 0
     }
 
     /// How many threads it has.
@@ -338,6 +349,8 @@ pub(crate) fn each_entry(dir: &sys::Fd, mut entry: impl FnMut(&CStr, bool)) {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]
@@ -353,6 +366,10 @@ mod tests {
         let is_alive = |line: &[u8]| Stat::parse(line).expect("a line").is_alive();
         assert!(!is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"));
         assert!(is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 2 0 4711\n"), "its first thread has ended");
+        let is_ending = |line: &[u8]| Stat::parse(line).expect("a line").is_ending();
+        assert!(is_ending(b"1 (a) R 7 8 9 0 -1 4194308 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"));
+        assert!(!is_ending(b"1 (a) R 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"), "it runs");
+        assert!(!is_ending(b"1 (a) Z 7 8 9 0 -1 4194308 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"), "it has ended");
         for line in ["", "123", "123 (a", "123 (a)", "123 (a) S 7 8 9 1", "x (a) S 7 8 9"] {
             assert_eq!(Stat::parse(line.as_bytes()), None, "{line:?}");
         }
@@ -371,43 +388,60 @@ mod tests {
         assert_eq!(Process::unpack(last.pack()), last);
     }
 
+    fn sleep() -> std::process::Child {
+        std::process::Command::new("sleep").arg("1000").spawn().expect("starts")
+    }
+
+    fn end(mut child: std::process::Child) {
+        child.kill().and_then(|()| child.wait()).expect("own child");
+    }
+
+    /// A child that has not started within the same tick as this process.
+    fn younger() -> std::process::Child {
+        let start = |pid| Stat::read(pid).expect("it runs").process.start;
+        let child = sleep();
+        if start(child.id() as i32) != start(sys::getpid()) {
+            return child;
+        }
+        end(child);
+        younger()
+    }
+
     #[test]
     fn a_mark_opens_its_process_only() {
-        let own = sys::getpid();
+        let (own, other) = (sys::getpid(), younger());
         let pidfd = sys::pidfd_open(own).expect("this process");
         let by_start = Mark::by_start(&pidfd, own).expect("this process");
         for mark in [Mark::of(&pidfd, own).expect("this process"), by_start] {
             assert!(mark.open(own).is_some());
             assert_eq!(Mark::unpack(mark.pack()), Some(mark));
             assert!(Mark(mark.0 - 1).open(own).is_none(), "another process of its number");
-            // Not its parent's, which may have started within the same tick.
-            assert!(mark.open(1).is_none(), "another number");
+            assert!(mark.open(other.id() as i32).is_none(), "another number");
         }
         assert_eq!(Mark::unpack(0), None);
+        end(other);
     }
 
     #[test]
     fn finds_the_children_of_every_thread() {
-        extern crate std;
         if !lists_children() {
             return;
         }
-        let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut child = sleep();
+            let child = sleep();
             tell.send(child.id()).expect("waited for");
             let _ = stopped.recv();
-            child.kill().and_then(|()| child.wait()).expect("own child");
+            end(child);
         });
-        let (mut child, other) = (sleep(), told.recv().expect("comes"));
+        let (child, other) = (sleep(), told.recv().expect("comes"));
         let mut found = Vec::new();
         let own = Stat::read(sys::getpid()).expect("this process");
         own.each_child(|pid| found.push(pid as u32));
         assert!(own.threads > 1 && found.contains(&child.id()) && found.contains(&other), "{found:?}");
         drop(stop);
-        child.kill().and_then(|()| child.wait()).expect("own child");
+        end(child);
         thread.join().expect("no panic");
     }
 

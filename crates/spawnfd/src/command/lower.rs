@@ -75,9 +75,9 @@ impl Lowered {
         let beside = match command.namespace {
             // With the capabilities that the one who enters it has, and the program is not to have.
             Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
-            // The kernel makes neither from one that has been entered for children only.
-            Some((_, false)) if namespaces & (abi::CLONE_NEWPID | abi::CLONE_NEWUSER) != 0 => {
-                Some("a pid or user namespace beside a tree's pid namespace")
+            // The kernel makes none in one that has been entered for children only.
+            Some((_, false)) if namespaces & abi::CLONE_NEWPID != 0 => {
+                Some("a pid namespace beside a tree's pid namespace")
             }
             _ => None,
         };

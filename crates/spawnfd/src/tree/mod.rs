@@ -497,12 +497,12 @@ impl Drop for Tree {
     }
 }
 
-/// Waits for those who were in a cgroup that is empty: a process leaves it a moment before it is a zombie (kernel/exit.c, do_exit), and only
-/// zombies are reaped.
+/// Waits for those who have left a cgroup by ending: that is a moment before they are zombies (kernel/exit.c, do_exit), and only zombies are
+/// reaped. Who has left it alive is not waited for.
 fn await_end(program: Option<&mut Members>) {
     let Some(members) = program else { return };
     let deadline = sys::now().saturating_add(LEAVING_MS);
-    while members.may_have_others() && !members.find().0.is_empty() && sys::now() < deadline {
+    while members.may_have_others() && members.find().0.iter().any(Stat::is_ending) && sys::now() < deadline {
         sys::sleep(1);
     }
 }
