@@ -105,8 +105,13 @@ pub(super) struct Parked {
     child_private: Option<u64>,
     /// How many were forked from it.
     pub(super) forked: u64,
-    /// Why no more is, once that is so.
-    pub(super) barren: &'static str,
+}
+
+/// What has come of a wish for more.
+pub(super) struct Born {
+    pub(super) all: Vec<Parked>,
+    /// Why they are fewer than was wished for.
+    pub(super) fewer: Option<&'static str>,
 }
 
 /// What it has from its start; those that are forked from it have it, too.
@@ -304,7 +309,6 @@ impl Parked {
             private: 0,
             child_private: None,
             forked: 0,
-            barren: "died",
         };
         parked.line.renumber()?;
         Ok(parked)
@@ -332,39 +336,54 @@ impl Parked {
         })
     }
 
-    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more: it says why.
+    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more: also says why.
     ///
     /// # Errors
     /// Why none was asked for.
-    pub(super) fn fork(&mut self, count: usize) -> Result<Vec<Parked>, &'static str> {
-        let mut lines = Vec::new();
+    pub(super) fn fork(&mut self, count: usize) -> Result<Born, &'static str> {
+        let (mut lines, mut fewer) = (Vec::new(), None);
         for _ in 0..count {
             let (line, theirs) = match Line::new() {
                 Ok(both) => both,
                 Err(_) if lines.is_empty() => return Err("descriptors"),
-                Err(_) => break,
+                Err(_) => {
+                    fewer = Some("descriptors");
+                    break;
+                }
             };
             let socket = match self.line.socket() {
                 Some(socket) => socket,
                 None if lines.is_empty() => return Err("descriptor table"),
-                None => break,
+                None => {
+                    fewer = Some("descriptor table");
+                    break;
+                }
             };
             let mut request = wire::encode_fork(self.child_private.is_none() && lines.is_empty());
-            if send(socket.as_raw_fd(), &mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)).is_err() {
+            if let Err(errno) = send(socket.as_raw_fd(), &mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)) {
+                fewer = Some(if matches!(errno, Errno::EPIPE | Errno::ECONNRESET) { "died" } else { "socket" });
                 break;
             }
             // All are asked for at once: then nobody waits for each.
             lines.push(line);
         }
-        let born: Vec<Parked> = lines.into_iter().filter_map(|line| self.expect_child(line)).collect();
-        self.forked += born.len() as u64;
-        Ok(born)
+        let mut all = Vec::with_capacity(lines.len());
+        for line in lines {
+            match self.expect_child(line) {
+                Ok(child) => all.push(child),
+                Err(why) => fewer = fewer.or(Some(why)),
+            }
+        }
+        self.forked += all.len() as u64;
+        Ok(Born { all, fewer })
     }
 
-    fn expect_child(&mut self, mut line: Line) -> Option<Parked> {
+    fn expect_child(&mut self, mut line: Line) -> Result<Parked, &'static str> {
         let mut message = [0; 64];
+        // Where it ends there is something to hear, too.
+        let answers = line.poll(PATIENCE);
         let heard =
-            line.hear(PATIENCE, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
+            line.hear(Duration::ZERO, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
         let child = heard.and_then(|(reply, pidfd)| match reply {
             Reply::Parked { pid, private, .. } => {
                 Some((Child::new(pid, pidfd, Default::default(), self.birth.started, None), private))
@@ -372,15 +391,12 @@ impl Parked {
             Reply::Cannot { .. } => None,
         });
         let (Some((child, private)), Ok(())) = (child, line.renumber()) else {
-            if self.child.is_some() && !self.has_ended() {
-                self.barren = "slow";
-            }
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
             line.bury_child();
-            return None;
+            return Err(if answers { "died" } else { "slow" });
         };
-        Some(Parked {
+        Ok(Parked {
             generation: self.generation,
             child: Some(child),
             front: None,
@@ -390,7 +406,6 @@ impl Parked {
             private: *self.child_private.get_or_insert(private),
             child_private: None,
             forked: 0,
-            barren: "died",
         })
     }
 

@@ -10,7 +10,7 @@ use spawnfd_sys::Errno;
 use super::confinement::Confinement;
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
-use super::parked::{Parked, Recipe};
+use super::parked::{Born, Recipe};
 use super::prefix::Prefix;
 use super::watch::Watch;
 use super::wire::Page;
@@ -284,20 +284,16 @@ impl State {
     }
 
     /// What has come of a start's wish for one more: it has that, in the place of its parent.
-    pub(super) fn forked_now(
-        &mut self,
-        parent: Held,
-        born: Result<Vec<Parked>, &'static str>,
-    ) -> Result<Held, &'static str> {
-        match born.map(|mut born| born.pop()) {
-            Ok(Some(parked)) => {
+    pub(super) fn forked_now(&mut self, parent: Held, born: Result<Born, &'static str>) -> Result<Held, &'static str> {
+        match born.map(|mut born| born.all.pop().ok_or(born.fewer.unwrap_or("died"))) {
+            Ok(Ok(parked)) => {
                 self.entry(parent.entry).into_iter().for_each(|entry| entry.disturbed = 0);
                 Ok(Held { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
             }
-            Ok(None) => {
-                let barren = parent.lock().barren;
+            Ok(Err(why)) => {
+                self.entry(parent.entry).into_iter().for_each(|entry| entry.lacked(why));
                 self.spoilt(parent);
-                Err(barren)
+                Err(why)
             }
             Err(reason) => {
                 self.entry(parent.entry).into_iter().for_each(|entry| entry.taken -= 1);

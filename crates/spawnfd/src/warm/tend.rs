@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
 use super::making::For;
-use super::parked::{NotParked, Parked, Recipe};
+use super::parked::{Born, NotParked, Parked, Recipe};
 use super::state::State;
 use super::wire::Page;
 use super::{Mode, reason};
@@ -44,7 +44,7 @@ pub(super) type Waste = (Vec<Waiting>, Vec<Arc<Page>>);
 
 impl Entry {
     /// It could not be parked for want of something.
-    fn lacked(&mut self, what: &str) {
+    pub(super) fn lacked(&mut self, what: &str) {
         let now = Instant::now();
         self.disturbed += 1;
         self.due = now + AGAIN * (1 << self.disturbed.saturating_sub(ATTEMPTS).min(8));
@@ -54,13 +54,12 @@ impl Entry {
 
 impl State {
     /// What has come of the keeper's wish for so many.
-    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Vec<Parked>, &'static str>) {
+    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Born, &'static str>) {
         let version = parent.shared.version;
         let forks = if parent.recipe.grows_old() { self.options.forks } else { u64::MAX };
-        let again = Instant::now() + AGAIN;
-        let born_all = born.as_ref().is_ok_and(|born| born.len() == count);
-        let spoilt = born.is_ok() && !born_all;
-        let born = born.unwrap_or_default().into_iter().map(|parked| Waiting::new(version, parked));
+        let none_asked = born.is_err();
+        let Born { all, fewer } = born.unwrap_or(Born { all: Vec::new(), fewer: None });
+        let born = all.into_iter().map(|parked| Waiting::new(version, parked));
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(born);
@@ -74,12 +73,14 @@ impl State {
         }
         if let Some(entry) = self.entry(parent.entry) {
             entry.taken -= count;
-            match (born_all, spoilt) {
-                (true, _) => entry.disturbed = 0,
-                (_, true) => entry.lacked(parent.lock().barren),
-                _ => entry.due = again,
+            if none_asked {
+                entry.due = Instant::now() + AGAIN;
+            } else if let Some(why) = fewer {
+                entry.lacked(why);
+            } else {
+                entry.disturbed = 0;
             }
-            if spoilt {
+            if fewer.is_some() {
                 entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
                 self.gone.push(parent.shared);
             }
