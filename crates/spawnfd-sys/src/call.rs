@@ -438,6 +438,13 @@ pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
     Ok(old)
 }
 
+/// Blocks signals in the calling task, beside those that are, and returns the mask before.
+pub fn block_signals(signals: SignalSet) -> Result<SignalSet, Errno> {
+    let mut old: SignalSet = 0;
+    enter!(__NR_rt_sigprocmask, abi::SIG_BLOCK, &raw const signals, &raw mut old, size_of::<SignalSet>())?;
+    Ok(old)
+}
+
 /// The calling task's signal mask.
 pub fn signal_mask() -> SignalSet {
     let mut mask: SignalSet = 0;
@@ -464,9 +471,9 @@ pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
 pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
     const SIGXFSZ: SignalSet = 1 << (abi::SIGXFSZ - 1);
-    let mask = signal_mask();
-    set_signal_mask(mask | SIGPIPE | SIGXFSZ)?;
-    let pending = pending_signals().unwrap_or(0);
+    let mask = block_signals(SIGPIPE | SIGXFSZ)?;
+    // What was not blocked is not pending here for long; the kernel's own is the first of what comes.
+    let pending = if mask & (SIGPIPE | SIGXFSZ) == 0 { 0 } else { pending_signals().unwrap_or(0) };
     let outcome = call();
     let sent = match outcome {
         Err(Errno::EPIPE) => SIGPIPE,
