@@ -68,6 +68,11 @@ impl Entry {
         Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
     }
 
+    /// Whether what others are forked from is still this.
+    pub(super) fn has_parent(&self, held: &Held) -> bool {
+        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &held.shared.process))
+    }
+
     /// Whether all wait that can.
     pub(super) fn is_done(&self) -> bool {
         self.cannot.is_some() || !self.is_missing()

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
@@ -59,9 +59,17 @@ impl Line {
 
     /// Whether there is something to hear, by then.
     pub(super) fn poll(&self, timeout: Duration) -> bool {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         let Some(socket) = self.socket.get() else { return false };
-        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
+                // A handler of the application's has run: this may be its thread.
+                Err(rustix::io::Errno::INTR) => {}
+                outcome => return outcome.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 
     /// What is said next; `None`: nobody is there, or nothing comes.

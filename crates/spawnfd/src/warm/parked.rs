@@ -105,6 +105,8 @@ pub(super) struct Parked {
     child_private: Option<u64>,
     /// How many were forked from it.
     pub(super) forked: u64,
+    /// Why no more will be.
+    barren: Option<&'static str>,
 }
 
 /// What has come of a wish for more.
@@ -309,6 +311,7 @@ impl Parked {
             private: 0,
             child_private: None,
             forked: 0,
+            barren: None,
         };
         parked.line.renumber()?;
         Ok(parked)
@@ -341,31 +344,14 @@ impl Parked {
     /// # Errors
     /// Why none was asked for.
     pub(super) fn fork(&mut self, count: usize) -> Result<Born, &'static str> {
-        let (mut lines, mut fewer) = (Vec::new(), None);
-        for _ in 0..count {
-            let (line, theirs) = match Line::new() {
-                Ok(both) => both,
-                Err(_) if lines.is_empty() => return Err("descriptors"),
-                Err(_) => {
-                    fewer = Some("descriptors");
-                    break;
-                }
-            };
-            let socket = match self.line.socket() {
-                Some(socket) => socket,
-                None if lines.is_empty() => return Err("descriptor table"),
-                None => {
-                    fewer = Some("descriptor table");
-                    break;
-                }
-            };
-            let mut request = wire::encode_fork(self.child_private.is_none() && lines.is_empty());
-            if let Err(errno) = send(socket.as_raw_fd(), &mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd)) {
-                fewer = Some(if matches!(errno, Errno::EPIPE | Errno::ECONNRESET) { "died" } else { "socket" });
-                break;
+        let (mut lines, mut fewer) = (Vec::new(), self.barren);
+        while fewer.is_none() && lines.len() < count {
+            match self.ask_for_child(lines.is_empty()) {
+                // All are asked for at once: then nobody waits for each.
+                Ok(line) => lines.push(line),
+                Err(why @ ("descriptors" | "descriptor table")) if lines.is_empty() => return Err(why),
+                Err(why) => fewer = Some(why),
             }
-            // All are asked for at once: then nobody waits for each.
-            lines.push(line);
         }
         let mut all = Vec::with_capacity(lines.len());
         for line in lines {
@@ -375,7 +361,16 @@ impl Parked {
             }
         }
         self.forked += all.len() as u64;
+        self.barren = fewer;
         Ok(Born { all, fewer })
+    }
+
+    fn ask_for_child(&self, is_first: bool) -> Result<Line, &'static str> {
+        let (line, theirs) = Line::new().map_err(|_| "descriptors")?;
+        let socket = self.line.socket().ok_or("descriptor table")?;
+        let mut request = wire::encode_fork(self.child_private.is_none() && is_first);
+        let sent = send(socket.as_raw_fd(), &mut request, &theirs.each_ref().map(AsRawFd::as_raw_fd));
+        sent.map(|()| line).map_err(why_unsent)
     }
 
     fn expect_child(&mut self, mut line: Line) -> Result<Parked, &'static str> {
@@ -390,11 +385,16 @@ impl Parked {
             }
             Reply::Cannot { .. } => None,
         });
+        let was_born = child.is_some();
         let (Some((child, private)), Ok(())) = (child, line.renumber()) else {
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
             line.bury_child();
-            return Err(if answers { "died" } else { "slow" });
+            return Err(match (answers, was_born) {
+                (_, true) => "descriptors",
+                (true, false) => "died",
+                (false, false) => "slow",
+            });
         };
         Ok(Parked {
             generation: self.generation,
@@ -406,6 +406,7 @@ impl Parked {
             private: *self.child_private.get_or_insert(private),
             child_private: None,
             forked: 0,
+            barren: None,
         })
     }
 
@@ -495,10 +496,11 @@ impl Parked {
         let claim = Claim::offer(&self.line.page, self.serial);
         match send(socket.as_raw_fd(), &mut message, &request.sources) {
             Ok(()) => Ok(claim),
-            Err(Errno::EBADF | Errno::ETOOMANYREFS) => Err(Answer::Refused("descriptors")),
             Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(Answer::Refused("arguments too long")),
-            Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Answer::Gone("died")),
-            Err(_) => Err(Answer::Gone("socket")),
+            Err(errno) => Err(match why_unsent(errno) {
+                "descriptors" => Answer::Refused("descriptors"),
+                gone => Answer::Gone(gone),
+            }),
         }
     }
 
@@ -674,6 +676,19 @@ impl Departure {
             }
             _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
         }
+    }
+}
+
+/// Why a message has not been sent.
+fn why_unsent(errno: Errno) -> &'static str {
+    let are_too_few = matches!(errno, Errno::EBADF | Errno::ETOOMANYREFS);
+    let is_gone = matches!(errno, Errno::EPIPE | Errno::ECONNRESET);
+    if are_too_few {
+        "descriptors"
+    } else if is_gone {
+        "died"
+    } else {
+        "socket"
     }
 }
 

@@ -291,7 +291,9 @@ impl State {
                 Ok(Held { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
             }
             Ok(Err(why)) => {
-                self.entry(parent.entry).into_iter().for_each(|entry| entry.lacked(why));
+                // Once for all who had wished for one.
+                let entry = self.entry(parent.entry).filter(|entry| entry.has_parent(&parent));
+                entry.into_iter().for_each(|entry| entry.lacked(why));
                 self.spoilt(parent);
                 Err(why)
             }
@@ -333,7 +335,9 @@ impl State {
     pub(super) fn spoilt(&mut self, held: Held) {
         if let Some(entry) = self.entry(held.entry) {
             entry.taken -= 1;
-            entry.parent.take_if(|parent| Arc::ptr_eq(&parent.process, &held.shared.process));
+            if entry.has_parent(&held) {
+                entry.parent = None;
+            }
         }
         self.gone.push(held.shared);
     }

@@ -73,15 +73,17 @@ impl State {
         }
         if let Some(entry) = self.entry(parent.entry) {
             entry.taken -= count;
-            if none_asked {
-                entry.due = Instant::now() + AGAIN;
-            } else if let Some(why) = fewer {
-                entry.lacked(why);
-            } else {
-                entry.disturbed = 0;
+            match fewer {
+                None if none_asked => entry.due = Instant::now() + AGAIN,
+                None => entry.disturbed = 0,
+                // Once for all who had wished for some.
+                Some(why) if entry.has_parent(&parent) => {
+                    entry.lacked(why);
+                    entry.parent = None;
+                }
+                Some(_) => {}
             }
             if fewer.is_some() {
-                entry.parent.take_if(|one| Arc::ptr_eq(&one.process, &parent.shared.process));
                 self.gone.push(parent.shared);
             }
         }
