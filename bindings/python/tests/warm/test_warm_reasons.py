@@ -18,7 +18,7 @@ TOKEN = re.compile(
 GIVEN = (
     (r"\b(Err|Gone|Refused|Ever|Now|ok_or|then_some|lacked|map_or)\(\s*", ""),
     (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
-    (r"\{ ", " }"),
+    (r"\{\s+", "}"),
     # Tables of what is compared.
     (r"\(", ", self."),
     (r'\("[A-Z]\w+", ', "),"),
@@ -39,7 +39,7 @@ def of_the_owner() -> set[str]:
     for path in [*(CORE / "warm").glob("*.rs"), CORE / "authority.rs", CORE / "inherited.rs"]:
         for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
             given = any(
-                re.search(f"({one})\\Z", before[-60:]) and behind.startswith(other)
+                re.search(f"({one})\\Z", before[-60:]) and behind.lstrip().startswith(other)
                 for one, other in GIVEN
             )
             if given and not NO_REASON.fullmatch(text):
