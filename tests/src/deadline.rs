@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Runs `body` in this thread; if it takes longer than `limit` the process is aborted with a message.
 ///
 /// The clock is a second thread, with all signals blocked. It ends before this returns. Within
-/// [`crate::isolated()`] it is not needed: there the parent process keeps the time.
+/// [`crate::isolated!`] it is not needed: there the parent process keeps the time.
 ///
 /// # Panics
 /// If `body` does.

@@ -1,126 +1,348 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One test alone in a process of its own: quiet, with its own temporary directory.
+//! One test alone in a process of its own, under a supervisor that ends whatever the test leaves behind.
+//!
+//! The test binary runs three times for one test, and [`isolated!`](crate::isolated!) takes another branch each time:
+//! 1. libtest's own process starts the supervisor and reports its outcome;
+//! 2. the supervisor, a sub-reaper, starts the test, keeps the time, and kills every surviving process;
+//! 3. the test's process runs the body.
 
+use std::ffi::OsString;
 use std::fs::{File, Permissions, set_permissions};
 use std::io::{Read, Seek, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::channel;
+use std::process::{Command, ExitStatus, Stdio, exit};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::scratch::scratch;
+use crate::raw;
+use crate::scratch::{program, scratch};
 
-/// Set to the test's name in the process that runs it.
-const MARKER: &str = "SPAWNFD_ISOLATED";
+/// The test's name, in its supervisor and in its own process.
+const NAME: &str = "SPAWNFD_ISOLATED";
 
-/// What a test may take unless it says otherwise: most take less than a second where nothing else runs.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Set in the supervisor only.
+const SUPERVISOR: &str = "SPAWNFD_SUPERVISOR";
 
-/// How lines begin that are shown also when the test passes.
-const TOLD: [&str; 2] = ["SKIP ", "REPORT "];
+/// If set, no test confines itself: the caller has confined the whole run, or wants none of it.
+const AS_IS: &str = "SPAWNFD_AS_IS";
+
+/// The time that a test has unless it says otherwise. Most take less than a second on an idle machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The time that processes of a test have to end after it: the library's guard stays for up to a second.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The uid and gid of [`Confined::User`].
+const USER: &str = "65534";
+
+/// What a test's process runs under.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confined {
+    /// Whatever the test runner has.
+    #[default]
+    No,
+    /// Docker's default seccomp profile and capabilities; as root also in a pid namespace, whose session leader is outside it.
+    Docker,
+    /// An unprivileged user. Without root this is the same as [`Confined::No`].
+    User,
+}
 
 /// The running test, as libtest names it.
 pub(crate) fn test_name() -> String {
-    std::env::var(MARKER).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
+    std::env::var(NAME).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
 }
 
-/// Whether this process was started by [`isolated()`].
+/// Whether this is the process of one isolated test.
 pub(crate) fn is_isolated() -> bool {
-    std::env::var_os(MARKER).is_some()
+    std::env::var_os(NAME).is_some()
 }
 
-/// Runs the rest of a test alone: the test binary is executed again for this test only, and `body` runs there,
-/// with stdin from /dev/null, stdout and stderr to a file, no descriptor above them, and TMPDIR a new directory. There are
-/// two threads: libtest's main one, which waits until the end, and the one that runs `body`.
+/// Runs the body of a test alone in a process of its own. The whole test must be this call.
 ///
-/// `test_name` is the name as libtest prints it, modules included. The whole test must be this call.
+/// The process has stdin from /dev/null, stdout and stderr in a file, no other descriptor, default signal dispositions, an
+/// empty signal mask, and a new directory as TMPDIR. It has two threads: libtest's main thread, and the one that runs the body.
+///
+/// `isolated!(|| …)`; with a time limit `isolated!(limit: Duration, || …)`; confined `isolated!(under: Confined, || …)`.
 ///
 /// # Panics
-/// If the test fails there, takes longer than 300 seconds, or is not found under that name; with its output.
-pub fn isolated(test_name: &str, body: impl FnOnce()) {
-    isolated_within(LIMIT, test_name, body);
+/// With the test's output, if the test fails, exceeds its limit (120 s by default), or leaves a process behind.
+#[macro_export]
+macro_rules! isolated {
+    (limit: $limit:expr, $body:expr) => { $crate::isolated!(@ .limit($limit), $body) };
+    (under: $confined:expr, $body:expr) => { $crate::isolated!(@ .under($confined), $body) };
+    (@ $(.$option:ident($value:expr))*, $body:expr) => {{
+        fn here() {}
+        $crate::Isolated::new(std::any::type_name_of_val(&here))$(.$option($value))*.run($body)
+    }};
+    ($body:expr) => { $crate::isolated!(@ , $body) };
 }
 
-/// The same with a time limit.
-///
-/// # Panics
-/// As [`isolated()`].
-pub fn isolated_within(limit: Duration, test_name: &str, body: impl FnOnce()) {
-    match std::env::var(MARKER) {
-        Ok(name) if name == test_name => body(),
-        Ok(name) => panic!("isolated({test_name:?}) within the process of {name:?}"),
-        Err(_) => in_another_process(limit, test_name),
+/// What [`isolated!`](crate::isolated!) expands to.
+#[derive(Debug)]
+pub struct Isolated {
+    name: String,
+    limit: Duration,
+    confined: Confined,
+}
+
+impl Isolated {
+    /// `path` is that of a function within the test's: `crate::module::test::here`.
+    #[must_use]
+    pub fn new(path: &str) -> Self {
+        let path = path.strip_suffix("::here").expect("a function named `here`").replace("::{{closure}}", "");
+        let (_, name) = path.split_once("::").expect("a crate's name comes first");
+        Isolated { name: name.to_owned(), limit: LIMIT, confined: Confined::No }
+    }
+
+    /// Replaces the time limit.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Confines the test's process, unless SPAWNFD_AS_IS is set.
+    #[must_use]
+    pub fn under(mut self, confined: Confined) -> Self {
+        let is_possible = confined != Confined::User || raw::geteuid() == Ok(0);
+        if std::env::var_os(AS_IS).is_none() && is_possible {
+            self.confined = confined;
+        }
+        self
+    }
+
+    /// Runs the body here, or starts the process that does.
+    ///
+    /// # Panics
+    /// See [`isolated!`](crate::isolated!).
+    pub fn run(self, body: impl FnOnce()) {
+        match std::env::var(NAME) {
+            Ok(name) if name != self.name => panic!("isolated test {:?} within the process of {name:?}", self.name),
+            Ok(_) if std::env::var_os(SUPERVISOR).is_some() => self.supervise(),
+            Ok(_) => body(),
+            Err(_) => self.report(),
+        }
+    }
+
+    /// The test binary once more, for this test only.
+    fn command(&self, prefix: &[OsString]) -> Command {
+        let test = std::env::current_exe().expect("the path of this test");
+        let words: Vec<OsString> = prefix.iter().cloned().chain([test.into()]).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["--exact", &self.name, "--nocapture", "--include-ignored", "--test-threads=1"]);
+        command
+    }
+
+    /// Starts the supervisor, and fails as the test did.
+    fn report(&self) {
+        let temporary = scratch();
+        set_permissions(temporary.path(), Permissions::from_mode(0o1777)).expect("own directory");
+        // A file, not a pipe: a surviving process that keeps a pipe open would delay the end.
+        let mut output = tempfile::tempfile().expect("a file for the output");
+        let copy = |file: &File| file.try_clone().map(Stdio::from).expect("a copy of a descriptor");
+        let mut command = self.command(&self.namespace());
+        // SAFETY: both functions only make system calls.
+        unsafe { command.pre_exec(|| keep_standard_descriptors().and_then(|()| prepare_supervisor())) };
+        let status = command
+            .env(NAME, &self.name)
+            .env(SUPERVISOR, "1")
+            .env("TMPDIR", temporary.path())
+            .stdin(Stdio::null())
+            .stdout(copy(&output))
+            .stderr(copy(&output))
+            .process_group(0)
+            .status()
+            .expect("the test binary starts once more");
+        let mut text = Vec::new();
+        output.rewind().and_then(|()| output.read_to_end(&mut text)).expect("own file");
+        let text = String::from_utf8_lossy(&text);
+        for line in text.lines() {
+            if let Some(skipped) = line.strip_prefix("SKIP ") {
+                crate::skips::gather(&format!("SKIP {}{skipped}\n", self.confined.label()));
+            } else if line.starts_with("REPORT ") {
+                // Not by eprint!, which libtest captures.
+                writeln!(std::io::stderr(), "{line}").ok();
+            }
+        }
+        assert!(status.success() && text.contains("1 passed"), "{} failed ({status}); output:\n{text}", self.name);
+    }
+
+    /// The command that gives the supervisor a pid namespace, if it needs one.
+    fn namespace(&self) -> Vec<OsString> {
+        if self.confined != Confined::Docker || raw::geteuid() != Ok(0) {
+            return Vec::new();
+        }
+        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"].map(OsString::from).into()
+    }
+
+    /// Runs the test in a child, kills and reports what survives it, and exits.
+    fn supervise(&self) -> ! {
+        // SAFETY: an integer; a flag of this process.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+        let confine = || program("spawnfd-confine").into_os_string();
+        let prefix: Vec<OsString> = match self.confined {
+            Confined::Docker => vec![confine(), "--docker".into(), "--".into()],
+            Confined::User => vec![confine(), "--user".into(), USER.into(), "--".into()],
+            Confined::No => Vec::new(),
+        };
+        let mut command = self.command(&prefix);
+        // SAFETY: only makes system calls.
+        unsafe { command.pre_exec(default_signals) };
+        if !prefix.is_empty() {
+            command.env("HOME", std::env::temp_dir());
+        }
+        // cargo's, with directories that another user cannot read.
+        command.env_remove("LD_LIBRARY_PATH");
+        let test = command.env_remove(SUPERVISOR).process_group(0).spawn().expect("the test binary starts once more");
+        let test = i32::try_from(test.id()).expect("a pid");
+
+        let outcome = wait_for(Some(test), Instant::now() + self.limit);
+        let message = match outcome {
+            // What the test began may need a moment to end.
+            Outcome::Ended(status) if wait_for(None, Instant::now() + GRACE) == Outcome::Childless => {
+                exit(status.code().unwrap_or_else(|| {
+                    eprintln!("{status}");
+                    1
+                }));
+            }
+            Outcome::Ended(status) => format!("left behind after {status}: {}", described_children()),
+            Outcome::Late => format!("still running after {:?}, killed: {}", self.limit, described_children()),
+            Outcome::Interrupted => "interrupted".to_owned(),
+            Outcome::Childless => "the test's process was lost".to_owned(),
+        };
+        eprintln!("{}: {message}", self.name);
+        kill_children();
+        exit(1);
     }
 }
 
-fn in_another_process(limit: Duration, test_name: &str) {
-    let temporary = scratch();
-    set_permissions(temporary.path(), Permissions::from_mode(0o1777)).expect("own directory");
-    // A file, not a pipe: whoever keeps it open cannot make us wait.
-    let mut output = tempfile::tempfile().expect("a file for the output");
-    let copy = |file: &File| file.try_clone().map(Stdio::from).expect("a copy of a descriptor");
-    let mut command = Command::new(std::env::current_exe().expect("the path of this test"));
-    // SAFETY: `keep_standard_descriptors` only makes system calls.
-    unsafe { command.pre_exec(keep_standard_descriptors) };
-    let mut child = command
-        .args(["--exact", test_name, "--nocapture", "--include-ignored", "--test-threads=1"])
-        .env(MARKER, test_name)
-        .env("TMPDIR", temporary.path())
-        .stdin(Stdio::null())
-        .stdout(copy(&output))
-        .stderr(copy(&output))
-        .process_group(0)
-        .spawn()
-        .expect("the test binary starts once more");
-    let status = wait(&mut child, limit);
-    let mut text = Vec::new();
-    output.rewind().and_then(|()| output.read_to_end(&mut text)).expect("own file");
-    let text = String::from_utf8_lossy(&text);
-    for line in text.lines().filter(|line| TOLD.iter().any(|told| line.starts_with(told))) {
-        // Skips are already in their file; not by eprint!, which libtest captures.
-        writeln!(std::io::stderr(), "{line}").ok();
+impl Confined {
+    /// How a list of skipped tests says it.
+    fn label(self) -> &'static str {
+        match self {
+            Confined::No => "",
+            Confined::Docker => "[docker] ",
+            Confined::User => "[user] ",
+        }
     }
-    let Some(status) = status else { panic!("{test_name}: still running after {limit:?}, killed; output:\n{text}") };
-    let signal = status.signal().map(|signal| format!(", signal {signal}")).unwrap_or_default();
-    assert!(status.success(), "{test_name} failed in its own process ({status}{signal}); output:\n{text}");
-    assert!(text.contains("1 passed"), "no test is named {test_name:?}; output:\n{text}");
 }
 
-/// Sets FD_CLOEXEC above the standard descriptors: whoever started the tests may have left some open.
+/// Why a supervisor stopped waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Ended(ExitStatus),
+    Childless,
+    Late,
+    Interrupted,
+}
+
+/// Reaps the children of a supervisor until this one has ended, or until there is none. SIGCHLD and SIGTERM are blocked.
+fn wait_for(pid: Option<i32>, deadline: Instant) -> Outcome {
+    loop {
+        let mut status = 0;
+        // SAFETY: stores an int.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+            -1 => return Outcome::Childless,
+            0 => match next_signal(deadline.saturating_duration_since(Instant::now())) {
+                Some(libc::SIGCHLD) => {}
+                Some(_) => return Outcome::Interrupted,
+                None => return Outcome::Late,
+            },
+            ended if Some(ended) == pid => return Outcome::Ended(ExitStatus::from_raw(status)),
+            _ => {}
+        }
+    }
+}
+
+/// Kills all children, and the orphans that become children by that. Only this thread reaps, so no pid is reused meanwhile.
+fn kill_children() {
+    while wait_for(None, Instant::now() + Duration::from_millis(50)) != Outcome::Childless {
+        for pid in children() {
+            // SAFETY: a signal to an own child that has not been reaped.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// This process's children, as a person can recognise them.
+fn described_children() -> String {
+    let read = |pid: i32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let describe = |pid| {
+        let words = read(pid, "cmdline").split(|&byte| byte == 0).collect::<Vec<_>>().join(&b' ');
+        let state = read(pid, "stat").rsplit(|&byte| byte == b')').next().and_then(|rest| rest.get(1).copied());
+        format!("pid {pid} ({}, state {})", String::from_utf8_lossy(&words).trim(), char::from(state.unwrap_or(b'?')))
+    };
+    children().into_iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+/// This process's children.
+fn children() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("own tasks").flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// The next of a supervisor's signals; `None` after that time.
+fn next_signal(time: Duration) -> Option<i32> {
+    let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
+    let time =
+        libc::timespec { tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: reads a set and a time; stores nothing.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
+    (signal > 0).then_some(signal)
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::zeroed();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks the signals that a supervisor waits for, and asks for SIGTERM at the end of the thread that runs this test.
+fn prepare_supervisor() -> std::io::Result<()> {
+    let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
+    // SAFETY: reads a set; a mask and a flag of the child's own.
+    unsafe {
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+    }
+    Ok(())
+}
+
+/// Restores what a test may rely on: nohup and shells without job control start their commands with signals ignored.
+fn default_signals() -> std::io::Result<()> {
+    let none = set_of(&[]);
+    // struct sigaction, larger than any architecture's: SIG_DFL, no flags, an empty mask.
+    let default = [0_u64; 5];
+    // SAFETY: the calls read the struct and the set, and change what is the child's own. libc's own signals 32 and 33 need the
+    // system call; SIGKILL and SIGSTOP answer EINVAL.
+    unsafe {
+        for signal in 1..=64 {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// Sets FD_CLOEXEC above the standard descriptors: the caller of the tests may have left some open.
 fn keep_standard_descriptors() -> std::io::Result<()> {
     // SAFETY: integers only; a flag of the child's own descriptors, none of which is closed here.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
-            // Absent or denied. What lies higher than this stays.
+            // Absent or denied. Descriptors above this number stay.
             for fd in 3..4096 {
                 libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
             }
         }
     }
     Ok(())
-}
-
-/// Waits for the child; kills its process group and answers None if it takes too long.
-fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    let pid = child.id();
-    let (ended, end) = channel();
-    let waiter = thread::spawn(move || {
-        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: stores one `siginfo_t`. WNOWAIT leaves the child to `Child::wait`, so its pid stays ours meanwhile.
-        while unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) } != 0
-            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-        {}
-        ended.send(()).ok();
-    });
-    let in_time = end.recv_timeout(limit).is_ok();
-    if !in_time {
-        let group = i32::try_from(pid).expect("a pid");
-        // SAFETY: a signal to the group of a child that has not been waited for.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
-    }
-    waiter.join().ok();
-    let status = child.wait().expect("own child");
-    in_time.then_some(status)
 }

@@ -22,7 +22,7 @@ pub struct OpenFd {
     pub target: String,
 }
 
-/// All of it at one moment. Exact only in a quiet process: see [`crate::isolated()`].
+/// All of it at one moment. Exact only in a quiet process: see [`crate::isolated!`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Descriptors of the calling thread's table.

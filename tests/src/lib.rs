@@ -5,7 +5,7 @@
 //! - [`confine`]: seccomp and capabilities as in a Docker container, or single system calls refused.
 //! - [`copy`]: forks of the test itself.
 //! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
-//! - [`isolated()`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
+//! - [`isolated!`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
 //! - [`enough_time()`]: for programs whose clock starts with them.
 //! - [`skip`], [`require_root`], [`has_syscall`]: a test that cannot run here says so.
 
@@ -22,10 +22,10 @@ mod skips;
 mod state;
 
 pub use deadline::deadline;
-pub use isolated::{isolated, isolated_within};
+pub use isolated::{Confined, Isolated};
 pub use pace::enough_time;
 pub use raw::has_builders;
 pub use scratch::{copy_of_program, program, scratch};
-pub use skips::{has_syscall, require_root, require_syscall, skip};
+pub use skips::{has_syscall, is_root, require_root, require_syscall, skip};
 pub use state::{Action, Answer, Child, Fd, Limit, Place, Refusal, Scheduler, State, Timer, Uids};
 pub use syscalls::{Errno, Sysno};

@@ -11,10 +11,21 @@ use crate::raw;
 /// File that gathers the lines of [`skip`].
 const SKIPS: &str = "SPAWNFD_SKIPS";
 
-/// Says that the running test is skipped, and why: a line `SKIP <test> <reason>` to stderr and, if set, to the file
+/// Reports that the running test is skipped, and why: a line `SKIP <test> <reason>` to stderr and, if set, to the file
 /// named by the environment variable SPAWNFD_SKIPS. The test then has to return.
 pub fn skip(reason: &str) {
     let line = format!("SKIP {} {}\n", crate::isolated::test_name(), reason.replace('\n', " "));
+    // The process that reports an isolated test passes its lines on.
+    if crate::isolated::is_isolated() {
+        // libtest has begun a line of its own.
+        std::io::stderr().write_all(format!("\n{line}").as_bytes()).ok();
+    } else {
+        gather(&line);
+    }
+}
+
+/// Writes a line of [`skip`] where people and `make test` find it.
+pub(crate) fn gather(line: &str) {
     // Not by eprint!, which libtest captures.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(SKIPS).filter(|path| !path.is_empty()) {
@@ -28,11 +39,17 @@ pub fn skip(reason: &str) {
 /// Whether the calling thread is root; if not, the test is skipped: `if !require_root() { return }`.
 #[must_use]
 pub fn require_root() -> bool {
-    let root = raw::geteuid() == Ok(0);
+    let root = is_root();
     if !root {
         skip("needs root");
     }
     root
+}
+
+/// Whether the calling thread's effective uid is 0.
+#[must_use]
+pub fn is_root() -> bool {
+    raw::geteuid() == Ok(0)
 }
 
 /// Whether the calling thread can use a system call; if not, the test is skipped.

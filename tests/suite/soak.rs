@@ -16,7 +16,7 @@ use spawnfd::tree::Want;
 use spawnfd::{
     Command, Errno, Event, EventOptions, Job, JobOutput, Output, Run, Spill, SpillEnd, Stop, Template, TerminalSize,
 };
-use spawnfd_tests::isolated_within;
+use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::{self, Snapshot};
 use tokio::io::AsyncReadExt;
 
@@ -35,8 +35,8 @@ enum Enough {
 impl Enough {
     fn asked() -> Enough {
         let jobs = std::env::var("SPAWNFD_SOAK").ok().and_then(|jobs| jobs.parse().ok());
-        let quick = std::env::var_os("SPAWNFD_QUICK").is_some();
-        jobs.map_or(Enough::Time(Duration::from_secs(if quick { 6 } else { 30 })), Enough::Jobs)
+        let full = std::env::var_os("SPAWNFD_FULL").is_some();
+        jobs.map_or(Enough::Time(Duration::from_secs(if full { 30 } else { 6 })), Enough::Jobs)
     }
 
     fn reached(self, begun: Instant, jobs: usize) -> bool {
@@ -256,7 +256,8 @@ fn strays() -> Vec<String> {
     let mark = format!("TMPDIR={}", std::env::temp_dir().display());
     let entries = fs::read_dir("/proc").expect("proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != std::process::id())
+    let ours = [std::process::id(), std::os::unix::process::parent_id()];
+    pids.filter(|pid| !ours.contains(pid))
         .filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
@@ -273,7 +274,7 @@ fn soak() {
         // A tenth of the speed there is in a debug build.
         Enough::Jobs(jobs) => Duration::from_secs(300) + Duration::from_millis(18) * jobs as u32,
     };
-    isolated_within(limit, "soak", || run(enough));
+    isolated!(limit: limit, || run(enough));
 }
 
 fn run(enough: Enough) {

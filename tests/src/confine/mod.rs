@@ -2,7 +2,7 @@
 //! Confinement of the calling thread: Docker's default, or single system calls refused.
 //!
 //! All of it belongs to the calling thread and to what it starts afterwards, and nothing of it can be undone: in a test,
-//! use a thread made for it, or [`crate::isolated()`]. The program `spawnfd-confine` does the same before an exec.
+//! use a thread made for it, or [`crate::isolated!`]. The program `spawnfd-confine` does the same before an exec.
 
 mod filter;
 

@@ -20,30 +20,83 @@ mod launcher;
 pub mod thread;
 
 pub use launcher::{Launcher, but_for_slow, in_good_time};
+pub use spawnfd_tests::Confined;
 
-/// One test body as a test for each launcher, each alone in a process.
+/// The launchers that a set of them names, as `[chosen] [others]` to another macro. `make test` runs a body through the chosen
+/// launchers, which do differently what the body is about; `make test-all` runs it through all.
+macro_rules! launchers {
+    // How the child gets its descriptors.
+    (tables, $then:ident!($($words:tt)*)) => {
+        $then! { $($words)* [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, zygote Zygote]
+            [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
+            flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone, reserve Reserve,
+            reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
+    };
+    // What carries out the steps: a child in shared memory, one in memory of its own, a parked process.
+    (steps, $then:ident!($($words:tt)*)) => {
+        $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve Reserve]
+            [passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, by_descriptor ByDescriptor,
+            flight_clone FlightClone, thread Thread, thread_clone ThreadClone, reserve_clone ReserveClone, fork
+            Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
+    };
+    // Processes that the calling thread did not create.
+    (authority, $then:ident!($($words:tt)*)) => {
+        $then! { $($words)* [clone Clone, thread_clone ThreadClone, reserve Reserve, fork Fork, pool Pool]
+            [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, own_memory OwnMemory,
+            own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
+            FlightClone, thread Thread, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
+    };
+    // How the program is executed, and how the caller learns of it.
+    (exec, $then:ident!($($words:tt)*)) => {
+        $then! { $($words)* [by_descriptor ByDescriptor, flight_clone FlightClone, thread Thread, reserve_clone ReserveClone,
+            zygote_clone ZygoteClone]
+            [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
+            OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, thread_clone ThreadClone, reserve
+            Reserve, fork Fork, zygote Zygote, pool Pool]}
+    };
+    (every, $then:ident!($($words:tt)*)) => {
+        $then! { $($words)* [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
+            OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
+            FlightClone, thread Thread, thread_clone ThreadClone, reserve Reserve, reserve_clone ReserveClone,
+            fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool] []}
+    };
+}
+pub(crate) use launchers;
+
+/// One test body as a test for each launcher, each alone in a process: `name [set under Confined]: body;`.
+///
+/// `MATRIX` lists what meets what in `make test`.
 macro_rules! every_launcher {
-    ($($name:ident: $body:expr;)*) => {$(
-        mod $name {
+    ($($name:ident [$set:ident under $confined:ident]: $body:expr;)*) => {
+        #[allow(dead_code)]
+        pub(crate) const MATRIX: &[(crate::common::Confined, &[crate::common::Launcher])] = &[$(
+            (crate::common::Confined::$confined, crate::common::launchers!($set, every_launcher!(@ list))),
+        )*];
+        $(mod $name {
             #[allow(unused_imports)]
             use super::*;
-            every_launcher!(@ $name $body, clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone,
-                own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
-                flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone,
-                reserve Reserve, reserve_clone ReserveClone, fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool);
-        }
-    )*};
-    (@ $name:ident $body:expr, $($test:ident $launcher:ident),*) => {$(
+            crate::common::launchers!($set, every_launcher!(@ tests $confined $body,));
+        })*
+    };
+    (@ list [$($test:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
+        &[$(crate::common::Launcher::$launcher),*]
+    };
+    (@ tests $confined:ident $body:expr, [$($test:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
+        $(every_launcher!(@ test $confined $body, $test $launcher, );)*
+        $(every_launcher!(@ test $confined $body, $other $further, #[ignore = "make test-all runs every launcher"]);)*
+    };
+    (@ test $confined:ident $body:expr, $test:ident $launcher:ident, $(#[$ignored:meta])?) => {
         #[test]
+        $(#[$ignored])?
         fn $test() {
-            spawnfd_tests::isolated(concat!(stringify!($name), "::", stringify!($test)), || {
+            spawnfd_tests::isolated!(under: crate::common::Confined::$confined, || {
                 let launcher = crate::common::Launcher::$launcher;
                 launcher.enter();
                 let body: fn(crate::common::Launcher) = $body;
                 body(launcher);
             });
         }
-    )*};
+    };
 }
 pub(crate) use every_launcher;
 
@@ -238,9 +291,9 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Whether the rounds of stress tests are cut short.
+/// The rounds of a stress test: a twentieth in `make test`, all with SPAWNFD_FULL, which `make test-all` sets.
 pub fn rounds(full: usize) -> usize {
-    if std::env::var_os("SPAWNFD_QUICK").is_some() { (full / 20).max(10) } else { full }
+    if std::env::var_os("SPAWNFD_FULL").is_some() { full } else { (full / 20).max(10) }
 }
 
 /// `Child` leaves this process in one way or the other within the test's own limit.

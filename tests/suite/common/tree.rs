@@ -23,11 +23,11 @@ macro_rules! every_tier {
             use super::*;
             #[test]
             fn guard() {
-                spawnfd_tests::isolated(concat!(stringify!($name), "::guard"), || ($body)(Want::Guard));
+                spawnfd_tests::isolated!(|| ($body)(Want::Guard));
             }
             #[test]
             fn cgroup() {
-                spawnfd_tests::isolated(concat!(stringify!($name), "::cgroup"), || {
+                spawnfd_tests::isolated!(|| {
                     adopt_orphans();
                     match Tree::prepare(Want::Cgroup).map(drop) {
                         Ok(()) => ($body)(Want::Cgroup),

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stays behind in the host.
+
+use std::time::Duration;
+
+use spawnfd::{Command, Event, EventOptions, Run, TerminalSize};
+use spawnfd_tests::isolated;
+use spawnfd_tests::leaks::Snapshot;
+
+use super::{LONG, platform_sh, sh};
+use crate::common::{self, Launcher, eventually, rounds};
+
+/// No more than a test's own threads, and no child, not even an ended one.
+fn idle() -> bool {
+    let now = Snapshot::take();
+    now.children.is_empty() && !now.has_zombie && now.threads.len() <= 2
+}
+
+/// openclaw#97616: 513 zombies of one agent.
+#[test]
+fn zombies() {
+    isolated!(limit: Duration::from_secs(600), || {
+        for round in 0..rounds(600) {
+            match round % 6 {
+                0 => assert!(sh("exit 0").run().expect("runs").ok()),
+                1 => drop(sh("exit 0").start(&Run::new()).expect("starts")),
+                2 => drop(sh("exec sleep 1000").start(&Run::new()).expect("starts")),
+                3 => drop(Command::new("/bin/true").spawn().expect("starts")),
+                4 => sh("exit 0").start(&Run::new()).expect("starts").detach(),
+                _ => drop(sh("exec sleep 1000").run_async(&Run::new())),
+            }
+        }
+        eventually("all are reaped", idle);
+
+        // Dropping the platform's leaves a zombie for as long as the host lives.
+        let child = platform_sh("exit 0").spawn().expect("starts");
+        let pid = child.id().cast_signed();
+        drop(child);
+        eventually("it has ended", || Snapshot::take().has_zombie);
+        // SAFETY: the child that the line above has left.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+    });
+}
+
+/// Terminals that this process has open.
+fn terminals() -> usize {
+    Snapshot::take().fds.values().filter(|fd| fd.target.contains("/ptmx") || fd.target.contains("/pts/")).count()
+}
+
+/// codex#26984, gemini-cli#21626: terminals and descriptors of one agent that were never given back, 527 of them.
+#[test]
+fn terminals_and_descriptors() {
+    isolated!(limit: Duration::from_secs(600), || {
+        let run = Run::new().terminal(TerminalSize::default()).writable(1000).window(1000);
+        let many_at_once = || {
+            let jobs: Vec<_> = (0..60).map(|_| sh("read x; echo got $x").start(&run).expect("starts")).collect();
+            assert!(terminals() >= 60);
+            for (number, job) in jobs.iter().enumerate() {
+                match number % 3 {
+                    0 => drop(job.write(b"1\n").expect("reads")),
+                    1 => job.close_stdin(),
+                    // Ended as it is dropped.
+                    _ => {}
+                }
+            }
+            for job in jobs.iter().step_by(3) {
+                assert!(job.wait().expect("watched").text().contains("got 1"));
+            }
+        };
+        let one_by_one = || {
+            let output = sh("tty").run_with(&run).expect("runs");
+            assert!(output.text().starts_with("/dev/pts/"), "{output:?}");
+            let mut command = Command::new("/nowhere");
+            assert!(command.run_with(&run).is_err(), "nor when there is no such program");
+            let (_job, mut events) = sh("tty").start_events(&run, EventOptions::default()).expect("starts");
+            assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
+        };
+        common::warm_up(Launcher::Clone3);
+        many_at_once();
+        eventually("idle", idle);
+        assert_eq!(terminals(), 0);
+        let before = Snapshot::take();
+        (0..rounds(100) / 10).for_each(|_| many_at_once());
+        (0..rounds(400)).for_each(|_| one_by_one());
+        eventually("idle", idle);
+        assert_eq!(terminals(), 0);
+        common::assert_unchanged_but_for_sockets(&before);
+    });
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs as futures: on any executor, without a thread for each; output and input as tokio's traits.
+
+use crate::common;
+use std::fs;
+use std::future::Future;
+use std::io::ErrorKind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::common::{eventually, rounds};
+use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Leftovers, Limiter, Run, Stop, Stream, WhenFull};
+use spawnfd_tests::isolated;
+use spawnfd_tests::leaks::Snapshot;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// More than any of this takes.
+const LONG: Duration = Duration::from_secs(100);
+
+fn sh(line: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+/// The least executor there is: a thread that parks.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+/// tokio without its reactor, its signals and its processes: one thread and a clock.
+fn tokio_block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async { timeout(LONG, future).await.expect("in time") })
+}
+
+/// A waker that counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn on_any_executor() {
+    isolated!(|| {
+        for _ in 0..rounds(200) {
+            let output = block_on(sh("echo out; exit 3").run_async(&Run::new())).expect("runs");
+            assert_eq!((output.stop, output.code(), &output.stdout[..]), (Stop::Exited, Some(3), &b"out\n"[..]));
+        }
+        let error = block_on(Command::new("/nowhere").run_async(&Run::new())).expect_err("no program");
+        assert_eq!(error.errno(), Errno::ENOENT);
+        let slow = Run::new().timeout(Duration::from_millis(50));
+        assert_eq!(block_on(sh("exec sleep 1000").run_async(&slow)).expect("runs").stop, Stop::Timeout);
+        let nobody_writes = block_on(Command::new("cat").run_async(&Run::new().writable(10))).expect("runs");
+        assert!(nobody_writes.ok());
+    });
+}
+
+#[test]
+fn many_in_one_thread() {
+    isolated!(|| {
+        let threads = Snapshot::take().threads.len();
+        let output = tokio_block_on(async {
+            let runs: Vec<_> = (0..100).map(|n| sh(&format!("read x; echo {n}")).run_async(&Run::new())).collect();
+            let held = Command::new("sleep").arg("1000").run_async(&Run::new());
+            assert!(Snapshot::take().threads.len() <= threads + 1, "one thread for all of them");
+            let mut sum = 0;
+            for run in runs {
+                sum += run.await.expect("runs").text().trim().parse::<usize>().expect("a number");
+            }
+            drop(held);
+            sum
+        });
+        assert_eq!(output, 99 * 100 / 2);
+        eventually("all are reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn idle_threads_are_gone_when_told() {
+    isolated!(|| {
+        let threads = || Snapshot::take().threads.len();
+        let before = threads();
+        for _ in 0..rounds(200) {
+            block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+            spawnfd::end_idle_threads();
+            assert_eq!(threads(), before);
+            // Its guard stays for a while, and who reaps it.
+            Command::new("true").start(&Run::new()).and_then(|job| job.wait()).expect("runs");
+            spawnfd::end_idle_threads();
+            assert_eq!((threads(), common::children()), (before, [].into()));
+            spawnfd::end_idle_threads();
+        }
+        let held = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+        spawnfd::end_idle_threads();
+        assert_eq!(threads(), before + 1);
+        held.close_stdin();
+        assert!(held.wait().expect("runs").ok());
+    });
+}
+
+#[test]
+fn idle_threads_end_while_others_begin() {
+    isolated!(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..rounds(200) {
+                        let run = Command::new("echo").arg("x").run_async(&Run::new());
+                        spawnfd::end_idle_threads();
+                        assert_eq!(block_on(run).expect("runs").stdout, b"x\n");
+                    }
+                });
+            }
+        });
+        // Told of a run's end in the thread itself, which cannot wait for its own.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |output| {
+            spawnfd::end_idle_threads();
+            sender.send(output).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert!(receiver.recv().expect("comes").expect("runs").ok());
+    });
+}
+
+#[test]
+fn dropping_ends_the_tree() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let path = directory.path().join("pids");
+        let deaf = format!("trap '' TERM; sleep 1000 & echo $$ $! > {}; wait; sleep 1000", path.display());
+        for polled in [false, true] {
+            let mut run = Box::pin(sh(&deaf).run_async(&Run::new().grace(Duration::from_millis(100))));
+            if polled {
+                tokio_block_on(async { assert!(timeout(Duration::from_millis(1), &mut run).await.is_err()) });
+            }
+            let pids = || std::fs::read_to_string(&path).unwrap_or_default();
+            eventually("it runs", || pids().ends_with('\n'));
+            let pids = pids();
+            drop(run);
+            eventually("killed and reaped", || common::children().is_empty());
+            for pid in pids.split_whitespace() {
+                eventually("gone", || {
+                    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                    stat.is_empty() || stat.contains(") Z ")
+                });
+            }
+            std::fs::remove_file(&path).expect("own file");
+        }
+    });
+}
+
+#[test]
+fn nobody_is_adopted() {
+    isolated!(|| {
+        let run = Run::new().leftovers(Leftovers::Adopt);
+        let output = block_on(sh("sleep 1000 >/dev/null 2>&1 & echo $!").run_async(&run)).expect("runs");
+        let fates: Vec<_> = output.leftovers.iter().map(|left| left.fate).collect();
+        assert_eq!(fates, [Leftovers::Kill]);
+        let stat = format!("/proc/{}/stat", output.text().trim());
+        eventually("killed", || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
+    });
+}
+
+#[test]
+fn every_task_that_waits_is_woken_once() {
+    isolated!(|| {
+        let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        let wakes: [Arc<Count>; 4] = std::array::from_fn(|_| Arc::default());
+        let [first, second, moved, gone] = wakes.each_ref().map(|count| Waker::from(count.clone()));
+        let (mut one, mut two, mut dropped) =
+            (Box::pin(job.wait_async()), Box::pin(job.wait_async()), Box::pin(job.wait_async()));
+        for (task, waker) in [(&mut one, &first), (&mut two, &second), (&mut dropped, &gone)] {
+            assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        }
+        assert!(two.as_mut().poll(&mut Context::from_waker(&moved)).is_pending(), "the last waker is the one");
+        drop(dropped);
+        job.close_stdin();
+        let counts = || wakes.each_ref().map(|count| count.0.load(Ordering::SeqCst));
+        eventually("woken", || counts() == [1, 0, 1, 0]);
+        assert!(block_on(one).expect("runs").ok() && block_on(two).expect("runs").ok());
+        assert!(block_on(job.wait_async()).expect("again").ok());
+        assert_eq!(counts(), [1, 0, 1, 0], "the one that was dropped is not known any more");
+    });
+}
+
+/// A waker whose owner has something to do when the last of it is gone, as a task's memory has.
+struct LastOne<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for LastOne<F> {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl<F: Fn() + Send + Sync> Drop for LastOne<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn last_one(gone: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(LastOne(gone)))
+}
+
+#[test]
+fn what_a_waker_s_owner_does_may_concern_what_was_waited_for() {
+    isolated!(|| {
+        let job = Arc::new(Command::new("cat").start(&Run::new().writable(10)).expect("starts"));
+        let looked = Arc::new(AtomicUsize::new(0));
+        let looks = || {
+            let (job, looked) = (job.clone(), looked.clone());
+            move || {
+                assert!(job.try_wait().expect("watched").is_none());
+                looked.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let mut waits = Box::pin(job.wait_async());
+        for _ in 0..2 {
+            let waker = last_one(looks());
+            assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(looked.load(Ordering::SeqCst), 1, "replaced");
+        drop(waits);
+        assert_eq!(looked.load(Ordering::SeqCst), 2, "let go of");
+        // A task that has a place itself, which goes with it.
+        let limiter = Limiter::new(1);
+        let place = std::sync::Mutex::new(limiter.try_acquire());
+        let mut acquiring = Box::pin(limiter.acquire_async());
+        let gives_back = last_one(move || drop(place.lock().expect("not poisoned").take()));
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(&gives_back)).is_pending());
+        drop(gives_back);
+        // The next waker takes its place, and with it the one there is comes free.
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(acquiring.take().is_some());
+    });
+}
+
+#[test]
+fn events_are_awaited() {
+    isolated!(|| {
+        let options = EventOptions { lines: Some(100), ..EventOptions::default() };
+        let run = Run::new().writable(100);
+        let (job, mut events) =
+            sh("echo 1; read x; echo 2; read x; printf 3").start_events(&run, options).expect("starts");
+        tokio_block_on(async {
+            let mut lines = Vec::new();
+            for _ in 0..2 {
+                while timeout(Duration::from_millis(20), events.next()).await.map(|event| lines.push(event)).is_ok() {}
+                // Given up many times: nothing is lost by that.
+                assert_eq!(job.write(b"\n").expect("reads"), 1);
+            }
+            while let Some(event) = events.next().await {
+                lines.push(Some(event));
+            }
+            let lines: Vec<Vec<u8>> = lines
+                .into_iter()
+                .map(|event| match event {
+                    Some(Event::Line { bytes, .. }) => bytes,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(lines, [b"1", b"2", b"3"]);
+            assert_eq!(events.next().await, None, "again and again");
+            assert!(job.wait_async().await.expect("runs").ok());
+        });
+    });
+}
+
+#[test]
+fn reading_has_back_pressure() {
+    isolated!(|| {
+        let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let line = "head -c 3000000 /dev/zero; echo err >&2";
+        tokio_block_on(async {
+            let (job, events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
+            let mut output = JobOutput::new(events);
+            let mut first = [1; 7];
+            output.read_exact(&mut first).await.expect("own job");
+            assert_eq!(first, [0; 7]);
+            assert!(timeout(Duration::from_millis(200), job.wait_async()).await.is_err(), "it waits for its reader");
+            let mut rest = Vec::new();
+            output.read_to_end(&mut rest).await.expect("own job");
+            assert_eq!(rest.len() + first.len(), 3_000_004);
+            assert!(job.wait_async().await.expect("runs").ok());
+
+            let (_job, events) =
+                sh(line).start_events(&Run::new(), EventOptions { lines: Some(9), ..options }).expect("starts");
+            let mut errors = String::new();
+            JobOutput::of(events, Stream::Stderr).read_to_string(&mut errors).await.expect("own job");
+            assert_eq!(errors, "err\n", "as it was, lines or not");
+        });
+    });
+}
+
+#[test]
+fn lost_output_is_an_error_once() {
+    isolated!(|| {
+        let options = EventOptions { max_bytes: 10_000, when_full: WhenFull::DropOldest, lines: None };
+        let (job, events) =
+            sh("head -c 3000000 /dev/zero; printf end").start_events(&Run::new(), options).expect("starts");
+        tokio_block_on(async {
+            assert!(job.wait_async().await.expect("runs").ok());
+            let mut output = JobOutput::new(events);
+            let error = output.read_u8().await.expect_err("nobody has read");
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
+            let lost: usize = error.to_string().split(' ').next().and_then(|n| n.parse().ok()).expect("how many");
+            let mut rest = Vec::new();
+            output.read_to_end(&mut rest).await.expect("the rest is there");
+            assert!(rest.ends_with(b"end") && lost + rest.len() == 3_000_003);
+        });
+    });
+}
+
+#[test]
+fn writing_waits_for_room() {
+    isolated!(|| {
+        let all: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let run = Run::new().writable(1000).keep(10, 10);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let (mut job, events) = Command::new("cat").start_events(&run, options).expect("starts");
+            let mut input = job.take_input().expect("writable");
+            assert!(job.take_input().is_none() && job.write(b"x").is_err(), "it is taken");
+            let sent = all.clone();
+            let writer = tokio::spawn(async move {
+                input.write_all(&sent).await.expect("it reads");
+                input.shutdown().await.expect("it reads");
+            });
+            let mut back = Vec::new();
+            timeout(LONG, JobOutput::new(events).read_to_end(&mut back)).await.expect("in time").expect("own job");
+            assert!(back == all);
+            writer.await.expect("no panic");
+            assert!(job.wait_async().await.expect("runs").ok());
+
+            let mut job = sh("exec <&-; sleep 1000").start(&run).expect("starts");
+            let mut input = job.take_input().expect("writable");
+            let error = timeout(LONG, input.write_all(&all)).await.expect("in time").expect_err("nobody reads");
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+            drop(job);
+            eventually("ended", || common::children().is_empty());
+        });
+    });
+}
+
+#[test]
+fn futures_leave_nothing() {
+    isolated!(|| {
+        let once = || {
+            assert!(block_on(sh("echo x").run_async(&Run::new())).expect("runs").ok());
+            drop(sh("exec sleep 1000").run_async(&Run::new()));
+            let (job, events) = sh("echo x").start_events(&Run::new(), EventOptions::default()).expect("starts");
+            let mut text = String::new();
+            block_on(JobOutput::new(events).read_to_string(&mut text)).expect("own job");
+            assert!(text == "x\n" && block_on(job.wait_async()).expect("runs").ok());
+        };
+        let idle = || common::children().is_empty() && Snapshot::take().threads.len() <= 2;
+        once();
+        eventually("idle", idle);
+        let before = Snapshot::take();
+        (0..rounds(200)).for_each(|_| once());
+        eventually("idle", idle);
+        common::assert_unchanged_but_for_sockets(&before);
+    });
+}

@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs that are held: waiting without ending, reading and writing meanwhile, stopping.
+
+use crate::common;
+use std::fs;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use crate::common::eventually;
+use crate::common::job::{read_until, sh, start, text};
+use spawnfd::tree::{Tier, Want};
+use spawnfd::{
+    Command, Drain, Errno, Event, EventOptions, Leftovers, LineEnd, Run, Spill, SpillEnd, Stop, Stream, Waker, WhenFull,
+};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{isolated, scratch};
+
+/// What nobody waits for to be over.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn waiting_is_not_ending() {
+    isolated!(|| {
+        let job = start("echo one; read line; echo \"two $line\"; exit 3", &Run::new().writable(100).window(1000));
+        let (text, next) = read_until(&job, 0, "one\n");
+        assert_eq!((&text[..], next), ("one\n", 4));
+        assert!(job.wait_timeout(Duration::from_millis(20)).expect("watched").is_none());
+        assert!(job.try_wait().expect("watched").is_none());
+        assert_eq!(job.write(b"more\n").expect("reads"), 5);
+        let output = job.wait().expect("watched");
+        assert_eq!((output.stop, output.code(), &output.text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
+        assert_eq!(job.read(next).text(), "two more\n", "also afterwards");
+        assert_eq!(job.wait().expect("again").code(), Some(3));
+        assert_eq!(job.write(b"x").expect_err("gone").errno(), Errno::EPIPE);
+    });
+}
+
+#[test]
+fn a_stop_is_term_then_kill() {
+    isolated!(|| {
+        let run = Run::new().window(100);
+        let polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", &run);
+        read_until(&polite, 0, "ready");
+        polite.stop(LONG);
+        let output = polite.wait().expect("watched");
+        assert_eq!((output.stop, output.code(), text(&output)), (Stop::Cancelled, Some(7), "ready\nbye\n".to_owned()));
+
+        let deaf = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &run);
+        read_until(&deaf, 0, "ready");
+        let begun = Instant::now();
+        deaf.stop(Duration::from_millis(200));
+        let output = deaf.wait().expect("watched");
+        assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)));
+        assert!(begun.elapsed() >= Duration::from_millis(200), "it had its grace");
+
+        let stopped = start("echo ready; kill -STOP $$; exit 5", &run);
+        read_until(&stopped, 0, "ready");
+        stopped.stop(LONG);
+        assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped one is woken to notice");
+    });
+}
+
+#[test]
+fn one_that_is_told_twice_gets_no_more_time() {
+    isolated!(|| {
+        let job = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &Run::new().window(100));
+        read_until(&job, 0, "ready");
+        job.stop(Duration::from_millis(300));
+        job.stop(Duration::from_secs(1000));
+        assert_eq!(job.wait().expect("watched").signal(), Some(9));
+    });
+}
+
+/// Keeps the engine's thread at another run's callback until what this gives is dropped.
+fn hold_the_engine() -> std::sync::mpsc::Sender<()> {
+    let (here, arrived) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let hold = move |_| {
+        here.send(()).expect("waited for");
+        let _ = released.recv();
+    };
+    sh("exit").run_then(&Run::new(), hold).expect("starts");
+    arrived.recv().expect("comes");
+    release
+}
+
+#[test]
+fn what_was_written_before_two_stops_is_not_lost() {
+    isolated!(|| {
+        let gate = scratch();
+        let gate = gate.path().join("gate");
+        let line = format!("while ! test -e {}; do sleep 0.01; done; echo written", gate.display());
+        for stops in [1, 2, 3] {
+            let job = start(&line, &Run::new().grace(Duration::from_secs(100)));
+            let engine = hold_the_engine();
+            (0..stops).for_each(|_| job.stop(Duration::from_secs(100)));
+            fs::write(&gate, "").expect("own directory");
+            let stat = format!("/proc/{}/stat", job.id());
+            eventually("it ends by itself", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+            fs::remove_file(&gate).expect("own file");
+            drop(engine);
+            let output = job.wait().expect("watched");
+            assert_eq!(
+                (output.stop, text(&output), &output.drain),
+                (Stop::Exited, "written\n".to_owned(), &Drain::Eof)
+            );
+        }
+    });
+}
+
+#[test]
+fn one_that_has_ended_keeps_its_own_reason() {
+    isolated!(|| {
+        for _ in 0..50 {
+            let job = start("exit 4", &Run::new());
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("watched");
+            match output.stop {
+                Stop::Exited => assert_eq!(output.code(), Some(4)),
+                Stop::Cancelled => assert_eq!(output.signal(), Some(9)),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn dropping_ends_and_detaching_does_not() {
+    isolated!(|| {
+        let directory = scratch();
+        let (there, mark) = (directory.path().join("there"), directory.path().join("mark"));
+        let line = |path: &std::path::Path, then: &str| format!("echo > {}; {then}", path.display());
+        let job = start(&line(&there, "exec sleep 1000"), &Run::new());
+        let pid = job.id();
+        eventually("it runs", || there.exists());
+        drop(job);
+        eventually("it is ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+        start(&format!("sleep 0.2; {}", line(&mark, "true")), &Run::new()).detach();
+        eventually("it ran to its end", || mark.exists());
+        eventually("and is reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn too_much_output_ends_it() {
+    isolated!(|| {
+        let run = Run::new().output_limit(1_000_000).keep(10, 10).grace(LONG);
+        let output = sh("yes").run_with(&run).expect("runs");
+        assert_eq!((output.stop, output.signal()), (Stop::OutputLimit, Some(15)));
+        assert!(output.seen_bytes > 1_000_000 && output.seen_bytes == output.omitted_bytes + 20);
+    });
+}
+
+#[test]
+fn all_of_it_is_in_a_file() {
+    isolated!(|| {
+        let directory = scratch();
+        let run = Run::new().keep(4, 4).spill(Spill::new(1 << 20).dir(directory.path()));
+        let output = sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done").run_with(&run).expect("runs");
+        let all: String = (0..100).map(|i| format!("{i}\n")).collect();
+        assert_eq!(output.text(), format!("{}{}", &all[..4], &all[all.len() - 4..]));
+        let spill = output.spill.clone().expect("needed");
+        assert_eq!((spill.end, spill.bytes), (SpillEnd::Whole, all.len() as u64));
+        let path = spill.file.as_ref().expect("there").path().to_owned();
+        assert_eq!(fs::read_to_string(&path).expect("there"), all);
+        drop((spill, output));
+        assert!(!path.exists(), "it goes with the last handle");
+        let little = sh("echo x").run_with(&run).expect("runs");
+        assert!(little.spill.is_none_or(|spill| spill.file.is_none()));
+    });
+}
+
+#[test]
+fn lines_as_they_come() {
+    isolated!(|| {
+        let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
+        let line = "echo out; echo err >&2; read go; printf 'last'";
+        let (job, mut events) = sh(line).start_events(&Run::new().writable(10), options).expect("starts");
+        let mut next = || events.next_timeout(LONG).expect("comes");
+        let mut first = vec![next(), next()];
+        first.sort_by_key(|event| matches!(event, Event::Line { stream: Stream::Stderr, .. }));
+        for (event, (expected, text)) in first.into_iter().zip([(Stream::Stdout, b"out"), (Stream::Stderr, b"err")]) {
+            let Event::Line { stream, bytes, end, .. } = event else { panic!("{event:?}") };
+            assert_eq!((stream, &bytes[..], end), (expected, &text[..], LineEnd::Lf));
+        }
+        assert!(job.try_wait().expect("watched").is_none(), "while it runs");
+        job.write(b"\n").expect("reads");
+        let Event::Line { bytes, end, .. } = next() else { panic!("no line") };
+        assert_eq!((&bytes[..], end), (&b"last"[..], LineEnd::Open));
+        assert_eq!(next(), Event::End);
+        assert!(job.wait().expect("watched").ok());
+    });
+}
+
+#[test]
+fn a_slow_reader_slows_the_program_or_loses() {
+    isolated!(|| {
+        let line = "head -c 3000000 /dev/zero; echo done >&2";
+        let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
+        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        let (mut seen, mut lost) = (0, 0);
+        while let Some(event) = events.next_timeout(LONG) {
+            match event {
+                Event::Chunk { bytes, .. } => seen += bytes.len(),
+                Event::Lost { bytes } => lost += bytes,
+                Event::End => break,
+                Event::Line { .. } => panic!("chunks were asked for"),
+            }
+        }
+        assert_eq!((seen, lost), (3_000_005, 0));
+        assert!(job.wait().expect("watched").ok());
+
+        let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), dropping).expect("starts");
+        assert!(job.wait().expect("watched").ok(), "nobody has read");
+        let (mut seen, mut lost) = (0, 0);
+        while let Some(event) = events.try_next() {
+            match event {
+                Event::Chunk { bytes, .. } => seen += bytes.len() as u64,
+                Event::Lost { bytes } => lost += bytes,
+                _ => break,
+            }
+        }
+        assert_eq!(seen + lost, 3_000_005);
+        assert!(lost > 2_000_000);
+    });
+}
+
+#[test]
+fn what_an_ended_program_has_left_is_not_lost() {
+    isolated!(|| {
+        let options = EventOptions { max_bytes: 1000, ..EventOptions::default() };
+        let line = "head -c 30000 /dev/zero; sleep 0.1; head -c 30000 /dev/zero";
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
+        let output = job.wait().expect("nobody has to read for that");
+        assert_eq!((output.seen_bytes, &output.drain), (60_000, &Drain::Eof));
+        let mut seen = 0;
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
+            seen += bytes.len();
+        }
+        assert_eq!(seen, 60_000);
+    });
+}
+
+#[test]
+fn a_consumer_may_look_away() {
+    isolated!(|| {
+        let options = EventOptions { max_bytes: 10_000, lines: Some(100), ..EventOptions::default() };
+        let line = "echo ready; head -c 3000000 /dev/zero; echo; printf end";
+        let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
+        let Some(Event::Line { bytes, .. }) = events.next_timeout(LONG) else { panic!("no line") };
+        assert_eq!(bytes, b"ready");
+        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        events.set_when_full(WhenFull::DropOldest);
+        assert!(job.wait().expect("watched").ok());
+        events.set_lines(None);
+        let mut rest = Vec::new();
+        while let Some(event) = events.next_timeout(LONG) {
+            match event {
+                Event::Chunk { bytes, .. } => rest.extend(bytes),
+                Event::End => break,
+                _ => {}
+            }
+        }
+        // What came before it may have been dropped by then.
+        assert!(rest.ends_with(b"end"), "no lines any more");
+    });
+}
+
+#[test]
+fn input_that_nobody_reads() {
+    isolated!(|| {
+        let output = sh("exec true").run_with(&Run::new().input(vec![b'x'; 1 << 20])).expect("runs");
+        assert!(output.ok() && output.input_refused);
+        let output = sh("cat >/dev/null").run_with(&Run::new().input(vec![b'x'; 1 << 20])).expect("runs");
+        assert!(output.ok() && !output.input_refused);
+    });
+}
+
+#[test]
+fn who_waits_is_told_once() {
+    isolated!(|| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = start("sleep 0.1", &Run::new());
+        let told = sender.clone();
+        job.when_done(Waker::new(move || told.send(1).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(1));
+        job.when_done(Waker::new(move || sender.send(2).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(2), "at once");
+        drop(job);
+        assert!(receiver.try_recv().is_err());
+    });
+}
+
+#[test]
+fn all_who_wait_are_told() {
+    isolated!(|| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        for number in 0..3 {
+            let told = sender.clone();
+            job.when_done(Waker::new(move || told.send(number).expect("waited for")));
+        }
+        job.close_stdin();
+        let told = [(); 3].map(|()| receiver.recv_timeout(LONG));
+        assert_eq!(told, [Ok(0), Ok(1), Ok(2)]);
+    });
+}
+
+#[test]
+fn a_waker_that_panics_holds_up_nobody() {
+    isolated!(|| {
+        let panics = || Waker::new(|| panic!("this test's own"));
+        let run = Run::new().writable(10);
+        let (job, mut events) =
+            sh("read x; sleep 0.1; cat").start_events(&run, EventOptions::default()).expect("starts");
+        events.set_waker(panics());
+        job.when_writable(panics());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        assert_eq!(job.write(&[b'\n'; 20]).expect("reads"), 10);
+        eventually("there is room", || job.write(b"x").is_ok_and(|taken| taken == 1));
+        job.close_stdin();
+        assert!(job.wait_timeout(LONG).expect("watched").is_some_and(|output| output.ok()));
+        let other = start("sleep 0.1", &Run::new());
+        other.when_done(panics());
+        assert!(other.wait_timeout(LONG).expect("watched").is_some());
+        start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("waited for")));
+        assert_eq!(receiver.recv_timeout(LONG), Ok(()));
+    });
+}
+
+#[test]
+fn jobs_leave_nothing() {
+    isolated!(|| {
+        let once = || {
+            let job = start("cat; echo x", &Run::new().writable(10).window(10));
+            job.write(b"y").expect("reads");
+            job.close_stdin();
+            assert!(job.wait().expect("watched").ok());
+            drop(start("sleep 1000", &Run::new().grace(Duration::ZERO)));
+        };
+        once();
+        eventually("idle", || common::children().is_empty() && Snapshot::take().threads.len() <= 2);
+        let before = Snapshot::take();
+        (0..common::rounds(200)).for_each(|_| once());
+        eventually("idle", || common::children().is_empty() && Snapshot::take().threads.len() <= 2);
+        common::assert_unchanged_but_for_sockets(&before);
+    });
+}
+
+/// A command line that leaves a program behind, and says its number.
+const LEAVES_ONE: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
+
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn what_is_left_behind_is_killed_and_named() {
+    isolated!(|| {
+        for want in [Want::Group, Want::Guard, Want::Auto] {
+            let output = sh(LEAVES_ONE).run_with(&Run::new().tree(want)).expect("runs");
+            let pid = text(&output).trim().to_owned();
+            let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
+            assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Leftovers::Kill));
+            eventually("it is killed", || !is_alive(&pid));
+            // In a process group of its own, as shells with job control make them.
+            let line = "set -m; sleep 1000 >/dev/null 2>&1 & echo $!; exec true";
+            let output = Command::new("/bin/bash").args(["-c", line]).run_with(&Run::new().tree(want)).expect("runs");
+            assert_eq!(output.leftovers.len(), 1, "{want:?}: {output:?}");
+            eventually("it is killed", || !is_alive(text(&output).trim()));
+        }
+        let nobody = Command::new("true").run().expect("runs");
+        assert_eq!((nobody.leftovers.len(), nobody.tree), (0, Tier::Group));
+        let started = |run: &Run| Command::new("true").start(run).and_then(|job| job.wait()).expect("runs").tree;
+        assert_eq!(started(&Run::new()), Tier::Guard, "it is to end with this process");
+        assert_eq!(started(&Run::new().tree(Want::Group)), Tier::Group);
+    });
+}
+
+#[test]
+fn ids_are_changed_while_what_is_left_behind_is_killed() {
+    isolated!(|| {
+        for _ in 0..common::rounds(100) {
+            let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
+            assert_eq!(output.expect("watched").leftovers.len(), 3);
+            // Libc has every thread do the same, by a signal, and waits for all of them.
+            // SAFETY: changes nothing.
+            assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
+        }
+    });
+}
+
+#[test]
+fn what_is_left_behind_lives_on_if_it_may() {
+    isolated!(|| {
+        for want in [Want::Group, Want::Guard] {
+            let run = Run::new().tree(want).leftovers(Leftovers::Detach);
+            let output = sh(LEAVES_ONE).run_with(&run).expect("runs");
+            let pid = text(&output).trim().to_owned();
+            assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Detach));
+            assert!(is_alive(&pid));
+            // SAFETY: the process this test has just had started.
+            unsafe { libc::kill(pid.parse().expect("a number"), libc::SIGKILL) };
+        }
+    });
+}
+
+#[test]
+fn what_is_adopted_is_read_on_and_ends_with_the_job() {
+    isolated!(|| {
+        let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
+        let (theirs, ours) = std::io::pipe().expect("a pipe");
+        let mut command = sh("(read x <&3; echo late; sleep 1000) & echo early");
+        let job = command.descriptor(std::os::fd::OwnedFd::from(theirs), 3).start(&run).expect("starts");
+        let output = job.wait().expect("watched");
+        assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Leftovers::Adopt));
+        drop(ours);
+        read_until(&job, 6, "late");
+        let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
+        assert!(pids.iter().any(|pid| is_alive(pid)));
+        job.stop(Duration::ZERO);
+        eventually("they are ended", || !pids.iter().any(|pid| is_alive(pid)));
+    });
+}
+
+#[test]
+fn what_is_adopted_has_written_before_it_is_ended() {
+    isolated!(|| {
+        let directory = scratch();
+        let written = directory.path().join("written");
+        let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
+        let (theirs, ours) = std::io::pipe().expect("a pipe");
+        let mut command = sh("(read x <&3; echo late; : > $0; sleep 1000) & echo early");
+        command.arg(&written).descriptor(std::os::fd::OwnedFd::from(theirs), 3);
+        // Whoever reads them has enough with the first.
+        let (job, mut events) =
+            command.start_events(&run, EventOptions { max_bytes: 1, ..EventOptions::default() }).expect("starts");
+        assert_eq!(text(&job.wait().expect("watched")), "early\n");
+        drop(ours);
+        eventually("it has written", || written.exists());
+        job.stop(Duration::ZERO);
+        let mut seen = Vec::new();
+        while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
+            seen.extend(bytes);
+        }
+        assert_eq!(String::from_utf8_lossy(&seen), "early\nlate\n");
+    });
+}
+
+#[test]
+fn what_is_adopted_lives_without_the_job_s_pipes() {
+    isolated!(|| {
+        let before = Snapshot::take();
+        for want in [Want::Group, Want::Guard] {
+            let run = Run::new().tree(want).leftovers(Leftovers::Adopt);
+            let line = "cat <&3 >/dev/null 2>&1 & echo $!";
+            let adopt = || {
+                // They go on until this end is closed, or the job ends them.
+                let (theirs, ours) = std::io::pipe().expect("a pipe");
+                let mut command = sh(line);
+                command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
+                let (job, mut events) = command.start_events(&run, EventOptions::default()).expect("starts");
+                let output = job.wait().expect("watched");
+                assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Adopt));
+                assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
+                assert_eq!(events.next_timeout(LONG), Some(Event::End), "the pipes are closed");
+                (job, text(&output).trim().to_owned(), ours)
+            };
+            let (job, pid, _ours) = adopt();
+            // Another run's start and end: the engine has had its turns.
+            assert!(start("exit 0", &Run::new()).wait().expect("watched").ok());
+            assert!(is_alive(&pid), "{want:?}");
+            drop(job);
+            eventually("it is ended", || !is_alive(&pid));
+
+            let (job, pid, ours) = adopt();
+            drop(ours);
+            eventually("it ends by itself", || !is_alive(&pid));
+            eventually("the engine, too, with the job held", || {
+                !Snapshot::take().threads.iter().any(|thread| !before.threads.contains(thread))
+            });
+            drop(job);
+        }
+    });
+}
+
+#[test]
+fn a_stop_reaches_who_has_left_the_session() {
+    isolated!(|| {
+        let job = start("setsid sleep 1000 & setsid sleep 1001 & echo $!; wait", &Run::new().window(100));
+        let (text, _) = read_until(&job, 0, "\n");
+        let second = text.trim().to_owned();
+        eventually("it has left", || {
+            fs::read_to_string(format!("/proc/{second}/comm")).is_ok_and(|comm| comm == "sleep\n")
+        });
+        job.stop(LONG);
+        assert_eq!(job.wait().expect("watched").signal(), Some(15));
+        eventually("it is ended, too", || !is_alive(&second));
+    });
+}
+
+#[test]
+fn a_cgroup_of_its_own() {
+    isolated!(|| {
+        let run = Run::new().tree(Want::Cgroup);
+        let output = match sh("setsid sleep 1000 >/dev/null 2>&1 & grep -c spawnfd /proc/self/cgroup; echo $!")
+            .run_with(&run)
+        {
+            Err(error) if error.stage() == spawnfd::Stage::Tree => return spawnfd_tests::skip("no cgroup can be made"),
+            output => output.expect("runs"),
+        };
+        let lines: Vec<&str> = std::str::from_utf8(&output.stdout).expect("text").lines().collect();
+        assert_eq!((lines[0], output.tree), ("1", Tier::Cgroup), "{output:?}");
+        assert_eq!(output.leftovers.len(), 1, "complete: {:?}", output.leftovers);
+        eventually("it is killed", || !is_alive(lines[1]));
+    });
+}
+
+#[test]
+fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
+    isolated!(|| {
+        let held = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
+        let mut jobs = Vec::new();
+        let mut after = Vec::new();
+        for _ in 0..4 {
+            let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
+            job.wait().expect("watched");
+            jobs.push(job);
+            // Each has an engine of its own, as the last one has gone.
+            eventually("idle", || Snapshot::take().threads.len() <= 2);
+            after.push(held());
+        }
+        assert_eq!(after, [after[0]; 4]);
+    });
+}
+
+/// A program that ends by itself when it is told to, and not before.
+const POLITE: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+
+/// Stops polite jobs, when `meanwhile` has changed something; undone by what that gives.
+fn stop_politely<T>(meanwhile: impl Fn() -> T) {
+    for want in [None, Some(Want::Group), Some(Want::Auto)] {
+        let mut run = Run::new().window(100);
+        run.tree = want;
+        let job = start(POLITE, &run);
+        read_until(&job, 0, "ready");
+        let changed = meanwhile();
+        job.stop(LONG * 2);
+        let output = job.wait_timeout(LONG).expect("watched");
+        drop(changed);
+        assert_eq!(output.map(|output| output.code()), Some(Some(3)), "{want:?}");
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_program_without_pidfd_open() {
+    isolated!(|| {
+        spawnfd_tests::confine::deny(&[("pidfd_open", libc::EPERM)]).expect("confined");
+        stop_politely(|| ());
+    });
+}
+
+/// Lowers how many files this process can have open; dropping it undoes that.
+struct NoMoreFiles(libc::rlimit);
+
+impl NoMoreFiles {
+    fn now() -> NoMoreFiles {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: fills in one rlimit, and reads one.
+        unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
+            let none = libc::rlimit { rlim_cur: 3, ..before };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+        }
+        NoMoreFiles(before)
+    }
+}
+
+impl Drop for NoMoreFiles {
+    fn drop(&mut self) {
+        // SAFETY: reads one rlimit.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_program_without_a_free_descriptor() {
+    isolated!(|| stop_politely(NoMoreFiles::now));
+}
+
+#[test]
+fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
+    isolated!(|| {
+        // In another group than the shell, and nobody's child.
+        let line = "(set -m; sleep 1000 >/dev/null 2>&1 & echo $!); read x";
+        let job = start(line, &Run::new().tree(Want::Group).writable(10).window(100));
+        let (left, _) = read_until(&job, 0, "\n");
+        let no_more = NoMoreFiles::now();
+        job.signal(libc::SIGWINCH, true).expect("a signal");
+        // Done by now, or it makes no difference.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(no_more);
+        job.write(b"\n").expect("reads");
+        let output = job.wait().expect("watched");
+        assert_eq!(output.leftovers.iter().map(|left| left.pid.to_string()).collect::<Vec<_>>(), [left.trim()]);
+        eventually("killed", || !is_alive(left.trim()));
+    });
+}
+
+#[test]
+fn who_could_not_be_looked_for_is_not_nobody() {
+    isolated!(|| {
+        // Known to be there by its session; or by an earlier look only.
+        for line in
+            ["sleep 1000 >/dev/null 2>&1 & echo $!; read x", "setsid sleep 1000 >/dev/null 2>&1 & echo $!; read x"]
+        {
+            for want in [Want::Group, Want::Guard, Want::Auto] {
+                let job = start(line, &Run::new().tree(want).writable(10).window(100));
+                let (left, _) = read_until(&job, 0, "\n");
+                let name = format!("/proc/{}/comm", left.trim());
+                eventually("sleeps", || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
+                // The tree is looked at.
+                job.signal(libc::SIGWINCH, true).expect("a signal");
+                let engine = hold_the_engine();
+                let no_more = NoMoreFiles::now();
+                job.write(b"\n").expect("reads");
+                drop(engine);
+                let output = job.wait_timeout(LONG).expect("watched").expect("ends");
+                drop(no_more);
+                assert_eq!((output.leftovers_unknown, output.leftovers.len()), (true, 0), "{line} {want:?}");
+                let _ = Command::new("kill").args(["-9", left.trim()]).run();
+            }
+        }
+        let nobody = sh("exit").run().expect("runs");
+        assert!(!nobody.leftovers_unknown);
+    });
+}
+
+#[test]
+fn what_the_application_has_at_a_job_s_numbers_stays() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        let file =
+            fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("own directory");
+        let run = Run::new().tree(Want::Group).writable(10).window(100);
+        // The engine's numbers are left alone.
+        let other = start("read x; echo $x", &run);
+        // What is written to it says so; the next look does; or an event of the file that was there, which lives on in a fork's copy.
+        for (told, copied) in [(true, false), (false, false), (false, true)] {
+            let (theirs, mut ours) = std::io::pipe().expect("a pipe");
+            let mut command = sh(match copied {
+                true => "read a; echo $a; read x <&3; echo b; exec sleep 1000",
+                false => "cat; exec sleep 1000",
+            });
+            command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
+            let before = Snapshot::take().fds;
+            let job = command.start(&run).expect("starts");
+            job.write(if copied { b"a\n" } else { b"a" }).expect("reads");
+            read_until(&job, 0, if copied { "a\n" } else { "a" });
+            // SAFETY: the copy makes no call but this one.
+            let copy = copied.then(|| unsafe { libc::fork() });
+            while copy == Some(0) {
+                // SAFETY: sleeps until it is killed.
+                unsafe { libc::pause() };
+            }
+            let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
+            assert_eq!(numbers.len(), 4);
+            let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+            ours.write_all(b"\n").expect("they have the other end");
+            if told {
+                let _ = job.write(b"b");
+            }
+            let lost = job.wait_timeout(LONG).expect_err("not watched any more");
+            assert_eq!(lost.errno(), Errno::EBADF);
+            assert_eq!(job.write(b"b").expect_err("nobody writes it").errno(), Errno::EPIPE);
+            assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });
+            let program = job.id() as i32;
+            drop(job);
+            common::left_alone(&path, &numbers, program);
+            if let Some(copy) = copy {
+                // SAFETY: own child.
+                unsafe {
+                    libc::kill(copy, libc::SIGKILL);
+                    libc::waitpid(copy, std::ptr::null_mut(), 0);
+                }
+            }
+            drop(theirs);
+        }
+        other.write(b"x\n").expect("reads");
+        assert_eq!(other.wait().expect("watched").text(), "x\n");
+    });
+}

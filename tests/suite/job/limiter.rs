@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many runs are under way at once: in turn, in each way to run, and given back with the result.
+
+use crate::common;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::common::eventually;
+use spawnfd::{Command, Errno, Leftovers, Limiter, Output, Run, Stage, Stop};
+use spawnfd_tests::{enough_time, isolated};
+
+fn sh(line: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn count(limiter: &Limiter) -> (usize, usize) {
+    (limiter.running(), limiter.waiting())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(future)
+}
+
+#[test]
+fn every_way_to_run_waits_for_its_turn() {
+    isolated!(|| {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        type Way = fn(&Run) -> Output;
+        let ways: [Way; 4] = [
+            |run| sh("echo 1").run_with(run).expect("runs"),
+            |run| sh("echo 1").start(run).expect("starts").wait().expect("watched").as_ref().clone(),
+            |run| {
+                let (sender, receiver) = channel();
+                sh("echo 1").run_then(run, move |output| sender.send(output).expect("waited for")).expect("starts");
+                receiver.recv().expect("comes").expect("runs")
+            },
+            |run| {
+                let limiter = run.limiter.clone().expect("given");
+                block_on(limiter.run_async(&mut sh("echo 1"), run)).expect("runs")
+            },
+        ];
+        for way in ways {
+            let held = sh("read x").start(&run.clone().writable(10)).expect("starts");
+            assert_eq!(count(&limiter), (1, 0));
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| way(&run));
+                eventually("it waits", || count(&limiter) == (1, 1));
+                held.close_stdin();
+                assert_eq!(waiting.join().expect("no panic").text(), "1\n");
+            });
+            eventually("all is given back", || count(&limiter) == (0, 0));
+        }
+    });
+}
+
+#[test]
+fn a_place_is_given_back_with_the_result() {
+    isolated!(|| {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        // Not with the end of what is adopted.
+        let job = sh("sleep 1000 & exit").start(&run.clone().leftovers(Leftovers::Adopt)).expect("starts");
+        assert_eq!(job.wait().expect("watched").leftovers.len(), 1);
+        assert_eq!(count(&limiter), (0, 0));
+        // Without a program, and when it is not the program after all.
+        Command::new("/nonexistent/program").run_with(&run).expect_err("there is none");
+        Command::new("/nonexistent/program").run_then(&run, |_| ()).expect_err("there is none");
+        sh("")
+            .current_dir("/nonexistent")
+            .start(&run)
+            .map(|job| job.wait())
+            .and_then(|ended| ended)
+            .expect_err("no such directory");
+        eventually("all is given back", || count(&limiter) == (0, 0));
+        drop(sh("exec sleep 1000").start(&run).expect("starts"));
+        eventually("also by who was dropped", || count(&limiter) == (0, 0));
+        let permit = limiter.try_acquire().expect("free");
+        assert!(sh("exit").permit(permit).run().expect("runs").ok() && count(&limiter) == (0, 0));
+    });
+}
+
+/// There the run would end that is waited for.
+#[test]
+fn nothing_waits_in_a_callback() {
+    isolated!(|| {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        let holds = sh("cat").start(&run.clone().writable(10)).expect("starts");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |_| {
+            let next = sh("true").run_then(&run, |_| ()).map(drop).expect_err("it has no place");
+            let taken = limiter.acquire().expect_err("taken");
+            let unfinished = holds.wait().expect_err("it runs");
+            let soon = holds.wait_timeout(Duration::from_secs(1000)).expect_err("it runs");
+            let errors = [next, taken, unfinished, soon].map(|error| (error.stage(), error.errno()));
+            let now = holds.wait_timeout(Duration::ZERO).expect("watched").is_none();
+            assert_eq!(limiter.waiting(), 0);
+            sender.send((errors, now, holds, run)).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        let (errors, now, holds, run) = receiver.recv_timeout(Duration::from_secs(60)).expect("at once");
+        let [limit, wait] = [(Stage::Limit, Errno::EAGAIN), (Stage::Wait, Errno::EDEADLK)];
+        assert_eq!((errors, now), ([limit, limit, wait, wait], true));
+        holds.close_stdin();
+        assert!(holds.wait().expect("elsewhere it is waited for").ok());
+        assert!(sh("true").run_with(&run).expect("there is a place").ok());
+    });
+}
+
+#[test]
+fn the_timeout_begins_with_the_program() {
+    isolated!(|| {
+        let output = enough_time(Duration::from_secs(2), |time, mark| {
+            let limiter = Limiter::new(1);
+            let held = limiter.try_acquire().expect("free");
+            let run = Run::new().limiter(&limiter).timeout(time);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| sh(": >\"$0\"; exit 5").arg(mark).run_with(&run).expect("runs"));
+                eventually("it waits", || limiter.waiting() == 1);
+                std::thread::sleep(time + Duration::from_millis(100));
+                drop(held);
+                waiting.join().expect("no panic")
+            })
+        });
+        assert_eq!((output.stop, output.code()), (Stop::Exited, Some(5)));
+    });
+}
+
+#[test]
+fn tasks_wait_without_a_thread() {
+    isolated!(|| {
+        let limiter = Limiter::new(3);
+        let run = Run::new();
+        let threads = || std::fs::read_dir("/proc/self/task").expect("/proc").count();
+        let before = threads();
+        block_on(async {
+            let mut commands: Vec<Command<'_>> = (0..60).map(|_| sh("exit 2")).collect();
+            let futures: Vec<_> =
+                commands.iter_mut().map(|command| Box::pin(limiter.run_async(command, &run))).collect();
+            let mut most = 0;
+            for output in join_all(futures, || most = most.max(threads())).await {
+                assert_eq!(output.expect("runs").code(), Some(2));
+            }
+            assert!(most <= before + 1, "{most} threads, with the engine's");
+            // Out of the line when it is dropped.
+            let held = [(); 3].map(|()| limiter.try_acquire().expect("free"));
+            let mut command = sh("exit");
+            let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
+            assert!(waited.is_err() && count(&limiter) == (3, 0));
+            let error = command.run_async(&run.clone().limiter(&limiter)).await.expect_err("no place is free");
+            assert_eq!((error.errno(), error.stage()), (Errno::EAGAIN, Stage::Limit));
+            drop(held);
+            assert!(command.run_async(&run.clone().limiter(&limiter)).await.expect("runs").ok());
+        });
+        eventually("all is given back", || count(&limiter) == (0, 0));
+    });
+}
+
+/// All of them at once, in this task.
+async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) -> Vec<F::Output> {
+    let mut waiting: Vec<Option<F>> = futures.into_iter().map(Some).collect();
+    let mut done = Vec::new();
+    std::future::poll_fn(|context| {
+        for place in &mut waiting {
+            let Some(future) = place else { continue };
+            if let std::task::Poll::Ready(output) = std::pin::Pin::new(future).poll(context) {
+                done.push(output);
+                *place = None;
+            }
+        }
+        each();
+        if waiting.iter().any(Option::is_some) { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    done
+}
+
+/// While other threads take places and give them back, copies of the process find them all free, and can wait in line.
+#[test]
+fn a_copy_has_places_of_its_own() {
+    isolated!(|| {
+        let limiter = Limiter::new(2);
+        let held = limiter.try_acquire().expect("free");
+        let mut waiting = {
+            let _all = limiter.try_acquire().expect("free");
+            let waiting = limiter.acquire_async();
+            limiter.set_limit(1);
+            waiting
+        };
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let busy = Limiter::new(1);
+            for _ in 0..3 {
+                let (busy, over) = (busy.clone(), &over);
+                scope.spawn(move || {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        drop(busy.acquire().expect("a descriptor"));
+                    }
+                });
+            }
+            for _ in 0..common::rounds(200) {
+                common::alone(|| {
+                    assert_eq!((count(&busy), count(&limiter)), ((0, 0), (0, 0)));
+                    assert!(waiting.take().is_some(), "in line anew, and there is a place");
+                    drop(busy.acquire().expect("a descriptor"));
+                    assert!(sh("exit").run_with(&Run::new().limiter(&busy)).expect("runs").ok());
+                });
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(count(&limiter), (1, 1), "nothing of that is seen here");
+        drop(held);
+        assert!(waiting.take().is_some());
+        assert_eq!(count(&limiter), (0, 0));
+    });
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Supervised runs and jobs: output, input, terminals, timeouts, limits; and what users of agents report.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod complaints;
+mod futures;
+mod jobs;
+mod limiter;
+mod limits;
+mod run;
+mod terminal;

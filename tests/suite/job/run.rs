@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Captured runs: what is kept, when they end, what is killed.
+
+use crate::common;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::common::{Launcher, eventually, every_launcher, rounds};
+use spawnfd::tree::Want;
+use spawnfd::{
+    Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, TerminalSize, Waker,
+};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{confine, enough_time, isolated, scratch};
+
+/// What nobody waits for to be over.
+const LONG: Duration = Duration::from_secs(60);
+
+fn sh(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+fn here(mut command: Command<'static>, run: &Run) -> Output {
+    command.run_with(run).expect("runs")
+}
+
+fn beside(mut command: Command<'static>, run: &Run) -> Output {
+    let (sender, receiver) = channel();
+    let done = move |output| sender.send(output).expect("waited for");
+    let _handle = command.run_then(run, done).expect("starts");
+    receiver.recv().expect("comes").expect("runs")
+}
+
+/// Runs in the caller's thread, or in the library's.
+fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
+    check(here(command(), run));
+    check(beside(command(), run));
+}
+
+/// The same with a timeout that is over after the program has left its mark, and before anything else is.
+fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Output)) {
+    let run = Run::new().grace(LONG).drain(LONG);
+    let in_time = |way: fn(Command<'static>, &Run) -> Output| {
+        enough_time(Duration::from_millis(300), |time, mark| way(command(mark), &run.clone().timeout(time)))
+    };
+    check(in_time(here));
+    check(in_time(beside));
+}
+
+#[test]
+fn results_are_what_happened() {
+    isolated!(|| {
+        let run = Run::new();
+        both(
+            || sh("echo out; echo err >&2; exit 3"),
+            &run,
+            |output| {
+                assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+                assert_eq!((output.code(), output.signal(), output.stop), (Some(3), None, Stop::Exited));
+                assert_eq!((output.drain.clone(), output.omitted_bytes, output.ok()), (Drain::Eof, 0, false));
+                let error = output.check().expect_err("no success");
+                assert!(error.to_string().contains("exited with code 3: err"), "{error}");
+            },
+        );
+        both(
+            || sh("kill -15 $$"),
+            &run,
+            |output| {
+                assert_eq!((output.code(), output.signal(), output.stop), (None, Some(15), Stop::Exited));
+            },
+        );
+        both(|| sh("cat; readlink /proc/self/fd/0"), &run, |output| assert_eq!(output.text(), "/dev/null\n"));
+        both(
+            || sh("ps -o sid= -p $$ | tr -d ' '; echo $$"),
+            &run,
+            |output| {
+                let lines: Vec<_> = output.text().lines().map(str::to_owned).collect();
+                assert!(lines.len() < 2 || lines[0] == lines[1], "a session of its own: {lines:?}");
+            },
+        );
+        let error = Command::new("/nowhere").run().expect_err("no program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT));
+    });
+}
+
+#[test]
+fn head_and_tail_are_kept() {
+    isolated!(|| {
+        let run = Run::new().keep(10, 5);
+        both(
+            || sh("seq 1 200000; printf the-end"),
+            &run,
+            |output| {
+                assert_eq!(output.stdout, b"1\n2\n3\n4\n5\ne-end");
+                let all: u64 = (1..=200_000_u64).map(|number| number.to_string().len() as u64 + 1).sum::<u64>() + 7;
+                assert_eq!(output.omitted_bytes, all - 15);
+            },
+        );
+        both(
+            || sh("printf 12345678901234567"),
+            &run,
+            |output| {
+                assert_eq!((&output.stdout[..], output.omitted_bytes), (&b"123456789034567"[..], 2));
+            },
+        );
+        both(|| sh("printf 123"), &run, |output| assert_eq!(output.stdout, b"123"));
+        both(
+            || sh("seq 1 100000; seq 1 100000 >&2"),
+            &Run::new().keep(0, 0),
+            |output| {
+                assert_eq!((output.stdout.len(), output.stderr.len(), output.ok()), (0, 0, true));
+                assert_eq!(output.omitted_bytes, 2 * 588_895);
+            },
+        );
+    });
+}
+
+#[test]
+fn streams_can_be_merged() {
+    isolated!(|| {
+        let command = || {
+            let mut command = sh("echo 1; echo 2 >&2; echo 3; echo 4 >&2");
+            command.stderr(Stdio::SameAsStdout);
+            command
+        };
+        both(command, &Run::new(), |output| {
+            assert_eq!((output.text(), output.stderr.len()), ("1\n2\n3\n4\n".into(), 0));
+        });
+    });
+}
+
+#[test]
+fn input_larger_than_a_pipe() {
+    isolated!(|| {
+        let input: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let run = Run::new().input(input.clone()).keep(4_000_000, 0);
+        both(|| Command::new("/bin/cat"), &run, |output| assert!(output.stdout == input && output.ok()));
+        // Who does not read it is not hurt, and nor are we.
+        both(|| Command::new("/bin/true"), &run, |output| assert!(output.ok()));
+        both(
+            || sh("head -c 5; exec <&-; sleep 0.05; echo done"),
+            &run,
+            |output| {
+                assert!(output.stdout.ends_with(b"done\n") && output.ok());
+            },
+        );
+        both(|| Command::new("/bin/cat"), &Run::new().input(Vec::new()), |output| assert!(output.stdout.is_empty()));
+    });
+}
+
+every_launcher! {
+    a_timeout_kills_the_group [exec under Docker]: |launcher| {
+        if launcher == Launcher::ByDescriptor {
+            return;
+        }
+        let changes: [fn(&mut Command<'static>); 3] = [|_| (), |c| _ = c.setsid(), |c| _ = c.process_group(0)];
+        for change in changes {
+            let command = |mark: &Path| {
+                let mut command = sh("sleep 1000 & echo $!; echo partial >&2; : >\"$0\"; wait");
+                command.arg(mark);
+                change(&mut command);
+                launcher.prepare(&mut command);
+                command.stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+                command
+            };
+            both_timed_out(command, |output| {
+                assert_eq!((output.stop, output.signal(), output.drain.clone()), (Stop::Timeout, Some(15), Drain::Eof));
+                assert_eq!(output.stderr, b"partial\n");
+                let grandchild = output.text().into_owned();
+                eventually("the grandchild is killed, too", || !is_alive(&grandchild));
+            });
+        }
+    };
+}
+
+#[test]
+fn a_grandchild_that_keeps_the_output_is_named() {
+    isolated!(|| {
+        let run = Run::new().timeout(LONG).drain(Duration::from_millis(30));
+        let directory = scratch();
+        // The shell ends when the one that it leaves behind has done the first.
+        let leaves = |first: &str| {
+            let wait = "until test -e \"$0\"; do sleep 0.01; done; rm \"$0\"; echo $!";
+            let mut command = sh(&format!("{first} & {wait}"));
+            command.arg(directory.path().join("done"));
+            command
+        };
+        both(
+            || leaves("setsid sh -c ': >\"$0\"; exec sleep 1000' \"$0\""),
+            &run,
+            |output| {
+                let pid: u32 = output.text().trim().parse().expect("a pid");
+                assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
+                let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
+                assert_eq!(holders, &[pid]);
+                assert!(is_alive(&pid.to_string()), "it is left alone");
+                // SAFETY: the process this test has started.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            },
+        );
+        // One that has closed them holds up nobody.
+        both(
+            || leaves("(exec >&- 2>&-; : >\"$0\"; exec sleep 1000)"),
+            &run,
+            |output| assert_eq!(output.drain, Drain::Eof),
+        );
+    });
+}
+
+#[test]
+fn given_streams_are_not_captured() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("out");
+        let command = || {
+            let mut command = sh("echo out; echo err >&2; cat");
+            command.stdout(fs::File::create(directory.path().join("out")).expect("own directory"));
+            command.stdin(fs::File::open("/etc/hostname").expect("there"));
+            command
+        };
+        both(command, &Run::new(), |output| {
+            assert_eq!((&output.stdout[..], &output.stderr[..]), (&b""[..], &b"err\n"[..]));
+            let name = fs::read_to_string("/etc/hostname").expect("there");
+            assert_eq!(fs::read_to_string(&path).expect("written"), format!("out\n{name}"));
+        });
+    });
+}
+
+/// Whatever a run puts in their place, also where it fails.
+#[test]
+fn a_command_s_own_streams_are_the_next_run_s() {
+    isolated!(|| {
+        let directory = scratch();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::write(&from, "from the file\n").expect("own directory");
+        let another = || Run::new().input("another");
+        let fails = another().limits(Limits::new().memory(0));
+        for (run, works) in [(another(), true), (another().terminal(TerminalSize::default()), true), (fails, false)] {
+            let mut command = Command::new("cat");
+            command.stdin(fs::File::open(&from).expect("there")).stdout(fs::File::create(&to).expect("own directory"));
+            assert_eq!(command.run_with(&run).is_ok(), works);
+            fs::write(&to, "").expect("own directory");
+            let output = command.run().expect("runs");
+            assert!(output.ok() && output.stdout.is_empty(), "{output:?}");
+            assert!(fs::read_to_string(&to).expect("own file").ends_with("from the file\n"));
+            assert!(command.stdin(Stdio::Null).spawn().expect("starts").stdout.is_none());
+        }
+    });
+}
+
+#[test]
+fn cancelled_from_many_threads() {
+    isolated!(limit: Duration::from_secs(600), || {
+        let template = Template::open("/bin/sleep").expect("a template");
+        common::warm_up(Launcher::Clone3);
+        let before = Snapshot::take();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let template = &template;
+                scope.spawn(move || {
+                    for round in 0..rounds(200) {
+                        let (sender, receiver) = channel();
+                        let mut command = template.command();
+                        let quick = (round + thread) % 3 == 0;
+                        command.arg(if quick { "0.001" } else { "1000" });
+                        let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+                        let handle = command.run_then(&Run::new().grace(LONG), done).expect("starts");
+                        if round % 5 == 0 {
+                            let handle = handle.clone();
+                            std::thread::spawn(move || handle.cancel());
+                        }
+                        handle.cancel();
+                        handle.cancel();
+                        let output = receiver.recv().expect("comes").expect("runs");
+                        match output.stop {
+                            // Told to end while it was ending.
+                            Stop::Cancelled if quick && output.code() == Some(0) => {}
+                            Stop::Cancelled => assert_eq!(output.signal(), Some(15)),
+                            Stop::Exited => assert!(quick && output.ok()),
+                            other => panic!("{other:?}"),
+                        }
+                        // Over: nothing more to do, and nobody else is hit.
+                        handle.cancel();
+                        assert!(receiver.recv().is_err(), "called once");
+                    }
+                });
+            }
+        });
+        // The thread ends when it has been idle for a while, and takes everything along.
+        eventually("idle", || {
+            Snapshot::diff(&before, &Snapshot::take()).iter().all(|line| {
+                line.contains("socket:") || line.contains("pidfd") || line.starts_with("fd ") && line.contains("closed")
+            })
+        });
+        eventually("no thread", || Snapshot::take().threads == before.threads);
+    });
+}
+
+#[test]
+fn many_at_once() {
+    isolated!(limit: Duration::from_secs(600), || {
+        let (sender, receiver) = channel();
+        let count = rounds(400);
+        let mut in_flight = 0;
+        for number in 0..count {
+            let sender = sender.clone();
+            let mut command = sh("cat; echo $0");
+            command.arg(number.to_string());
+            let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(LONG);
+            command.run_then(&run, move |output| sender.send((number, output)).expect("waited for")).expect("starts");
+            in_flight += 1;
+            if in_flight == 16 {
+                let (number, output) = receiver.recv().expect("comes");
+                assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+                in_flight -= 1;
+            }
+        }
+        for _ in 0..in_flight {
+            let (number, output) = receiver.recv().expect("comes");
+            assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+        }
+    });
+}
+
+#[test]
+fn the_next_run_from_the_last_one_s_end() {
+    isolated!(|| {
+        let (sender, receiver) = channel();
+        fn next(left: usize, sender: std::sync::mpsc::Sender<()>) {
+            let done = move |output: spawnfd::Result<Output>| {
+                assert!(output.expect("runs").ok());
+                if left == 0 { sender.send(()).expect("waited for") } else { next(left - 1, sender) }
+            };
+            Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
+        }
+        next(50, sender);
+        receiver.recv().expect("comes");
+        // A callback that panics ends nobody else's run.
+    });
+}
+
+#[test]
+fn the_thread_does_not_wait_for_a_run_that_failed_to_start() {
+    isolated!(|| {
+        let before = Snapshot::take();
+        // What takes long enough for it to sleep by then: the tree's guard is started first.
+        let run = Run::new().tree(Want::Guard);
+        for _ in 0..3 {
+            let error = Command::new("/nowhere").run_then(&run, |_| ()).expect_err("no program");
+            assert_eq!(error.errno(), Errno::ENOENT);
+            eventually("it ends", || Snapshot::take().threads == before.threads);
+        }
+    });
+}
+
+#[test]
+fn what_the_application_has_at_the_engine_s_numbers_stays() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        let file = fs::File::create(&path).expect("own directory");
+        let (sender, receiver) = channel();
+        let start = |script: &str| {
+            let sender = sender.clone();
+            let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+            sh(script).run_then(&Run::new(), done).expect("starts")
+        };
+        let next = || receiver.recv_timeout(LONG).expect("comes");
+        let before = Snapshot::take();
+        let _under_way = start("exec sleep 1000");
+        let program = common::next_child();
+        let is_engine_s = |number: &i32| {
+            let target = fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+            ["eventpoll", "eventfd"].iter().any(|kind| target.to_string_lossy().contains(kind))
+        };
+        let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(is_engine_s).collect();
+        assert_eq!(numbers.len(), 2);
+        let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
+        // The next one has an engine of its own, whoever sleeps in the other.
+        let _next = start("echo out");
+        let mut outcomes = [next(), next()];
+        outcomes.sort_by_key(Result::is_err);
+        let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.text().into_owned()));
+        assert_eq!(ended.expect("runs"), "out\n");
+        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        eventually("both threads end", || Snapshot::take().threads == before.threads);
+        common::left_alone(&path, &numbers, program);
+        drop(theirs);
+    });
+}
+
+#[test]
+fn what_the_application_has_at_a_run_s_numbers_stays() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("theirs");
+        fs::write(&path, "theirs").expect("own directory");
+        let file = fs::File::options().read(true).write(true).open(&path).expect("own file");
+        let before = Snapshot::take();
+        let (mut asked, mut program, mut theirs) = (0, 0, Vec::new());
+        let lost = sh("exec sleep 1000").run_interruptible(&Run::new().timeout(LONG).input(vec![0; 1 << 20]), || {
+            asked += 1;
+            if asked == 1 {
+                // Not young any more, the next time.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if asked == 2 {
+                program = common::next_child();
+                let numbers = Snapshot::take().fds.into_keys().filter(|number| !before.fds.contains_key(number));
+                theirs = numbers.map(|number| common::at_number(&file, number)).collect();
+            }
+            false
+        });
+        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        assert!(theirs.len() >= 4, "{theirs:?}");
+        assert_eq!(fs::read(&path).expect("there"), b"theirs", "nothing is written to it");
+        for fd in &theirs {
+            assert_eq!(fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("still open"), path);
+        }
+        // SAFETY: own child, which nobody else waits for.
+        unsafe {
+            libc::kill(program, libc::SIGKILL);
+            libc::waitpid(program, std::ptr::null_mut(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_run_that_fails_ends_its_program() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("pids");
+        let line = format!("sleep 1000 & echo $$ $! >{0}.new; mv {0}.new {0}; wait", path.display());
+        // Called before the program is watched.
+        let confine = || {
+            eventually("both are there", || path.exists());
+            confine::deny(&[("ppoll", libc::ENOMEM)]).expect("confined");
+            false
+        };
+        let run_here = || sh(&line).run_interruptible(&Run::new(), confine).expect_err("not watched any more");
+        let error = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::ENOMEM), "{error}");
+        let pids = fs::read_to_string(&path).expect("written");
+        eventually("both are killed", || !pids.split_whitespace().any(is_alive));
+        eventually("it is reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn a_run_whose_program_somebody_else_has_reaped_ends_its_tree() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("pid");
+        let line = format!("sleep 1000 & echo $! >{}", path.display());
+        let mut reaped = false;
+        let reap = || {
+            if !std::mem::replace(&mut reaped, true) {
+                // SAFETY: stores nothing; the program is the only child.
+                assert!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0);
+                // Else the kernel says how it ended (Linux 6.15).
+                confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+            }
+            false
+        };
+        let run_here = || sh(&line).run_interruptible(&Run::new(), reap).expect("a result");
+        let output = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        assert_eq!((output.status, output.stop), (None, Stop::Exited));
+        let left = fs::read_to_string(&path).expect("written");
+        eventually("it is killed", || !is_alive(&left));
+    });
+}
+
+#[test]
+fn a_run_that_cannot_be_fed_ends_its_program() {
+    isolated!(|| {
+        let run = Run::new().input("never written");
+        let sleep = || Command::new("/bin/sleep").arg("1000").run_with(&run).map(drop);
+        let beside = || Command::new("/bin/sleep").arg("1000").run_then(&run, |_| ()).map(drop);
+        let starts: [&(dyn Fn() -> spawnfd::Result<()> + Sync); 2] = [&sleep, &beside];
+        for start in starts {
+            let failed = || {
+                confine::deny(&[("fcntl", libc::EPERM)]).expect("confined");
+                start().expect_err("its pipe cannot be made ready")
+            };
+            let error = std::thread::scope(|scope| scope.spawn(failed).join().expect("its assertions hold"));
+            assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EPERM), "{error}");
+            eventually("it is killed and reaped", || common::children().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_callback_that_panics_harms_nobody() {
+    isolated!(|| {
+        let (sender, receiver) = channel();
+        let other = sender.clone();
+        let slow = move |output: spawnfd::Result<Output>| other.send(output.expect("runs").ok()).expect("waited for");
+        sh("sleep 0.3").run_then(&Run::new(), slow).expect("starts");
+        Command::new("/bin/true").run_then(&Run::new(), |_| panic!("on purpose")).expect("starts");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the other run is over");
+        let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
+        Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "and the next one");
+    });
+}
+
+/// Panics where `when` says, but for the thread that it was made in.
+struct Panics {
+    when: &'static str,
+    made_in: std::thread::ThreadId,
+}
+
+impl Panics {
+    fn when(when: &'static str) -> Panics {
+        Panics { when, made_in: std::thread::current().id() }
+    }
+
+    fn now(&self, what: &str) {
+        assert!(self.when != what || std::thread::current().id() == self.made_in, "on purpose: {what}");
+    }
+}
+
+impl AsRef<[u8]> for Panics {
+    fn as_ref(&self) -> &[u8] {
+        self.now("read");
+        b"x"
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        self.now("dropped");
+    }
+}
+
+#[test]
+fn what_panics_beside_a_callback_harms_nobody() {
+    isolated!(|| {
+        let other = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        // Bytes.
+        let fed = |when| {
+            let run = Run::new().input(SharedBytes::new(Panics::when(when)));
+            let job = sh("sleep 0.1; cat").start(&run).expect("starts");
+            drop(run);
+            job.wait_timeout(LONG).map(|output| output.map(|output| output.stdout.clone()))
+        };
+        let error = fed("read").expect_err("there is nothing to be had");
+        assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EIO), "{error}");
+        assert_eq!(fed("dropped"), Ok(Some(b"x".to_vec())));
+        // A waker that goes with its job.
+        let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
+        let panics = Panics::when("dropped");
+        job.when_writable(Waker::new(move || panics.now("woken")));
+        drop(job);
+        // What a callback panics with.
+        let (sender, receiver) = channel::<()>();
+        let panics = Panics::when("dropped");
+        let done = move |_| {
+            drop(sender);
+            std::panic::panic_any(panics)
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert!(receiver.recv_timeout(LONG).is_err_and(|error| error == RecvTimeoutError::Disconnected));
+        other.close_stdin();
+        assert!(other.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the other run is over");
+        let next = Command::new("true").start(&Run::new()).expect("starts");
+        assert!(next.wait_timeout(LONG).expect("watched").expect("in time").ok(), "and the next one");
+    });
+}
+
+#[test]
+fn a_callback_has_an_ordinary_stack() {
+    isolated!(|| {
+        let (sender, receiver) = channel();
+        let done = move |_| {
+            let large = [1_u8; 512 << 10];
+            sender.send(std::hint::black_box(&large).len()).expect("waited for");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(512 << 10));
+    });
+}
+
+#[test]
+fn a_program_started_in_a_callback_has_the_host_s_signal_mask() {
+    isolated!(|| {
+        // SAFETY: a set of the thread's own, filled before it is used.
+        unsafe {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()), 0);
+        }
+        fn look() -> Command<'static> {
+            let mut command = Command::new("grep");
+            command.args(["^SigBlk", "/proc/self/status"]);
+            command
+        }
+        let told = |output: spawnfd::Result<Output>| output.expect("runs").text().trim().to_owned();
+        let (sender, receiver) = channel();
+        let done = move |_| {
+            sender.send(told(look().run())).expect("waited for");
+            let then = move |output| sender.send(told(output)).expect("waited for");
+            look().run_then(&Run::new(), then).expect("starts");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        let own = told(look().run());
+        assert!(own.ends_with("200"), "{own}");
+        for _ in 0..2 {
+            assert_eq!(receiver.recv_timeout(LONG).as_deref(), Ok(own.as_str()));
+        }
+    });
+}
+
+#[test]
+fn runs_leave_nothing() {
+    isolated!(|| {
+        common::wait_success(Command::new("/bin/sh").stdin(Stdio::Null).spawn().expect("starts"));
+        common::warm_up(Launcher::Clone3);
+        let before = Snapshot::take();
+        for _ in 0..rounds(100) {
+            assert!(sh("echo x").run().expect("runs").ok());
+            let run = Run::new().timeout(Duration::ZERO);
+            assert_eq!(sh("sleep 1000").run_with(&run).expect("runs").stop, Stop::Timeout);
+        }
+        leaks::assert_unchanged(&before);
+    });
+}

@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever the system runs out of or refuses is answered by an error at the right stage, with nothing left behind and
+//! without a status or a signal that could be taken for the program's.
+
+use crate::common;
+use std::fs::{self, File, Permissions, set_permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, limit, rounds};
+use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Started, Stdio, Template, TemplateCache};
+use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
+
+static CHILD_SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    CHILD_SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Runs `body`, in which nothing that exec'd may exist.
+fn without_a_child_signal(body: impl FnOnce()) {
+    // SAFETY: a handler that counts.
+    unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
+    let before = CHILD_SIGNALS.load(Ordering::Relaxed);
+    body();
+    assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), before, "a child that was no program sent SIGCHLD");
+    // SAFETY: as before.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// A program by path, as the exec of the child finds it: made when it was still good.
+fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
+    leaves_nothing(launcher, || {
+        without_a_child_signal(|| {
+            for _ in 0..20 {
+                let mut command = Template::open(path).expect("looks like a program").command();
+                launcher.prepare(&mut command);
+                let error = command.stdin(Stdio::Piped).stdout(Stdio::Piped).refused("no program");
+                assert_eq!((error.stage(), error.errno()), (Stage::Exec, expected), "{error}");
+                let printed = format!("exec: execve({path:?}) = -1 {}", expected.name());
+                assert!(error.to_string().starts_with(&printed), "{error}");
+            }
+        });
+    });
+}
+
+#[test]
+fn no_program_at_all() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("text");
+        executable(&path, "no program");
+        let empty = directory.path().join("empty");
+        executable(&empty, "");
+        let elf = directory.path().join("elf");
+        executable(&elf, &exits_with(0)[..100]);
+        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::OwnMemory] {
+            for path in [&path, &empty, &elf] {
+                exec_failure(launcher, path, if path == &elf { code_of(path) } else { Errno::ENOEXEC });
+            }
+        }
+        assert_eq!(Command::new(&path).refused("no program").kind(), ErrorKind::NotExecutable);
+    });
+}
+
+fn code_of(path: &Path) -> Errno {
+    let error = std::process::Command::new(path).spawn().expect_err("no program");
+    Errno::from_raw(error.raw_os_error().expect("the kernel's"))
+}
+
+#[test]
+fn an_interpreter_that_is_missing() {
+    isolated!(|| {
+        let directory = scratch();
+        // An ELF's: found out by exec. The name of the loader is overwritten in a copy of a dynamic program.
+        let mut program = fs::read("/bin/true").expect("there");
+        let loader = b"/lib64/ld-linux-x86-64.so.2";
+        let Some(at) = program.windows(loader.len()).position(|part| part == loader) else {
+            return spawnfd_tests::skip("no dynamic glibc program");
+        };
+        program[at + 1] = b'x';
+        let path = directory.path().join("program");
+        executable(&path, program);
+        exec_failure(Launcher::Clone3, &path, Errno::ENOENT);
+        // A script's: found out by the template.
+        let script = directory.path().join("script");
+        executable(&script, "#!/nowhere/sh\n");
+        let error = Template::open(&script).expect_err("no interpreter");
+        assert_eq!((error.stage(), error.errno(), error.kind()), (Stage::Template, Errno::ENOENT, ErrorKind::NotFound));
+        assert_eq!(error.call(), format!(r#"open("/nowhere/sh"), interpreter of {script:?}"#));
+        executable(&script, "#!/dev/null\n");
+        let error = Template::open(&script).expect_err("no program");
+        assert_eq!(error.call(), format!(r#"execve("/dev/null"), interpreter of {script:?}"#));
+        executable(&script, "#!sh\n");
+        assert_eq!(Template::open(&script).expect_err("relative").errno(), Errno::EINVAL);
+        executable(&script, "#!\n");
+        assert_eq!(Template::open(&script).expect_err("none").errno(), Errno::ENOEXEC);
+    });
+}
+
+#[test]
+fn arguments_too_long() {
+    isolated!(|| {
+        for launcher in [Launcher::Clone3, Launcher::Clone, Launcher::OwnMemory] {
+            leaves_nothing(launcher, || {
+                without_a_child_signal(|| {
+                    let mut one = launcher.command("/bin/true");
+                    let error = one.arg("x".repeat(200_000)).refused("one too long");
+                    assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::E2BIG), "{error}");
+                    let mut many = launcher.command("/bin/true");
+                    many.args((0..100).map(|_| "x".repeat(100_000)));
+                    let error = many.refused("too long together");
+                    assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::E2BIG), "{error}");
+                });
+            });
+        }
+    });
+}
+
+#[test]
+fn loops_and_nesting() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        symlink("b", path("a")).expect("own directory");
+        symlink("a", path("b")).expect("own directory");
+        let error = Template::open(path("a")).expect_err("a loop");
+        assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ELOOP));
+        // As many scripts as the kernel takes, and one more.
+        executable(&path("0"), exits_with(7));
+        for depth in 1..=8 {
+            executable(&path(&depth.to_string()), format!("#!{}\n", path(&(depth - 1).to_string()).display()));
+            let kernel = std::process::Command::new(path(&depth.to_string())).status();
+            let ours = Template::open(path(&depth.to_string())).and_then(|template| code(template.command().spawn()));
+            match (kernel, ours) {
+                (Ok(status), Ok(code)) => assert_eq!((status.code(), code), (Some(7), 7), "{depth}"),
+                (Err(theirs), Err(ours)) => {
+                    assert_eq!(theirs.raw_os_error(), Some(ours.errno().raw()), "{depth}: {ours}");
+                }
+                (theirs, ours) => panic!("{depth}: the kernel says {theirs:?}, we {ours:?}"),
+            }
+        }
+        // A script that is its own interpreter.
+        executable(&path("self"), format!("#!{}\n", path("self").display()));
+        assert_eq!(Template::open(path("self")).expect_err("a loop").errno(), Errno::ELOOP);
+    });
+}
+
+#[test]
+fn no_permission() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("program"), exits_with(0));
+        set_permissions(path("program"), Permissions::from_mode(0o644)).expect("own file");
+        fs::create_dir(path("directory")).expect("own directory");
+        let fifo = common::fifo(directory.path(), "fifo");
+        set_permissions(&fifo, Permissions::from_mode(0o755)).expect("own file");
+        for bad in [&path("program"), &path("directory"), &fifo, Path::new("/dev/null")] {
+            let error = Template::open(bad).expect_err("no permission");
+            let found = (error.stage(), error.errno(), error.kind());
+            assert_eq!(found, (Stage::Template, Errno::EACCES, ErrorKind::Access), "{bad:?}");
+            assert_eq!(Command::new(bad).refused("no permission"), error);
+        }
+        for name in ["program", "directory", "fifo"] {
+            let error = Template::search(name, directory.path()).expect_err("no permission");
+            let expected = if name == "program" { Errno::EACCES } else { error.errno() };
+            assert_eq!((error.stage(), error.errno()), (Stage::Template, expected), "{name}");
+        }
+        for missing in [path("nothing"), path("program").join("below"), path("nothing").join("below")] {
+            let error = Template::open(&missing).expect_err("missing");
+            assert!(matches!(error.errno(), Errno::ENOENT | Errno::ENOTDIR), "{error}");
+        }
+        let error = Template::open(Path::new("/").join("x".repeat(5000))).expect_err("too long");
+        assert_eq!(error.errno(), Errno::ENAMETOOLONG);
+    });
+}
+
+#[test]
+fn a_file_system_without_programs() {
+    isolated!(|| {
+        let directory = scratch();
+        if !require_root() || !common::mount_noexec(directory.path()) {
+            return;
+        }
+        let path = directory.path().join("program");
+        executable(&path, exits_with(0));
+        let error = Template::open(&path).and_then(|template| code(template.command().spawn())).expect_err("noexec");
+        assert_eq!((error.errno(), error.kind()), (Errno::EACCES, ErrorKind::Access), "{error}");
+    });
+}
+
+#[test]
+fn no_descriptor_left() {
+    isolated!(|| {
+        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Copied] {
+            std::thread::spawn(move || {
+                let template = launcher.template("/bin/true");
+                for warm in [false, true] {
+                    if warm {
+                        launcher.enter();
+                        common::warm_up(launcher);
+                    }
+                    leaves_nothing_at_each_limit(&template, warm);
+                }
+            })
+            .join()
+            .expect("its assertions hold");
+        }
+    });
+}
+
+/// With room for no descriptor, for one, for two…: an error or a child, and no descriptor more than before.
+fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
+    let null = File::open("/dev/null").expect("there");
+    let highest =
+        common::kept_by_the_library().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
+    let mut started = 0;
+    for room in 0..12 {
+        let before = spawnfd_tests::leaks::Snapshot::take();
+        let old = limit(libc::RLIMIT_NOFILE, highest as u64 + 1 + room);
+        let outcome = template.command().stdin(Stdio::Piped).stdout(Stdio::Piped).descriptor(&null, 5).spawn();
+        limit(libc::RLIMIT_NOFILE, old);
+        match outcome {
+            Ok(child) => {
+                started += 1;
+                common::wait_success(child);
+            }
+            Err(error) => {
+                assert_eq!((error.errno(), error.kind()), (Errno::EMFILE, ErrorKind::Exhausted), "{room}: {error}");
+            }
+        }
+        if warm {
+            // What the library keeps it may give up under pressure, and get anew.
+            let kept = |snapshot: &spawnfd_tests::leaks::Snapshot| {
+                let fds = snapshot.fds.iter().filter(|(_, fd)| !fd.target.starts_with("socket:"));
+                fds.map(|(number, fd)| (*number, fd.inode)).collect::<Vec<_>>()
+            };
+            assert_eq!(kept(&before), kept(&spawnfd_tests::leaks::Snapshot::take()));
+        }
+        assert_eq!(common::children(), Vec::<i32>::new());
+    }
+    assert!(started > 0);
+    assert_eq!(code(template.command().spawn()), Ok(0), "and afterwards all is well");
+}
+
+/// Neither in a process that begins with few, nor in one that lowers its limit when its cache is full.
+#[test]
+fn templates_are_not_what_takes_the_last_descriptors() {
+    isolated!(|| {
+        let directory = scratch();
+        let programs: Vec<_> = (0..64).map(|number| directory.path().join(number.to_string())).collect();
+        programs.iter().for_each(|path| executable(path, exits_with(0)));
+        for (least, begin, then) in [(4, 64, 64), (64, 1024, 48)] {
+            let tools = TemplateCache::new(64);
+            let start = |path: &Path| {
+                let child = tools.command(path).stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).spawn();
+                common::wait_success(child.unwrap_or_else(|error| panic!("{begin}, {then}: {error}")));
+            };
+            let old = limit(libc::RLIMIT_NOFILE, begin);
+            programs.iter().for_each(|path| start(path));
+            let held = tools.stats().entries;
+            limit(libc::RLIMIT_NOFILE, then);
+            programs.iter().rev().for_each(|path| start(path));
+            let left = tools.stats().entries;
+            limit(libc::RLIMIT_NOFILE, old);
+            assert!(least <= held && (4..=8).contains(&left), "{begin}, {then}: {held}, {left}");
+        }
+    });
+}
+
+#[test]
+fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("interpreter"), exits_with(0));
+        executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
+        let mut found = 0;
+        for room in 0..5 {
+            // The lowest number is free, and so many.
+            let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("there");
+            let old = limit(libc::RLIMIT_NOFILE, next as u64 + room);
+            let outcome = Template::open(path("script"));
+            limit(libc::RLIMIT_NOFILE, old);
+            match outcome {
+                Ok(template) => {
+                    assert!(template.is_script(), "{room}");
+                    found += 1;
+                }
+                Err(error) => assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::EMFILE), "{error}"),
+            }
+        }
+        assert!((1..5).contains(&found), "{found}");
+    });
+}
+
+#[test]
+fn a_script_without_proc_is_not_taken_for_a_binary() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("interpreter"), exits_with(0));
+        executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
+        if !require_root() || !common::mount_noexec(Path::new("/proc")) {
+            return;
+        }
+        assert!(!Path::new("/proc/self").exists());
+        let template = Template::open(path("script")).expect("a template");
+        assert_eq!(template.interpreters().collect::<Vec<_>>(), [path("interpreter")]);
+        assert_eq!(template.by_descriptor().expect_err("a script").errno(), Errno::EINVAL);
+        let file = File::open(path("interpreter")).expect("own file");
+        assert!(!Template::from_descriptor(file).expect("a template").is_script());
+    });
+}
+
+#[test]
+fn no_process_left() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        common::warm_up(Launcher::Clone3);
+        let outcome = std::thread::spawn(|| {
+            // A user of its own, whose processes nobody else counts among.
+            Confinement::default().user(54_321, 54_321).apply().expect("confined");
+            let template = Template::open("/bin/true").expect("a template");
+            assert_eq!(code(template.command().spawn()), Ok(0));
+            let before = spawnfd_tests::leaks::Snapshot::take();
+            let old = limit(libc::RLIMIT_NPROC, 1);
+            for _ in 0..20 {
+                let error = template.command().stdin(Stdio::Piped).refused("one too many");
+                let found = (error.stage(), error.errno(), error.kind());
+                assert_eq!(found, (Stage::Clone, Errno::EAGAIN, ErrorKind::Exhausted), "{error}");
+            }
+            limit(libc::RLIMIT_NPROC, old);
+            common::assert_unchanged_but_for_sockets(&before);
+            assert_eq!(code(template.command().spawn()), Ok(0));
+        });
+        outcome.join().expect("its assertions hold");
+    });
+}
+
+#[test]
+fn no_memory_left() {
+    isolated!(|| {
+        if has_builders() {
+            return skip("the kernel's own way takes none of the caller's memory");
+        }
+        let template = Template::open("/bin/true").expect("a template");
+        let old = limit(libc::RLIMIT_AS, 1 << 20);
+        let outcome = template.command().spawn().map(drop);
+        limit(libc::RLIMIT_AS, old);
+        let error = outcome.expect_err("nothing left");
+        let found = (error.stage(), error.errno(), error.kind());
+        assert_eq!(found, (Stage::Clone, Errno::ENOMEM, ErrorKind::Exhausted), "{error}");
+        assert_eq!(code(template.command().spawn()), Ok(0));
+    });
+}
+
+/// ENFILE is the whole machine's, so a filter says it: of each call by which the caller, or its child, gets a new open file.
+#[test]
+fn no_file_left_in_the_system() {
+    isolated!(|| {
+        let (birth, opening) = (&["clone3", "clone", "pidfd_spawn_run"][..], &["openat", "openat2"][..]);
+        let ways: [(&[&str], Option<Stage>); 6] = [
+            (&["pipe2"], Some(Stage::Stdio(0))),
+            (birth, Some(Stage::Clone)),
+            (opening, Some(Stage::Action(1))),
+            // There may be another way.
+            (&["clone3"], None),
+            (&["socketpair", "pidfd_getfd"], None),
+            (&["pidfd_open"], None),
+        ];
+        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Clone, Launcher::Copied, Launcher::OwnMemory] {
+            // The first time, with nothing refused, for what the library keeps.
+            for (calls, stage) in std::iter::once((&[][..], None)).chain(ways) {
+                let before = spawnfd_tests::leaks::Snapshot::take();
+                std::thread::spawn(move || no_file_left_for(launcher, calls, stage))
+                    .join()
+                    .expect("its assertions hold");
+                if !calls.is_empty() {
+                    common::assert_unchanged_but_for_sockets(&before);
+                    assert_eq!(common::children(), Vec::<i32>::new());
+                }
+            }
+        }
+    });
+}
+
+fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
+    launcher.enter();
+    let template = launcher.template("/bin/true");
+    let spawn = || {
+        let mut command = template.command();
+        command.stdin(Stdio::Piped).stdout(Stdio::Piped).umask(0o77).open("/dev/zero", OpenHow::READ, 20);
+        launcher.prepare(&mut command);
+        command.spawn()
+    };
+    let first = spawn().expect("starts");
+    let by_kernel = first.started() == Started::Kernel;
+    common::wait_success(first);
+    if by_kernel && calls.contains(&"openat") {
+        // It opens by itself what the action names, by no system call.
+        return;
+    }
+    let refusals: Vec<_> = calls.iter().map(|call| (*call, libc::ENFILE)).collect();
+    confine::deny(&refusals).expect("confined");
+    let all = || {
+        for _ in 0..5 {
+            match spawn() {
+                Ok(child) => {
+                    assert_eq!(stage, None, "{launcher:?} starts without {calls:?}");
+                    common::wait_success(child);
+                }
+                Err(error) => {
+                    let found = (error.stage(), error.errno(), error.kind());
+                    let expected = (stage.unwrap_or(error.stage()), Errno::ENFILE, ErrorKind::Exhausted);
+                    assert_eq!(found, expected, "{launcher:?}, {calls:?}: {error}");
+                }
+            }
+        }
+    };
+    if stage.is_some() { without_a_child_signal(all) } else { all() }
+}
+
+#[test]
+fn with_child_signals_ignored() {
+    isolated!(|| {
+        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+            leaves_nothing_lost(launcher);
+        }
+    });
+}
+
+/// Spawns while statuses are taken by somebody else: errors are errors, nothing hangs, nothing stays.
+fn leaves_nothing_lost(launcher: Launcher) {
+    for _ in 0..rounds(100) {
+        let mut child = launcher.command("/bin/true").spawn().expect("starts");
+        match child.wait() {
+            Ok(status) => assert!(status.success()),
+            Err(error) => {
+                assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
+                assert!(!common::keeps_statuses(), "this kernel knows: {error}");
+            }
+        }
+        child.kill().expect("nobody is left to kill");
+        drop(launcher.command("/bin/true").spawn().expect("starts"));
+        let error = launcher.command("/bin/true").chdir("/nowhere").refused("no such place");
+        assert_eq!(error.errno(), Errno::ENOENT, "the child's own failure, whoever waits");
+        let output = Command::new("/bin/true").run_with(&Run::new()).expect("a result, whoever has the status");
+        assert!(output.ok() || output.status.is_none() && !common::keeps_statuses());
+    }
+    while !common::children().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn with_a_foreign_wait() {
+    isolated!(|| {
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut strange = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let mut status = 0;
+                    // SAFETY: any child of this process; that is the test.
+                    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+                    // A child that was no program would show its 127.
+                    strange += i32::from(pid > 0 && status != 0);
+                }
+                assert_eq!(strange, 0, "somebody saw the end of a child that never was a program");
+            });
+            let done = std::panic::catch_unwind(|| leaves_nothing_lost(Launcher::Clone3));
+            over.store(true, Ordering::Relaxed);
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    });
+}
+
+#[test]
+fn failures_in_every_stage_leave_nothing() {
+    isolated!(|| {
+        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Clone, Launcher::OwnMemory] {
+            std::thread::spawn(move || {
+                launcher.enter();
+                leaves_nothing(launcher, || {
+                    without_a_child_signal(|| {
+                        for _ in 0..rounds(50) {
+                            let mut command = launcher.command("/bin/true");
+                            command.stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped);
+                            command.open("/dev/zero", OpenHow::READ, 20).umask(0).open("/nowhere", OpenHow::READ, 21);
+                            let index = command.action_count() - 1;
+                            let error = command.refused("no such file");
+                            assert_eq!((error.action(), error.errno()), (Some(index), Errno::ENOENT));
+                            assert_eq!(error.call(), r#"open("/nowhere", 0o0, 0o0) as 21"#);
+                            let error = command.current_dir("/nowhere").refused("no such place");
+                            assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
+                        }
+                    });
+                });
+            })
+            .join()
+            .expect("its assertions hold");
+        }
+    });
+}

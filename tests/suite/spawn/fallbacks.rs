@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens where a system call is absent or refused, from the first spawn on and also when it is taken away after use, so that
+//! what was remembered of it has become wrong.
+
+use crate::common;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Refused, code, executable, exits_with, state};
+use spawnfd::tree::Want;
+use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Template, snapshot};
+use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
+
+/// All sorts of spawns; each must come to the same as ever.
+fn all_is_well() {
+    let null = File::open("/dev/null").expect("there");
+    let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
+    for _ in 0..2 {
+        let mut command = oracle.command();
+        let child = state(command.stdin(&null).stderr(Stdio::Null).descriptor(&null, 10).close_range(20, 30));
+        assert_eq!(child.fds.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 10]);
+        assert_eq!(child.signal_mask.known(), Some(&vec![]));
+        let mut command = oracle.command();
+        let child = state(command.open("/dev/zero", OpenHow::READ, 7).group_ids(u32::MAX, u32::MAX, u32::MAX));
+        assert_eq!(child.fds.keys().copied().filter(|number| *number > 2).collect::<Vec<_>>(), [7]);
+        let error = oracle.command().chdir("/nowhere").refused("no such place");
+        assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOENT));
+        let error = oracle.command().current_dir("/nowhere").refused("no such place");
+        assert_eq!(error.errno(), Errno::ENOENT);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = Template::search("true", &path).expect("found");
+    assert_eq!(code(found.command().spawn()), Ok(0));
+    let run = Run::new().input(vec![b'x'; 200_000]);
+    let output = Command::new("/bin/cat").environment(&Env::empty()).run_with(&run).expect("runs");
+    assert_eq!((output.stdout.len() as u64 + output.omitted_bytes, output.ok()), (200_000, true));
+    if !can_start_threads() {
+        return;
+    }
+    let mut cat = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
+    let stdin = cat.stdin.take();
+    drop(cat);
+    assert_eq!(common::children().len(), 1);
+    drop(stdin);
+    while !common::children().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+/// glibc has no threads where clone3 answers anything but ENOSYS.
+fn can_start_threads() -> bool {
+    std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok())
+}
+
+/// In a foreign-descriptor-rich process, before and after.
+fn refused(calls: &[(&str, i32)], afterwards: bool) {
+    let null = File::open("/dev/null").expect("there");
+    let _foreign = [30, 31, 200, 1000].map(|number| common::at_number(&null, number));
+    if afterwards {
+        all_is_well();
+    }
+    confine::deny(calls).expect("confined");
+    all_is_well();
+    // From another thread, which has nothing of its own yet.
+    if can_start_threads() {
+        std::thread::spawn(all_is_well).join().expect("its assertions hold");
+    }
+    let own = State::of_self();
+    assert_eq!(own.children.known(), Some(&vec![]));
+}
+
+macro_rules! fallbacks {
+    ($($name:ident: [$(($call:literal, $errno:ident)),*];)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn from_the_first() {
+                isolated!(|| {
+                    refused(&[$(($call, libc::$errno)),*], false);
+                });
+            }
+
+            #[test]
+            fn after_use() {
+                isolated!(|| refused(&[$(($call, libc::$errno)),*], true));
+            }
+        }
+    )*};
+}
+
+fallbacks! {
+    clone3_absent: [("clone3", ENOSYS)];
+    clone3_refused: [("clone3", EPERM)];
+    close_range_absent: [("close_range", ENOSYS)];
+    close_range_refused: [("close_range", EPERM)];
+    pidfd_getfd_absent: [("pidfd_getfd", ENOSYS)];
+    pidfd_getfd_refused: [("pidfd_getfd", EPERM)];
+    pidfd_open_absent: [("pidfd_open", ENOSYS)];
+    pidfd_open_refused: [("pidfd_open", EPERM)];
+    openat2_absent: [("openat2", ENOSYS)];
+    openat2_refused: [("openat2", EPERM)];
+    faccessat2_absent: [("faccessat2", ENOSYS)];
+    faccessat2_refused: [("faccessat2", EPERM)];
+    statx_absent: [("statx", ENOSYS)];
+    socketpair_refused: [("socketpair", EPERM)];
+    no_way_to_pass: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
+    sendmsg_refused: [("sendmsg", EPERM), ("pidfd_getfd", EPERM)];
+    recvmsg_refused: [("recvmsg", EPERM), ("pidfd_getfd", EPERM)];
+    prlimit64_refused: [("prlimit64", EPERM)];
+    uname_refused: [("uname", EPERM)];
+    clone3_and_close_range: [("clone3", ENOSYS), ("close_range", ENOSYS)];
+    all_that_is_new: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
+        ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
+}
+
+/// As a profile has it that does not know the call. std takes it at its word, so nothing of that is used here.
+#[test]
+fn statx_refused() {
+    isolated!(|| {
+        let found = Template::search("true", "/usr/bin:/bin").expect("found");
+        confine::deny(&[("statx", libc::EPERM)]).expect("confined");
+        for template in [found, Template::search("true", "/usr/bin:/bin").expect("found")] {
+            assert_eq!(code(template.command().spawn()), Ok(0));
+            template.revalidate().expect("the same file");
+        }
+        let error = Template::search("spawnfd-nothing", "/usr/bin:/bin").expect_err("not there");
+        assert_eq!(error.errno(), Errno::ENOENT, "{error}");
+        assert_eq!(Command::new("cat").run_with(&Run::new().input("x")).expect("runs").stdout, b"x");
+    });
+}
+
+/// What asks for limits of its own says that it cannot; what does not, goes without.
+#[test]
+fn limits_that_cannot_be_asked_for() {
+    isolated!(|| {
+        confine::deny(&[("prlimit64", libc::EPERM)]).expect("confined");
+        let job = Command::new("true").start(&Run::new()).expect("starts");
+        assert!(job.wait().expect("watched").ok());
+        let limits = Limits::new().cpu_time(Duration::from_secs(60)).enforce(Enforce::BestEffort);
+        let outcome = Command::new("true").run_with(&Run::new().tree(Want::Guard).limits(limits));
+        assert_eq!(outcome.map(|output| output.ok()).map_err(|error| error.errno()), Err(Errno::EPERM));
+        snapshot::open("/bin/true").expect("whether it may be so long is not asked beforehand");
+    });
+}
+
+/// A child that is to receive nothing does not show that those to come can.
+#[test]
+fn recvmsg_refused_after_a_child_with_nothing_to_receive() {
+    isolated!(|| {
+        confine::deny(&[("recvmsg", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            let mut command = Command::new("/bin/true");
+            command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
+            common::wait_success(command.spawn().expect("starts"));
+            let job = Command::new("/bin/echo").arg("x").start(&Run::new()).expect("starts");
+            assert_eq!(job.wait().expect("there are other ways").stdout, b"x\n");
+        }
+    });
+}
+
+#[test]
+fn docker_s_profile_from_the_first() {
+    isolated!(|| {
+        confine::docker().expect("confined");
+        all_is_well();
+    });
+}
+
+#[test]
+fn docker_s_profile_after_use() {
+    isolated!(|| {
+        all_is_well();
+        // Capabilities change with it, and so what templates were made for.
+        std::thread::spawn(|| {
+            confine::docker().expect("confined");
+            all_is_well();
+        })
+        .join()
+        .expect("its assertions hold");
+        all_is_well();
+    });
+}
+
+#[test]
+fn openat2_s_own_arguments_need_it() {
+    isolated!(|| {
+        const RESOLVE_NO_SYMLINKS: u64 = 4;
+        let how = OpenHow { resolve: RESOLVE_NO_SYMLINKS, ..OpenHow::READ };
+        let spawn = |path: &str| code(Command::new("/bin/true").open(path, how, 5).spawn());
+        assert_eq!(spawn("/dev/null"), Ok(0));
+        assert_eq!(spawn("/proc/self/exe").expect_err("a link").errno(), Errno::ELOOP);
+        confine::deny(&[("openat2", libc::ENOSYS)]).expect("confined");
+        let error = spawn("/dev/null").expect_err("not to be had otherwise");
+        assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOSYS));
+    });
+}
+
+#[test]
+fn without_execveat_there_is_a_reason() {
+    isolated!(|| {
+        let template = Template::open("/bin/true").expect("a template").by_descriptor().expect("no script");
+        common::leaves_nothing(common::Launcher::Clone3, || {
+            assert_eq!(code(template.command().spawn()), Ok(0));
+            let template = template.clone();
+            std::thread::spawn(move || {
+                confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
+                let error = template.command().refused("no such call");
+                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
+            })
+            .join()
+            .expect("its assertions hold");
+        });
+    });
+}
+
+#[test]
+fn snapshots_before_mfd_exec() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        executable(&path, exits_with(5));
+        let taken = snapshot::take(File::open(&path).expect("own file")).expect("a snapshot");
+        let template = Template::from_descriptor(&taken).expect("a template");
+        assert_eq!(code(template.command().spawn()), Ok(5));
+        std::thread::spawn(move || {
+            confine::deny(&[("memfd_create", libc::EPERM), ("ioctl", libc::ENOTTY)]).expect("confined");
+            let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("no memory file");
+            assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Snapshot, Errno::EPERM), "{error}");
+        })
+        .join()
+        .expect("its assertions hold");
+    });
+}
+
+#[test]
+fn where_memory_cannot_be_executed_no_copy_is_a_snapshot() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        executable(&path, exits_with(5));
+        common::deny_executable_memory();
+        confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
+        let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("of no use");
+        let found = (error.stage(), error.errno(), error.call());
+        assert_eq!(found, (spawnfd::Stage::Snapshot, Errno::EACCES, "memfd_create()"), "{error}");
+    });
+}
+
+#[test]
+fn a_time_namespace_for_children() {
+    isolated!(|| {
+        // SAFETY: numbers only. Before Linux 6.3 no child of this thread can share its memory from then on.
+        if unsafe { libc::unshare(0x80) } != 0 {
+            return spawnfd_tests::skip("needs CAP_SYS_ADMIN");
+        }
+        for _ in 0..2 {
+            assert_eq!(code(Command::new("/bin/true").spawn()), Ok(0));
+            let command = || Command::new("/bin/true");
+            common::wait_success(command().wait_for_exec(false).spawn().expect("starts"));
+        }
+        assert_eq!(Command::new("/bin/true").chdir("/nowhere").refused("no such directory").action(), Some(0));
+    });
+}
+
+#[test]
+fn a_cgroup_without_clone3() {
+    isolated!(|| {
+        let own = common::Cgroup::new();
+        let Ok(dir) = File::open(own.as_ref().map_or(Path::new("/sys/fs/cgroup"), |group| &group.0)) else {
+            return spawnfd_tests::skip("no cgroups here");
+        };
+        let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
+        // What the program sees; or, where no directory is to be had that can be joined, at which stage it is refused.
+        let answer = || {
+            let mut command = oracle.command();
+            let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).cgroup(&dir).spawn()?;
+            let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
+            common::wait_success(child);
+            Ok(State::from_json(json.as_bytes()).cgroup.known().expect("the kernel answers").clone())
+        };
+        let stage = |answer: &spawnfd::Result<Vec<String>>| answer.as_ref().err().map(spawnfd::Error::stage);
+        let before = answer();
+        if let Some(group) = &own {
+            let name = group.0.file_name().expect("a name").to_string_lossy();
+            assert!(before.as_ref().is_ok_and(|lines| lines.iter().any(|line| line.ends_with(&*name))), "{before:?}");
+        }
+        confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            let now = answer();
+            assert_eq!((now.as_ref().ok(), stage(&now)), (before.as_ref().ok(), stage(&before)));
+            assert_ne!(now.as_ref().err().map(spawnfd::Error::errno), Some(Errno::ENOSYS), "{now:?}");
+        }
+    });
+}
+
+/// Starts a program that waits for its input, and asks a pipe whether it has any of the foreign descriptors: they write to it.
+fn nothing_foreign_comes_along(template: &Template) -> spawnfd::Result<()> {
+    let (mut reader, writer) = common::pipe();
+    let foreign = [30, 31, 200, 1000].map(|number| common::at_number(&writer, number));
+    let mut command = template.command();
+    let outcome = command.stdin(Stdio::Piped).stdout(Stdio::Null).spawn();
+    drop((foreign, writer));
+    let mut child = outcome?;
+    assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0);
+    drop(child.stdin.take());
+    common::wait_success(child);
+    Ok(())
+}
+
+/// Marking descriptors by the list in /proc is the last but one resort; without it come numbers.
+#[test]
+fn without_proc() {
+    isolated!(|| {
+        let template = Template::open("/bin/cat").expect("a template");
+        if !require_root() || !common::mount_noexec(Path::new("/proc")) {
+            return;
+        }
+        assert!(!Path::new("/proc/self").exists());
+        nothing_foreign_comes_along(&template).expect("starts");
+        confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            nothing_foreign_comes_along(&template).expect("starts");
+        }
+    });
+}
+
+/// It is there, but cannot be read: whether the spawn works then or says why, nothing foreign may come along.
+#[test]
+fn without_the_list_of_descriptors() {
+    isolated!(|| {
+        let template = Template::open("/bin/cat").expect("a template");
+        confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
+        for _ in 0..2 {
+            if let Err(error) = nothing_foreign_comes_along(&template) {
+                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Descriptors, Errno::ENOSYS), "{error}");
+            }
+        }
+    });
+}

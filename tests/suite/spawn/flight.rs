@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Children that nobody waits for until they are the program.
+
+use crate::common;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::common::{Launcher, Refused, executable, fifo};
+use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateCache};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{confine, isolated, scratch};
+
+/// Both ways, each in a process of its own; the first child has shown that descriptors can be passed.
+macro_rules! flights {
+    ($($name:ident: $body:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn clone3() {
+                isolated!(|| fly(Launcher::Flight, $body));
+            }
+
+            #[test]
+            fn clone() {
+                isolated!(|| fly(Launcher::FlightClone, $body));
+            }
+        }
+    )*};
+}
+
+fn fly(launcher: Launcher, body: fn(Launcher, &Path)) {
+    let directory = scratch();
+    launcher.enter();
+    common::warm_up(launcher);
+    let before = Snapshot::take();
+    body(launcher, directory.path());
+    common::assert_unchanged_but_for_sockets(&before);
+}
+
+/// A command whose child stands still until somebody opens `gate` for writing; then it writes what it was told to `result`.
+fn standing(launcher: Launcher, gate: &Path, result: &Path, text: &str) -> Command<'static> {
+    let mut command = launcher.command("/bin/sh");
+    command.args(["-c", "echo \"$0\" > \"$1\"", text]).arg(result).open(gate, OpenHow::READ, 9);
+    command
+}
+
+/// Lets those go on that stand at the gate, and who comes to it while the file is open.
+fn open(gate: &Path) -> fs::File {
+    fs::OpenOptions::new().write(true).open(gate).expect("a reader is there")
+}
+
+fn wait(mut child: Child) {
+    assert!(child.wait().expect("own child").success());
+}
+
+flights! {
+    the_caller_goes_on: |launcher, directory| {
+        let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
+        let mut child = standing(launcher, &gate, &result, "here").spawn().expect("starts");
+        // That this line is reached says it: a parent that sleeps until exec would sleep for ever.
+        assert_eq!(child.try_wait().expect("own child"), None);
+        open(&gate);
+        wait(child);
+        assert_eq!(fs::read_to_string(result).expect("written"), "here\n");
+    };
+
+    what_the_child_reads_outlives_all_who_asked_for_it: |launcher, directory| {
+        let gates: Vec<_> = (0..20).map(|n| fifo(directory, &format!("gate{n}"))).collect();
+        for (n, gate) in gates.iter().enumerate() {
+            let text = format!("child {n} ").repeat(300);
+            let result = directory.join(format!("result{n}"));
+            drop(standing(launcher, gate, &result, &text).spawn().expect("starts"));
+        }
+        // Others come and go meanwhile, on stacks and sockets of their own.
+        for _ in 0..50 {
+            wait(launcher.command("/bin/true").spawn().expect("starts"));
+        }
+        for gate in &gates {
+            open(gate);
+        }
+        for n in 0..gates.len() {
+            let (path, expected) = (directory.join(format!("result{n}")), format!("child {n} ").repeat(300));
+            common::eventually("written", || fs::read_to_string(&path).is_ok_and(|found| found.trim_end() == expected.trim_end()));
+        }
+        common::eventually("reaped", || common::children().is_empty());
+    };
+
+    a_failure_is_told_by_wait: |launcher, directory| {
+        let error = launcher.command("/bin/true").umask(0o77).chdir("/nowhere").refused("no such directory");
+        assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
+        assert!(error.to_string().starts_with("action 1: chdir(\"/nowhere\") = -1 ENOENT"), "{error}");
+        let path = directory.join("program");
+        executable(&path, "no program");
+        let mut command = launcher.command(&path);
+        let mut child = command.spawn().expect("there is a child");
+        let error = child.wait().expect_err("it never became the program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOEXEC), "{error}");
+        assert_eq!(child.wait().expect_err("nor is there a status to be mistaken for its own"), error);
+    };
+
+    killed_on_its_way: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
+        let error = child.wait().expect_err("it never became the program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
+        assert!(error.call().ends_with(", signal: 9 (SIGKILL)"), "{error}");
+        let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
+        child.kill().expect("own child");
+        assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
+    };
+
+    with_memory_of_its_own: |launcher, directory| {
+        let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
+        let apart = |text: &str| {
+            let mut command = standing(launcher, &gate, &result, text);
+            command.oom_score_adj(500);
+            command
+        };
+        let (mut reader, writer) = common::pipe();
+        let mut child = apart("here").spawn().expect("starts");
+        assert_eq!(child.try_wait().expect("own child"), None);
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "what is not its own does not stand still with it");
+        open(&gate);
+        wait(child);
+        assert_eq!(fs::read_to_string(&result).expect("written"), "here\n");
+        let error = launcher.command("/bin/true").oom_score_adj(500).open("/nowhere", OpenHow::READ, 8).refused("no such file");
+        assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
+        let mut child = apart("").spawn().expect("starts");
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
+        assert_eq!(child.wait().expect_err("it never became the program").stage(), Stage::Killed);
+    };
+
+    a_blocking_run_is_not_asleep_with_it: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        let mut command = standing(launcher, &gate, &directory.join("result"), "");
+        command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+        let output = command.run_with(&Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO)).expect("a result");
+        assert_eq!((output.stop, output.code()), (Stop::Timeout, None), "{output:?}");
+    };
+
+    a_job_is_killed_on_its_way: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        for tree in [false, true] {
+            let mut command = standing(launcher, &gate, &directory.join("result"), "");
+            command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+            let job = command.start(&Run::new()).expect("starts");
+            job.signal(9, tree).expect("a signal");
+            let output = job.wait().expect("as after a stop");
+            assert_eq!((output.stop, output.signal()), (Stop::Exited, Some(9)), "{output:?}");
+            let job = command.start(&Run::new()).expect("starts");
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("a result");
+            assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)), "{output:?}");
+            // Somebody else's is none of the caller's.
+            let job = command.start(&Run::new()).expect("starts");
+            // SAFETY: a child that has not been waited for.
+            unsafe { libc::kill(job.id() as i32, libc::SIGKILL) };
+            assert_eq!(job.wait().expect_err("it never became the program").stage(), Stage::Killed);
+        }
+    };
+
+    a_run_is_cancelled_on_its_way: |launcher, directory| {
+        let gate = fifo(directory, "gate");
+        for (timeout, stop) in [(None, Stop::Cancelled), (Some(Duration::from_millis(50)), Stop::Timeout)] {
+            let mut command = standing(launcher, &gate, &directory.join("result"), "");
+            command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
+            let (sender, receiver) = channel();
+            // Without clone3 it has all signals blocked, and is killed when its grace is over.
+            let with_clone3 = launcher == Launcher::Flight && spawnfd_tests::has_syscall("clone3");
+            let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
+            run.timeout = timeout;
+            let handle = command.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
+            if stop == Stop::Cancelled {
+                handle.cancel();
+            }
+            let output = receiver.recv().expect("comes").expect("a result");
+            let signals: &[i32] = if with_clone3 { &[15] } else { &[9] };
+            assert_eq!(output.stop, stop);
+            assert!(signals.contains(&output.signal().expect("ended by one")), "{output:?}");
+            drop(handle);
+        }
+        common::eventually("the engine rests", || Snapshot::take().threads.len() <= 2);
+    };
+
+    a_replaced_program_is_taken_as_it_is: |launcher, directory| {
+        let tools = TemplateCache::new(4);
+        let path = directory.join("program");
+        for round in 0..20 {
+            let new = directory.join("new");
+            common::copy("/bin/sh", &new);
+            fs::rename(&new, &path).expect("own directory");
+            for _ in 0..2 {
+                let mut command = tools.command(&path);
+                launcher.prepare(&mut command);
+                let status = command.args(["-c", "exit 7"]).spawn().expect("starts").wait().expect("the new file");
+                assert_eq!(status.code(), Some(7), "round {round}");
+            }
+        }
+        assert_eq!(tools.stats().renewed, 19, "{:?}", tools.stats());
+    };
+
+    a_fork_of_the_host_meanwhile: |launcher, directory| {
+        let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
+        let child = standing(launcher, &gate, &result, "mine").spawn().expect("starts");
+        // SAFETY: the copy spawns, as a host that forks may, and ends.
+        let copy = unsafe { libc::fork() };
+        if copy == 0 {
+            let ok = (0..10).all(|_| {
+                launcher.command("/bin/true").spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
+            });
+            // SAFETY: ends the copy without running what belongs to the original.
+            unsafe { libc::_exit(i32::from(!ok)) };
+        }
+        let mut status = 0;
+        // SAFETY: the child just forked.
+        assert_eq!(unsafe { libc::waitpid(copy, &mut status, 0) }, copy);
+        assert_eq!(status, 0, "the copy");
+        open(&gate);
+        wait(child);
+        assert_eq!(fs::read_to_string(result).expect("written"), "mine\n");
+    };
+}
+
+#[test]
+fn more_than_there_are_places_for() {
+    isolated!(|| {
+        let directory = scratch();
+        Launcher::Flight.enter();
+        let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
+        let children: Vec<Child> =
+            (0..32).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
+        // The next ones are not waited for either, which would be for ever.
+        let more: Vec<Child> =
+            (0..3).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
+        assert_eq!(common::children().len(), 35);
+        let gate = open(&gate);
+        children.into_iter().chain(more).for_each(wait);
+        // Open until here: the last one may come to the gate after the others have gone through.
+        drop(gate);
+    });
+}
+
+#[test]
+fn without_close_range_a_run_stands_still_alone() {
+    isolated!(|| {
+        let directory = scratch();
+        confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
+        let gate = fifo(directory.path(), "gate");
+        let mut command = Command::new("/bin/true");
+        command.open(&gate, OpenHow::READ, 9);
+        let run = Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO);
+        assert_eq!(command.run_with(&run).expect("a result").stop, Stop::Timeout);
+    });
+}
+
+#[test]
+fn what_a_child_has_not_taken_is_closed() {
+    isolated!(|| {
+        Launcher::Flight.enter();
+        // It ends before its descriptors have come to it.
+        confine::deny(&[("recvmsg", libc::EPERM)]).expect("confined");
+        let (mut reader, writer) = common::pipe();
+        let mut child = Launcher::Flight.command("/bin/true").stdout(&writer).spawn().expect("there is a child");
+        let error = child.wait().expect_err("it never became the program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "nobody has the other end");
+    });
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocking runs of a host with one thread: it does not sleep until exec, and nobody can tell, signals least of all.
+
+use crate::common;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{executable, exits_with, rounds};
+use spawnfd::tree::{Tree, Want};
+use spawnfd::{Command, Drain, ErrorKind, Limits, Run, Stop, Template, TemplateCache, TerminalSize};
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{confine, isolated, scratch, skip};
+
+static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+static NEWS: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_: libc::c_int) {
+    CAUGHT.fetch_add(1, Ordering::Relaxed);
+    NEWS.store(true, Ordering::Release);
+}
+
+fn handle(signal: i32) {
+    // SAFETY: all-zero is no flags and an empty mask; the handler touches atomics only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+fn sh(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+
+/// The calling thread's own view: mask, dispositions and all.
+fn own_signals() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("own status");
+    signals(&status)
+}
+
+fn signals(status: &str) -> Vec<String> {
+    let wanted = |line: &&str| ["SigBlk", "SigIgn", "SigCgt"].iter().any(|name| line.starts_with(name));
+    status.lines().filter(wanted).map(str::to_owned).collect()
+}
+
+fn has_children() -> bool {
+    // SAFETY: looks, and takes nothing.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        libc::waitid(libc::P_ALL, 0, &raw mut info, options) == 0
+    }
+}
+
+/// A copy of this process, which has one thread, that has made its first run: from the second on nothing is waited for twice.
+fn warmed_up(body: impl FnOnce()) {
+    common::alone(|| {
+        assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
+        body();
+    });
+}
+
+#[test]
+fn signals_are_asked_for_before_the_start_and_the_mask_comes_back() {
+    isolated!(|| {
+        warmed_up(|| {
+            let before = (Snapshot::take(), own_signals());
+            let mut asked = 0;
+            let output = sh("echo out; echo err >&2; exit 3").run_interruptible(&Run::new(), || {
+                asked += 1;
+                assert!(!has_children(), "a handler's doings while a child may be in our table");
+                false
+            });
+            let output = output.expect("runs");
+            assert!(asked > 0);
+            assert_eq!((output.code(), &*output.stdout, &*output.stderr), (Some(3), &b"out\n"[..], &b"err\n"[..]));
+            assert_eq!(own_signals(), before.1);
+            leaks::assert_unchanged(&before.0);
+        });
+    });
+}
+
+#[test]
+fn a_run_given_up_beforehand_is_cancelled() {
+    isolated!(|| {
+        warmed_up(|| {
+            let output = sh("exec sleep 60").run_interruptible(&Run::new(), || true).expect("runs");
+            assert_eq!(output.stop, Stop::Cancelled);
+        });
+    });
+}
+
+#[test]
+fn a_panic_of_who_is_asked_ends_the_program() {
+    isolated!(|| {
+        let (mut ours, theirs) = std::io::pipe().expect("a pipe");
+        let mut asked = 0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // It would go on without its output.
+            let mut command = sh("trap '' PIPE; yes; exec sleep 60");
+            command.descriptor(&theirs, 9).run_interruptible(&Run::new(), || {
+                asked += 1;
+                assert!(asked < 2, "the second time");
+                false
+            })
+        }));
+        assert!(outcome.is_err());
+        drop(theirs);
+        // The other end is the program's alone.
+        assert_eq!(ours.read(&mut [0]).expect("own pipe"), 0);
+    });
+}
+
+#[test]
+fn a_signal_is_noticed_while_the_program_writes() {
+    isolated!(|| {
+        for threads in [1, 2] {
+            warmed_up(|| {
+                handle(libc::SIGALRM);
+                if threads == 2 {
+                    // Then nothing is held.
+                    std::thread::spawn(|| {
+                        loop {
+                            std::thread::park();
+                        }
+                    });
+                }
+                for _ in 0..3 {
+                    NEWS.store(false, Ordering::Release);
+                    let soon = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
+                    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+                    let timer = libc::itimerval { it_interval: never, it_value: soon };
+                    // SAFETY: a valid timer; its signal has a handler.
+                    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+                    let run = Run::new().timeout(Duration::from_secs(60));
+                    let output = sh("yes & yes & wait").run_interruptible(&run, || NEWS.load(Ordering::Acquire));
+                    assert_eq!(output.expect("runs").stop, Stop::Cancelled, "{threads} threads");
+                }
+            });
+        }
+    });
+}
+
+/// Signals from outside at any moment of a start: each ends its run.
+#[test]
+fn no_signal_is_lost() {
+    isolated!(|| {
+        for cpus in [1, 2] {
+            warmed_up(|| {
+                if cpus == 1 {
+                    common::one_cpu();
+                }
+                handle(libc::SIGUSR1);
+                // SAFETY: an id.
+                let target = unsafe { libc::getpid() };
+                for round in 0..rounds(300) {
+                    NEWS.store(false, Ordering::Release);
+                    // SAFETY: the copy spins, sends a signal to its parent, and leaves.
+                    let sender = unsafe { libc::fork() };
+                    if sender == 0 {
+                        let until = std::time::Instant::now() + Duration::from_micros(round as u64 * 7 % 600);
+                        while std::time::Instant::now() < until {}
+                        // SAFETY: its parent waits for it.
+                        unsafe {
+                            libc::kill(target, libc::SIGUSR1);
+                            libc::_exit(0);
+                        }
+                    }
+                    let run = Run::new().grace(Duration::ZERO);
+                    let output = Command::new("/bin/sleep")
+                        .arg("20")
+                        .run_interruptible(&run, || NEWS.swap(false, Ordering::AcqRel))
+                        .expect("runs");
+                    assert_eq!(output.stop, Stop::Cancelled, "round {round}");
+                    // SAFETY: own child.
+                    assert_eq!(unsafe { libc::waitpid(sender, std::ptr::null_mut(), 0) }, sender);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn runs_go_on_under_a_storm_of_signals() {
+    isolated!(|| {
+        warmed_up(|| {
+            handle(libc::SIGALRM);
+            let before = (Snapshot::take(), own_signals());
+            let tick = libc::timeval { tv_sec: 0, tv_usec: 150 };
+            let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+            // SAFETY: both read a value of their own.
+            let every = |tick| unsafe {
+                let timer = libc::itimerval { it_interval: tick, it_value: tick };
+                assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
+            };
+            every(tick);
+            for round in 0..rounds(200) {
+                let output = sh("echo out; echo err >&2; exit 3").run().expect("runs");
+                let found = (output.code(), &*output.stdout, &*output.stderr, output.drain);
+                assert_eq!(found, (Some(3), &b"out\n"[..], &b"err\n"[..], Drain::Eof), "round {round}");
+            }
+            every(never);
+            assert!(CAUGHT.load(Ordering::Relaxed) > 0);
+            assert_eq!(own_signals(), before.1);
+            leaks::assert_unchanged(&before.0);
+        });
+    });
+}
+
+#[test]
+fn the_program_has_the_callers_mask() {
+    isolated!(|| {
+        warmed_up(|| {
+            handle(libc::SIGUSR1);
+            // SAFETY: the set is initialised by sigemptyset.
+            unsafe {
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                let mut blocked: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&raw mut blocked);
+                libc::sigaddset(&raw mut blocked, libc::SIGUSR2);
+                assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const blocked, std::ptr::null_mut()), 0);
+            }
+            let mut cat = Command::new("cat");
+            cat.arg("/proc/self/status");
+            let held = cat.run().expect("runs");
+            let parted = cat.run_interruptible(&Run::new(), || false).expect("runs");
+            let mut child = cat.stdout(spawnfd::Stdio::Piped).spawn().expect("starts");
+            let text = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
+            child.wait().expect("own child");
+            assert_eq!(signals(&String::from_utf8_lossy(&held.stdout)), signals(&text));
+            assert_eq!(signals(&String::from_utf8_lossy(&parted.stdout)), signals(&text));
+        });
+    });
+}
+
+/// What a start that is waited for says.
+fn as_spawn_says(command: &mut Command<'_>) -> String {
+    format!("{:?}", command.spawn().expect_err("fails"))
+}
+
+#[test]
+fn errors_are_those_of_a_start_that_is_waited_for() {
+    isolated!(|| {
+        warmed_up(|| {
+            common::one_cpu();
+            let directory = scratch();
+            let garbage = directory.path().join("garbage");
+            std::fs::write(&garbage, b"\x7fELF, but not much of it").expect("own directory");
+            std::fs::set_permissions(&garbage, std::fs::Permissions::from_mode(0o755)).expect("own file");
+            let pinned = directory.path().join("pinned");
+            executable(&pinned, exits_with(7));
+            let template = Template::open(&pinned).expect("a template");
+            let cache = TemplateCache::new(4);
+            let mut before = None;
+            for round in 0..rounds(100) {
+                let mut nowhere = Command::new("/bin/true");
+                nowhere.current_dir("/nonexistent");
+                let mut broken = Command::new(&garbage);
+                for command in [&mut nowhere, &mut broken] {
+                    let error = command.run().expect_err("fails");
+                    assert_eq!(format!("{error:?}"), as_spawn_says(command), "round {round}");
+                    assert!(!has_children(), "round {round}");
+                }
+                leaks::assert_unchanged(before.get_or_insert_with(Snapshot::take));
+            }
+            assert_eq!(template.command().run().expect("runs").code(), Some(7));
+            assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(7));
+            std::fs::remove_file(&pinned).expect("own file");
+            let error = template.command().run().expect_err("fails");
+            assert_eq!(
+                (error.kind(), format!("{error:?}")),
+                (ErrorKind::Stale, as_spawn_says(&mut template.command()))
+            );
+            let error = cache.command(&pinned).run().expect_err("fails");
+            assert_eq!(format!("{error:?}"), as_spawn_says(&mut cache.command(&pinned)));
+            executable(&pinned, exits_with(8));
+            assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(8));
+            assert!(!has_children());
+        });
+    });
+}
+
+/// A handler that forks does not take the program's ends of the pipes with it.
+#[test]
+fn a_fork_meanwhile_keeps_no_pipe_open() {
+    isolated!(|| {
+        warmed_up(|| {
+            handle(libc::SIGUSR1);
+            let mut copies = Vec::new();
+            let (theirs, mut ours) = std::io::pipe().expect("a pipe");
+            // SAFETY: an id.
+            let script = format!("kill -USR1 {}; read forked <&3; echo out", unsafe { libc::getpid() });
+            let output = sh(&script).descriptor(theirs, 3).run_interruptible(&Run::new(), || {
+                if NEWS.swap(false, Ordering::AcqRel) {
+                    // SAFETY: the copy sleeps until it is killed.
+                    copies.push(unsafe { libc::fork() });
+                    while copies.last() == Some(&0) {
+                        std::thread::park();
+                    }
+                    ours.write_all(b"\n").expect("the script has the other end");
+                }
+                false
+            });
+            for copy in &copies {
+                // SAFETY: own child.
+                unsafe {
+                    libc::kill(*copy, libc::SIGKILL);
+                    libc::waitpid(*copy, std::ptr::null_mut(), 0);
+                }
+            }
+            let output = output.expect("runs");
+            assert_eq!((&*output.stdout, output.drain), (&b"out\n"[..], Drain::Eof));
+            assert_eq!(copies.len(), 1);
+        });
+    });
+}
+
+#[test]
+fn time_runs_out_for_what_stops_or_stays_silent() {
+    isolated!(|| {
+        warmed_up(|| {
+            let run = Run::new().grace(Duration::from_millis(20));
+            for script in ["kill -STOP $$", "exec sleep 60", "exec >&- 2>&-; exec sleep 60", "sleep 60 & exit 0"] {
+                let left = script.ends_with('0') && script.contains('&') && !script.contains('>');
+                let timeout = if left { Duration::from_secs(60) } else { Duration::from_millis(50) };
+                let output = sh(script).run_with(&run.clone().timeout(timeout)).expect("runs");
+                assert_eq!(output.stop, if left { Stop::Exited } else { Stop::Timeout }, "{script}");
+                assert_eq!(output.leftovers.len(), usize::from(left), "{script}");
+            }
+            assert!(!has_children());
+        });
+    });
+}
+
+/// The child begins in the caller's table, and comes to them there.
+#[test]
+fn what_is_made_for_a_run_stays_until_its_child_has_it() {
+    isolated!(|| {
+        let mut runs = vec![Run::new().terminal(TerminalSize::default())];
+        if Tree::prepare(Want::Cgroup).is_ok() {
+            runs.push(Run::new().tree(Want::Cgroup));
+            runs.push(Run::new().limits(Limits::new().cpu_time(Duration::from_secs(60))));
+        } else {
+            skip("no cgroup can be made");
+        }
+        for (run, has_clone3) in runs.iter().flat_map(|run| [(run, true), (run, false)]) {
+            common::alone(|| {
+                if !has_clone3 {
+                    confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+                }
+                assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
+                for _ in 0..rounds(40) {
+                    let output = sh("echo here").run_with(run).expect("runs");
+                    assert_eq!(output.text().trim_end(), "here");
+                }
+            });
+        }
+    });
+}

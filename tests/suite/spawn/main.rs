@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One spawn: templates, actions, attributes, authority, descriptors, errors; through every launcher where that matters.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod actions;
+mod attributes;
+mod authority;
+mod errors;
+mod fallbacks;
+mod flight;
+mod fork;
+mod held;
+mod hygiene;
+mod kernel;
+mod model;
+mod sandbox;
+mod signals;
+mod snapshot;
+mod stale;
+mod state;
+mod thread;
+mod thread_authority;
+mod trimmed;
+mod validation;
+
+use common::{Confined, Launcher};
+
+/// In `make test` each body runs through some launchers and under one confinement. Over all bodies, each launcher meets each.
+#[test]
+fn each_launcher_meets_each_confinement() {
+    let suites = [actions::MATRIX, attributes::MATRIX, authority::MATRIX, sandbox::MATRIX, state::MATRIX];
+    let bodies = suites.concat();
+    for launcher in Launcher::ALL {
+        for confined in [Confined::No, Confined::Docker, Confined::User] {
+            let meets = bodies.iter().any(|(under, launchers)| *under == confined && launchers.contains(&launcher));
+            assert!(meets, "{launcher:?} runs nothing under {confined:?}");
+        }
+    }
+}

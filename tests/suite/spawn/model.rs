@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lists of actions against a model of the child: what it has and is in the end, and which action fails with what.
+
+use crate::common;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+use crate::common::Launcher;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use spawnfd::{Command, Errno, OpenHow, SignalSet, Stage, Stdio, Template};
+use spawnfd_tests::{State, isolated, program, scratch};
+
+/// Files of the caller's to hand over.
+const SOURCES: usize = 6;
+
+#[derive(Clone, Debug)]
+enum Action {
+    Place { source: usize, to: i32 },
+    Dup2 { from: i32, to: i32 },
+    Close { fd: i32 },
+    CloseRange { first: u32, last: u32 },
+    Open { path: usize, to: i32 },
+    Chdir { path: usize },
+    Fchdir { source: usize },
+    Umask { mask: u32 },
+    Setsid,
+    Setpgid,
+    Nice { nice: i32 },
+    CoreLimit { soft: u64, hard: u64 },
+}
+
+/// Paths, and what opening them gives.
+const PATHS: [(&str, Result<(), Errno>); 4] = [
+    ("/dev/null", Ok(())),
+    ("/dev/zero", Ok(())),
+    ("/dev/nothing", Err(Errno::ENOENT)),
+    ("/dev/null/below", Err(Errno::ENOTDIR)),
+];
+
+/// A path that is there in /dev only; its number is the next.
+const RELATIVE: &str = "zero";
+
+/// Directories, and what changing to them gives.
+const DIRECTORIES: [(&str, Result<(), Errno>); 4] =
+    [("/", Ok(())), ("/dev", Ok(())), ("/nowhere", Err(Errno::ENOENT)), ("/dev/null", Err(Errno::ENOTDIR))];
+
+/// Numbers around the standard ones, around where sources arrive, and far away.
+fn number() -> impl Strategy<Value = i32> {
+    prop_oneof![6 => 0..12_i32, 3 => 12..40_i32, 1 => prop_oneof![Just(255), Just(256), Just(1000), Just(15_000)]]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (0..SOURCES, number()).prop_map(|(source, to)| Action::Place { source, to }),
+        3 => (prop_oneof![4 => 0..3_i32, 1 => number()], number()).prop_map(|(from, to)| Action::Dup2 { from, to }),
+        2 => number().prop_map(|fd| Action::Close { fd }),
+        1 => (0..40_u32, prop_oneof![Just(u32::MAX), 0..60_u32])
+            .prop_map(|(first, last)| Action::CloseRange { first, last: last.max(first) }),
+        2 => (prop_oneof![8 => 0..2_usize, 1 => 2..4_usize, 2 => Just(PATHS.len())], number())
+            .prop_map(|(path, to)| Action::Open { path, to }),
+        2 => prop_oneof![8 => 0..2_usize, 1 => 2..4_usize].prop_map(|path| Action::Chdir { path }),
+        1 => prop_oneof![6 => Just(SOURCES), 1 => 0..SOURCES].prop_map(|source| Action::Fchdir { source }),
+        1 => (0..=0o777_u32).prop_map(|mask| Action::Umask { mask }),
+        1 => prop_oneof![Just(Action::Setsid), Just(Action::Setpgid)],
+        1 => (15..=19).prop_map(|nice| Action::Nice { nice }),
+        1 => (0..3_u64, 0..3_u64).prop_map(|(soft, more)| Action::CoreLimit { soft, hard: soft + more }),
+    ]
+}
+
+/// Device and inode by number.
+type Table = BTreeMap<i32, (u64, u64)>;
+
+/// What actions change.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    table: Table,
+    directory: String,
+    umask: u32,
+    leads: Leads,
+    nice: i32,
+    core: (u64, u64),
+    blocked: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leads {
+    Nothing,
+    Group,
+    Session,
+}
+
+struct Files {
+    /// The last is a directory.
+    sources: Vec<File>,
+    directory: String,
+    opened: [(u64, u64); 2],
+    /// As the child is without any action.
+    plain: Seen,
+    /// What else it takes to be nicer, or to have more.
+    may: [bool; 2],
+}
+
+fn identity(file: &File) -> (u64, u64) {
+    let file = file.metadata().expect("open");
+    (file.dev(), file.ino())
+}
+
+/// What the child is in the end, or the action that fails.
+fn expected(files: &Files, actions: &[Action]) -> Result<Seen, (usize, Errno)> {
+    let mut child = files.plain.clone();
+    for (index, action) in actions.iter().enumerate() {
+        apply(files, &mut child, action).map_err(|errno| (index, errno))?;
+    }
+    Ok(child)
+}
+
+fn apply(files: &Files, child: &mut Seen, action: &Action) -> Result<(), Errno> {
+    let refused_unless = |granted: bool, errno| if granted { Ok(()) } else { Err(errno) };
+    let [sys_nice, sys_resource] = files.may;
+    match *action {
+        Action::Place { source, to } => drop(child.table.insert(to, identity(&files.sources[source]))),
+        Action::Dup2 { from, to } => {
+            let file = *child.table.get(&from).ok_or(Errno::EBADF)?;
+            child.table.insert(to, file);
+        }
+        Action::Close { fd } => drop(child.table.remove(&fd)),
+        Action::CloseRange { first, last } => child.table.retain(|&fd, _| !(first..=last).contains(&(fd as u32))),
+        Action::Open { path, to } => {
+            let opened = match PATHS.get(path) {
+                Some((_, outcome)) => outcome.map(|()| path),
+                None => refused_unless(child.directory == "/dev", Errno::ENOENT).map(|()| 1),
+            };
+            child.table.insert(to, files.opened[opened?]);
+        }
+        Action::Chdir { path } => {
+            DIRECTORIES[path].1?;
+            child.directory = DIRECTORIES[path].0.to_owned();
+        }
+        Action::Fchdir { source } => {
+            refused_unless(source == SOURCES, Errno::ENOTDIR)?;
+            child.directory.clone_from(&files.directory);
+        }
+        Action::Umask { mask } => child.umask = mask,
+        Action::Setsid => {
+            refused_unless(child.leads == Leads::Nothing, Errno::EPERM)?;
+            child.leads = Leads::Session;
+        }
+        Action::Setpgid => {
+            refused_unless(child.leads != Leads::Session, Errno::EPERM)?;
+            child.leads = Leads::Group;
+        }
+        Action::Nice { nice } => {
+            refused_unless(sys_nice || nice >= child.nice, Errno::EACCES)?;
+            child.nice = nice;
+        }
+        Action::CoreLimit { soft, hard } => {
+            refused_unless(sys_resource || hard <= child.core.1, Errno::EPERM)?;
+            child.core = (soft, hard);
+        }
+    }
+    Ok(())
+}
+
+/// Where a failure that can be seen beforehand comes after one that cannot, the former is reported: all is validated first.
+fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
+    let mut provided: BTreeMap<i32, (u64, u64)> = files.plain.table.clone();
+    for (index, action) in actions.iter().enumerate() {
+        match *action {
+            Action::Place { to, .. } | Action::Open { to, .. } => drop(provided.insert(to, (0, 0))),
+            Action::Dup2 { from, .. } if from > 2 && !provided.contains_key(&from) => {
+                return Some((index, Errno::EBADF));
+            }
+            Action::Dup2 { to, .. } => drop(provided.insert(to, (0, 0))),
+            Action::Close { fd } => drop(provided.remove(&fd)),
+            Action::CloseRange { first, last } => provided.retain(|&fd, _| !(first..=last).contains(&(fd as u32))),
+            _ => (),
+        }
+    }
+    None
+}
+
+/// What a child prints by way of standard output, which is kept in 18,000 for it.
+fn observed(
+    launcher: Launcher,
+    template: &Template,
+    files: &Files,
+    actions: &[Action],
+    blocked: i32,
+) -> Result<Seen, (usize, Errno)> {
+    let mut command: Command<'_> = template.command();
+    command.stdin(Stdio::Null);
+    let (mut reader, writer) = common::pipe();
+    for action in actions {
+        match *action {
+            Action::Place { source, to } => command.descriptor(&files.sources[source], to),
+            Action::Dup2 { from, to } => command.dup2(from, to),
+            Action::Close { fd } => command.close(fd),
+            Action::CloseRange { first, last } => command.close_range(first, last),
+            Action::Open { path, to } => {
+                command.open(PATHS.get(path).map_or(RELATIVE, |(path, _)| path), OpenHow::READ, to)
+            }
+            Action::Chdir { path } => command.chdir(DIRECTORIES[path].0),
+            Action::Fchdir { source } => command.fchdir(&files.sources[source]),
+            Action::Umask { mask } => command.umask(mask),
+            Action::Setsid => command.setsid(),
+            Action::Setpgid => command.process_group(0),
+            Action::Nice { nice } => command.nice(nice),
+            Action::CoreLimit { soft, hard } => command.limit(libc::RLIMIT_CORE, Some(soft), Some(hard)),
+        };
+    }
+    command.signal_mask(SignalSet::of(blocked).expect("a signal"));
+    // Standard output may be anything by now: the answer goes where no action reaches.
+    command.descriptor(&writer, ANSWER).args(["--to", "18000", "--fields", FIELDS]);
+    launcher.prepare(&mut command);
+    let failed = |error: spawnfd::Error| match error.stage() {
+        Stage::Action(index) => Err((index, error.errno())),
+        stage => panic!("{stage:?}: {error}"),
+    };
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return failed(error),
+    };
+    drop(command);
+    drop(writer);
+    let text = std::io::read_to_string(&mut reader).expect("own pipe");
+    match child.wait() {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(error) => return failed(error),
+    }
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert!(json["fds"].as_object().expect("an object").values().all(|fd| fd["cloexec"] == false), "{text}");
+    let mut seen = seen(&json);
+    seen.table.remove(&ANSWER);
+    Ok(seen)
+}
+
+/// What the oracle is asked for.
+const FIELDS: &str = "fds,cwd,umask,pid,pgid,sid,nice,rlimits,signal_mask";
+
+fn seen(json: &serde_json::Value) -> Seen {
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    let entry = |(fd, file): (&String, &serde_json::Value)| {
+        (fd.parse().expect("a number"), (number(&file["device"]), number(&file["inode"])))
+    };
+    let is_pid = |field: &str| json[field] == json["pid"];
+    let core = &json["rlimits"]["core"];
+    Seen {
+        table: json["fds"].as_object().expect("an object").iter().map(entry).collect(),
+        directory: text(&json["cwd"]["path"]),
+        umask: u32::from_str_radix(&text(&json["umask"]), 8).expect("octal"),
+        leads: match (is_pid("sid"), is_pid("pgid")) {
+            (true, _) => Leads::Session,
+            (false, leads) => {
+                if leads {
+                    Leads::Group
+                } else {
+                    Leads::Nothing
+                }
+            }
+        },
+        nice: json["nice"].as_i64().expect("a number") as i32,
+        core: (number(&core["soft"]), number(&core["hard"])),
+        blocked: json["signal_mask"].as_array().expect("a list").iter().map(text).collect(),
+    }
+}
+
+const ANSWER: i32 = 18_000;
+
+fn agrees(launcher: Launcher) {
+    launcher.enter();
+    let directory = scratch();
+    let make = |number: usize| {
+        let path = directory.path().join(number.to_string());
+        std::fs::write(&path, "").expect("own directory");
+        File::open(path).expect("own file")
+    };
+    let path = std::fs::canonicalize(directory.path()).expect("own directory");
+    let open = |number: i32| File::open(format!("/proc/self/fd/{number}")).expect("open");
+    let [null, zero] = ["/dev/null", "/dev/zero"].map(|path| identity(&File::open(path).expect("there")));
+    let own = serde_json::to_value(State::of_self()).expect("a state");
+    let may = |name: &str| own["capabilities"]["effective"].as_array().expect("a list").contains(&name.into());
+    let files = Files {
+        sources: (0..SOURCES).map(make).chain([File::open(&path).expect("own directory")]).collect(),
+        directory: path.into_os_string().into_string().expect("text"),
+        opened: [null, zero],
+        plain: Seen {
+            table: [(0, null), (1, identity(&open(1))), (2, identity(&open(2)))].into(),
+            leads: Leads::Nothing,
+            blocked: Vec::new(),
+            ..seen(&own)
+        },
+        may: ["sys_nice", "sys_resource"].map(may),
+    };
+    // What is the caller's, high and low, must not show.
+    let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
+    assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
+    let template = launcher.template(program("spawnfd-oracle"));
+    let cases = u32::try_from(common::rounds(800)).expect("few");
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let lists = proptest::collection::vec(action(), 0..16);
+    let blocked = prop_oneof![Just(("SIGHUP", libc::SIGHUP)), Just(("SIGUSR2", libc::SIGUSR2))];
+    let outcome = runner.run(&(lists, blocked), |(actions, (name, blocked))| {
+        let wanted = match foreseen(&files, &actions) {
+            Some(failure) => Err(failure),
+            None => expected(&files, &actions).map(|seen| Seen { blocked: vec![name.to_owned()], ..seen }),
+        };
+        prop_assert_eq!(observed(launcher, &template, &files, &actions, blocked), wanted);
+        Ok(())
+    });
+    launcher.assert_used();
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+macro_rules! models {
+    ($($name:ident $launcher:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            isolated!(limit: std::time::Duration::from_secs(1200), || agrees(Launcher::$launcher));
+        }
+    )*};
+}
+
+models! {
+    lists_agree_by_clone3 Clone3;
+    lists_agree_by_passing Passed;
+    lists_agree_by_clone Clone;
+    lists_agree_by_copying Copied;
+    lists_agree_by_copying_with_clone CopiedClone;
+    lists_agree_in_own_memory OwnMemory;
+    lists_agree_by_descriptor ByDescriptor;
+    lists_agree_in_flight Flight;
+    lists_agree_in_flight_by_clone FlightClone;
+    lists_agree_by_thread Thread;
+}

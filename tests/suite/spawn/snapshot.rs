@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Snapshots hold what the file was, whatever happens to it; the cache gives them again as long as the file is the same.
+
+use crate::common;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Command as Program;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{code, executable, exits_with, rounds};
+use spawnfd::snapshot::{self, Kind, Snapshot, SnapshotCache, take};
+use spawnfd::{Errno, Stage, Template};
+use spawnfd_tests::leaks::{self, Snapshot as Leaks};
+use spawnfd_tests::{isolated, require_root, scratch, skip};
+
+fn contents(snapshot: &Snapshot) -> Vec<u8> {
+    let mut file = File::open(format!("/proc/self/fd/{}", snapshot.as_fd().as_raw_fd())).expect("own descriptor");
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).expect("readable");
+    bytes
+}
+
+/// Lets the clock move on: what has changed within its granularity is not kept.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(40));
+}
+
+fn open(path: &Path) -> File {
+    File::open(path).expect("own file")
+}
+
+#[test]
+fn a_copy_is_no_longer_than_files_may_be() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, [0; 8192]).expect("own directory");
+        if take(open(&path)).expect("a snapshot").kind() != Kind::Memfd {
+            return skip("this file system shares extents");
+        }
+        let limit = |bytes| libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this process, which is the test's own; the signal that comes with it ends the process by default.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8191)) }, 0);
+        let error = take(open(&path)).expect_err("longer than allowed");
+        assert_eq!((error.errno(), error.stage()), (Errno::EFBIG, Stage::Snapshot));
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8192)) }, 0);
+        assert_eq!(contents(&take(open(&path)).expect("just as long as allowed")).len(), 8192);
+    });
+}
+
+#[test]
+fn a_file_that_is_shorter_than_it_says() {
+    isolated!(|| {
+        let path = Path::new("/sys/kernel/fscaps");
+        let Ok(text) = fs::read(path) else { return skip("no such file in /sys") };
+        let Ok(snapshot) = snapshot::open(path) else { return skip("it cannot be copied inside the kernel") };
+        assert!(text.len() < snapshot.source().size as usize);
+        assert_eq!(contents(&snapshot), text);
+    });
+}
+
+#[test]
+fn a_signal_of_the_hosts_own_stays() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, [0; 8192]).expect("own directory");
+        if take(open(&path)).expect("a snapshot").kind() != Kind::Memfd {
+            return skip("this file system shares extents");
+        }
+        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: numbers, and signal sets of this frame; the signal is blocked when it is sent.
+        unsafe {
+            let (mut set, mut found): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+            let mut is_pending = || {
+                assert_eq!(libc::sigpending(&raw mut found), 0);
+                libc::sigismember(&raw const found, libc::SIGXFSZ) == 1
+            };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
+            libc::sigaddset(&raw mut set, libc::SIGXFSZ);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()), 0);
+            let refused = || take(open(&path)).map(drop).expect_err("longer than allowed").errno();
+            assert_eq!((refused(), is_pending()), (Errno::EFBIG, false));
+            assert_eq!(libc::raise(libc::SIGXFSZ), 0);
+            assert_eq!((refused(), is_pending()), (Errno::EFBIG, true));
+        }
+    });
+}
+
+#[test]
+fn a_copy_is_sealed() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        let text = "something to keep ".repeat(100_000);
+        fs::write(&path, &text).expect("own directory");
+        let snapshot = take(open(&path)).expect("a snapshot");
+        if snapshot.kind() != Kind::Memfd {
+            return skip("this file system shares extents");
+        }
+        fs::write(&path, "something else").expect("own file");
+        assert_eq!(contents(&snapshot), text.as_bytes());
+        // It stands at the beginning.
+        let mut read = Vec::new();
+        let copy = snapshot.as_fd().try_clone_to_owned().expect("a copy");
+        File::from(copy).read_to_end(&mut read).expect("readable");
+        assert!(read == text.as_bytes());
+        let number = snapshot.as_fd().as_raw_fd();
+        // SAFETY: flags of an own descriptor.
+        let (seals, flags) = unsafe { (libc::fcntl(number, libc::F_GET_SEALS), libc::fcntl(number, libc::F_GETFD)) };
+        assert_eq!(seals, libc::F_SEAL_SEAL | libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK);
+        assert_eq!(flags, libc::FD_CLOEXEC);
+        let mut file = OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}")).expect("memory");
+        for length in [0, 1 << 30] {
+            assert_eq!(file.set_len(length).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
+        }
+        assert_eq!(file.write(b"x").expect_err("sealed").raw_os_error(), Some(libc::EPERM));
+        assert!(File::from(OwnedFd::from(snapshot)).write(b"x").is_err(), "for reading only");
+    });
+}
+
+#[test]
+fn what_has_no_snapshot() {
+    isolated!(|| {
+        let directory = scratch();
+        let before = Leaks::take();
+        let fifo = common::fifo(directory.path(), "fifo");
+        let cache = SnapshotCache::default();
+        // A FIFO whose other end nobody opens is not waited for; nor is a file in /proc taken for an empty one.
+        for path in [fifo.as_path(), directory.path(), Path::new("/proc/self/status"), Path::new("/dev/null")] {
+            for outcome in [snapshot::open(path), cache.open(path)] {
+                let error = outcome.expect_err("no regular file");
+                assert_eq!((error.stage(), error.errno()), (Stage::Snapshot, Errno::EINVAL), "{path:?}: {error}");
+            }
+        }
+        assert_eq!(snapshot::open("/proc/self/mem").expect_err("no contents at 0").errno(), Errno::EIO);
+        let path = directory.path().join("file");
+        fs::write(&path, "text").expect("own directory");
+        let writing = OpenOptions::new().append(true).open(&path).expect("own file");
+        assert_eq!(take(&writing).map(drop).expect_err("not readable").errno(), Errno::EBADF);
+        for outcome in [cache.open(directory.path().join("nothing")), snapshot::open(directory.path().join("nothing"))]
+        {
+            assert_eq!(outcome.expect_err("missing").errno(), Errno::ENOENT);
+        }
+        drop(writing);
+        let empty = directory.path().join("empty");
+        fs::write(&empty, "").expect("own directory");
+        assert_eq!(contents(&take(open(&empty)).expect("a snapshot")), b"");
+        leaks::assert_unchanged(&before);
+    });
+}
+
+#[test]
+fn a_snapshot_can_be_executed() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("program");
+        executable(&path, exits_with(5));
+        let cache = SnapshotCache::default();
+        let template = Template::from_descriptor(cache.open(&path).expect("a snapshot")).expect("a template");
+        executable(&path, exits_with(6));
+        for _ in 0..20 {
+            assert_eq!(code(template.command().spawn()), Ok(5));
+        }
+        let newer = Template::from_descriptor(cache.open(&path).expect("a snapshot")).expect("a template");
+        assert_eq!((code(newer.command().spawn()), code(template.command().spawn())), (Ok(6), Ok(5)));
+        let script = directory.path().join("script");
+        executable(&script, "#!/bin/sh\n");
+        let error =
+            Template::from_descriptor(cache.open(&script).expect("a snapshot")).map(drop).expect_err("a script");
+        assert_eq!(error.errno(), Errno::EINVAL);
+    });
+}
+
+#[test]
+fn the_cache_counts() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |number: usize| directory.path().join(number.to_string());
+        (0..100).for_each(|number| fs::write(path(number), number.to_string()).expect("own directory"));
+        settle();
+        let before = Leaks::take();
+        let cache = SnapshotCache::default();
+        let stats = |cache: &SnapshotCache| {
+            let stats = cache.stats();
+            [stats.hits, stats.misses, stats.stale, stats.evicted, stats.entries as u64]
+        };
+        let get = |number: usize| contents(&cache.open(path(number)).expect("a snapshot"));
+        (0..64).for_each(|number| assert_eq!(get(number), number.to_string().as_bytes()));
+        assert_eq!(stats(&cache), [0, 64, 0, 0, 64]);
+        // The oldest is used again, so that the second oldest leaves.
+        get(0);
+        get(64);
+        assert_eq!(stats(&cache), [1, 65, 0, 1, 64]);
+        get(0);
+        assert_eq!(stats(&cache), [2, 65, 0, 1, 64]);
+        get(1);
+        assert_eq!(stats(&cache), [2, 66, 0, 2, 64]);
+        // Another name is the same file; other contents, another mode or another time are another version.
+        fs::hard_link(path(5), directory.path().join("link")).expect("own directory");
+        settle();
+        let _ = get(5);
+        let base = cache.stats();
+        assert_eq!(contents(&cache.open(directory.path().join("link")).expect("a snapshot")), b"5");
+        assert_eq!(cache.stats().hits, base.hits + 1);
+        fs::write(path(5), "five").expect("own file");
+        settle();
+        assert_eq!(get(5), b"five");
+        open(&path(5)).set_modified(std::time::SystemTime::UNIX_EPOCH).expect("own file");
+        assert_eq!(get(5), b"five");
+        assert_eq!(cache.stats().stale, base.stale + 2);
+        fs::rename(path(6), path(5)).expect("own directory");
+        assert_eq!(get(5), b"6");
+        assert!(cache.stats().entries <= 64);
+        // What was given out outlives the cache.
+        let kept = cache.open(path(7)).expect("a snapshot");
+        cache.clear();
+        assert_eq!((cache.stats().entries, contents(&kept)), (0, b"7".to_vec()));
+        drop((cache, kept));
+        leaks::assert_unchanged(&before);
+    });
+}
+
+#[test]
+fn the_cache_from_many_threads() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |number: usize| directory.path().join(number.to_string());
+        (0..8).for_each(|number| fs::write(path(number), vec![number as u8; 10_000]).expect("own directory"));
+        settle();
+        let cache = SnapshotCache::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (cache, path) = (&cache, &path);
+                scope.spawn(move || {
+                    for round in 0..rounds(1000) {
+                        let number = (round * (thread + 1)) % 8;
+                        let snapshot = cache.open(path(number)).expect("a snapshot");
+                        assert_eq!(contents(&snapshot), vec![number as u8; 10_000]);
+                    }
+                });
+            }
+        });
+        let stats = cache.stats();
+        assert!(stats.hits > 0);
+        assert_eq!(stats.hits + stats.misses, 4 * rounds(1000) as u64);
+        assert!(stats.entries <= 4 && stats.stale == 0);
+    });
+}
+
+#[test]
+fn what_the_application_has_at_a_cached_number_stays() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("file");
+        fs::write(&path, "kept").expect("own directory");
+        let foreign = directory.path().join("foreign");
+        fs::write(&foreign, "foreign").expect("own directory");
+        settle();
+        let cache = SnapshotCache::default();
+        let before = Leaks::take();
+        assert_eq!(contents(&cache.open(&path).expect("a snapshot")), b"kept");
+        let after = Leaks::take();
+        let kept: Vec<i32> = after.fds.into_keys().filter(|number| !before.fds.contains_key(number)).collect();
+        assert_eq!(kept.len(), 1);
+        let theirs = common::at_number(&open(&foreign), kept[0]);
+        assert_eq!(contents(&cache.open(&path).expect("another")), b"kept");
+        assert_eq!(contents(&cache.open(&path).expect("the same")), b"kept");
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.stale, stats.entries), (1, 2, 0, 1));
+        cache.clear();
+        assert_eq!(fs::read_link(format!("/proc/self/fd/{}", theirs.as_raw_fd())).expect("still open"), foreign);
+    });
+}
+
+/// Takes snapshots of a file that is overwritten all the time, always whole and of one byte: never a mixture.
+fn never_torn(directory: &Path) {
+    const SIZE: usize = 100_000;
+    let path = directory.join("file");
+    fs::write(&path, vec![0; SIZE]).expect("own directory");
+    let (over, cache) = (AtomicBool::new(false), SnapshotCache::default());
+    let (mut whole, mut changing, mut torn) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file = OpenOptions::new().write(true).open(&path).expect("own file");
+            let mut byte = 0_u8;
+            while !over.load(Ordering::Relaxed) {
+                byte = byte.wrapping_add(1);
+                // In pieces, so that any moment may see a part.
+                file.rewind().expect("a file");
+                (0..4).for_each(|_| file.write_all(&[byte; SIZE / 4]).expect("own file"));
+                (0..500).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        for _ in 0..rounds(2000) {
+            match take(open(&path)) {
+                Ok(snapshot) => {
+                    let bytes = contents(&snapshot);
+                    assert_eq!(bytes.len(), SIZE);
+                    if bytes.iter().all(|byte| *byte == bytes[0]) { whole += 1 } else { torn += 1 }
+                }
+                Err(error) => {
+                    assert_eq!((error.stage(), error.errno()), (Stage::Snapshot, Errno::ESTALE));
+                    changing += 1;
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{whole} whole, {changing} refused as changing, {torn} torn between two writes of the writer");
+    // A snapshot between two of the writer's calls is the file as it was. A last one has to be right, in any case.
+    fs::write(&path, vec![77; SIZE]).expect("own file");
+    assert_eq!(contents(&cache.open(&path).expect("quiet")), vec![77; SIZE]);
+    // Rewritten at once, perhaps within the same tick of the clock.
+    for round in 0..rounds(1000) {
+        let byte = (round % 200) as u8;
+        fs::write(&path, vec![byte; SIZE]).expect("own file");
+        assert_eq!(contents(&cache.open(&path).expect("quiet"))[..10], [byte; 10], "round {round}");
+    }
+}
+
+#[test]
+fn a_file_that_keeps_changing() {
+    isolated!(|| never_torn(scratch().path()));
+}
+
+#[test]
+fn a_file_that_keeps_changing_under_coarse_timestamps() {
+    isolated!(|| {
+        let directory = scratch();
+        if common::coarse_file_system(directory.path()) {
+            never_torn(directory.path());
+        }
+    });
+}
+
+#[test]
+fn shared_extents_where_there_are_any() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let directory = scratch();
+        let (image, mount) = (directory.path().join("image"), directory.path().join("mount"));
+        fs::create_dir(&mount).expect("own directory");
+        File::create(&image).expect("own directory").set_len(512 << 20).expect("own file");
+        let run = |program: &str, arguments: &[&Path]| {
+            Program::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+        };
+        if !run("mkfs.btrfs", &[&image]) && !run("mkfs.xfs", &[&image]) {
+            return skip("no mkfs.btrfs or mkfs.xfs that works here");
+        }
+        if !run("mount", &[&image, &mount]) {
+            return skip("cannot mount a loop device");
+        }
+        let outcome = std::panic::catch_unwind(|| {
+            let path = mount.join("program");
+            executable(&path, exits_with(5));
+            let snapshot = take(open(&path)).expect("a snapshot");
+            assert_eq!(snapshot.kind(), Kind::Reflink);
+            executable(&path, exits_with(6));
+            assert_eq!(contents(&snapshot), exits_with(5));
+            let template = Template::from_descriptor(&snapshot).expect("a template");
+            assert_eq!(code(template.command().spawn()), Ok(5));
+            assert_eq!(fs::read_dir(&mount).expect("own directory").count(), 1, "the copy has no name");
+        });
+        assert!(run("umount", &[&mount]));
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}

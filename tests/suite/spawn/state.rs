@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a program sees of its start is the same through every launcher, glibc's posix_spawn and std; and a spawn leaves
+//! its caller as it was.
+
+use crate::common;
+use std::ffi::{CString, c_char};
+use std::fs::{File, Permissions, set_permissions};
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::common::{Cgroup, Launcher, c_path, every_launcher, state, warm_up};
+use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
+use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, Stdio};
+use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
+
+/// Allows everything.
+const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+
+/// Fields that differ between any two runs here: each has its own pipe.
+const EACH_RUN: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target"];
+
+/// Where ours differs from glibc's posix_spawn, by intent.
+const FROM_POSIX_SPAWN: &[&str] = State::POSIX_SPAWN_LEAVES;
+
+/// Execution by descriptor: the kernel names the program `/dev/fd/N` there (and before Linux 6.14 its thread a number).
+const BY_DESCRIPTOR: &[&str] = &["at_execfn"];
+const BY_DESCRIPTOR_BEFORE_6_14: &[&str] = &["at_execfn", "comm"];
+
+unsafe extern "C" {
+    static environ: *const *mut c_char;
+}
+
+/// Runs a program by glibc, as ours are: SIGPIPE default, /dev/null to read, a pipe to write to.
+fn by_posix_spawn(path: &Path) -> State {
+    let (mut reader, writer) = common::pipe();
+    let path = c_path(path);
+    let argv = [path.as_ptr().cast_mut(), std::ptr::null_mut()];
+    let mut pid = 0;
+    // SAFETY: everything is initialised before use and destroyed after; the strings outlive the call.
+    unsafe {
+        let mut attributes = MaybeUninit::<libc::posix_spawnattr_t>::zeroed();
+        let mut actions = MaybeUninit::<libc::posix_spawn_file_actions_t>::zeroed();
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::posix_spawnattr_init(attributes.as_mut_ptr());
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+        libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), set.as_ptr());
+        libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), libc::POSIX_SPAWN_SETSIGDEF as libc::c_short);
+        libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
+        libc::posix_spawn_file_actions_addopen(actions.as_mut_ptr(), 0, c"/dev/null".as_ptr(), libc::O_RDONLY, 0);
+        libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), writer.as_raw_fd(), 1);
+        let answer = libc::posix_spawn(
+            &raw mut pid,
+            path.as_ptr(),
+            actions.as_ptr(),
+            attributes.as_ptr(),
+            argv.as_ptr(),
+            environ.cast(),
+        );
+        assert_eq!(answer, 0);
+        libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr());
+        libc::posix_spawnattr_destroy(attributes.as_mut_ptr());
+    }
+    drop(writer);
+    let mut json = Vec::new();
+    reader.read_to_end(&mut json).expect("own pipe");
+    let mut status = 0;
+    // SAFETY: stores one int; the child is this function's own.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0);
+    State::from_json(&json)
+}
+
+fn by_std(path: &Path) -> State {
+    let mut command = std::process::Command::new(path);
+    let output = command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::inherit()).output();
+    let output = output.expect("starts");
+    assert!(output.status.success());
+    State::from_json(&output.stdout)
+}
+
+extern "C" fn handler(_: libc::c_int) {}
+
+/// Makes this process one whose children have a lot to inherit, and a lot that they must not.
+fn unusual_parent(directory: &Path) {
+    std::env::set_current_dir(directory).expect("own directory");
+    let high = File::open("/dev/null").expect("there");
+    // Close-on-exec: posix_spawn would hand others on.
+    // SAFETY: plain system calls on this process and this thread; the handler does nothing.
+    unsafe {
+        libc::umask(0o027);
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::signal(libc::SIGRTMIN() + 3, libc::SIG_IGN);
+        for signal in [libc::SIGTERM, libc::SIGCHLD, libc::SIGSEGV, libc::SIGRTMAX()] {
+            libc::signal(signal, handler as *const () as libc::sighandler_t);
+        }
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in [libc::SIGUSR1, libc::SIGHUP, libc::SIGRTMIN() + 1] {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        // Pending, and not to be inherited.
+        libc::raise(libc::SIGUSR1);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 3);
+        libc::prctl(libc::PR_SET_TIMERSLACK, 70_000);
+        libc::prctl(libc::PR_SET_NAME, c"a thread".as_ptr());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT);
+        let core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const core);
+        let mut cpus = MaybeUninit::<libc::cpu_set_t>::zeroed();
+        libc::CPU_SET(0, cpus.assume_init_mut());
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus.as_ptr());
+        let timer = libc::itimerval {
+            it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+            it_value: libc::timeval { tv_sec: 5000, tv_usec: 0 },
+        };
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+        libc::fcntl(high.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 700);
+    }
+}
+
+fn differs(launcher: Launcher) -> Vec<&'static str> {
+    let by_descriptor = match launcher {
+        Launcher::ByDescriptor if at_least_6_14() => BY_DESCRIPTOR,
+        Launcher::ByDescriptor => BY_DESCRIPTOR_BEFORE_6_14,
+        _ => &[],
+    };
+    [EACH_RUN, FROM_POSIX_SPAWN, by_descriptor].concat()
+}
+
+fn at_least_6_14() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
+}
+
+fn same_as_posix_spawn(launcher: Launcher) {
+    let path = program("spawnfd-oracle");
+    let theirs = by_posix_spawn(&path);
+    let ours = state(&mut launcher.oracle());
+    State::assert_same(&theirs, &ours, &differs(launcher));
+    launcher.assert_used();
+}
+
+every_launcher! {
+    a_plain_parent [every under No]: same_as_posix_spawn;
+    an_unusual_parent [tables under Docker]: |launcher| {
+        let directory = scratch();
+        unusual_parent(directory.path());
+        launcher.renew();
+        same_as_posix_spawn(launcher);
+        // Also once the library is warm, and for the second child as for the first.
+        same_as_posix_spawn(launcher);
+    };
+    another_locale [exec under No]: |launcher| {
+        // SAFETY: nobody else looks at the environment yet.
+        unsafe { std::env::set_var("LC_ALL", "C.UTF-8") };
+        launcher.renew();
+        same_as_posix_spawn(launcher);
+        let locale = state(&mut launcher.oracle()).locale;
+        assert!(locale["set"].is_empty() || locale["CODESET"] == "UTF-8", "{locale:?}");
+    };
+    same_as_std [steps under Docker]: |launcher| {
+        let theirs = by_std(&program("spawnfd-oracle"));
+        State::assert_same(&theirs, &state(&mut launcher.oracle()), &differs(launcher));
+    };
+    the_parent_stays_as_it_was [steps under User]: |launcher| {
+        let directory = scratch();
+        unusual_parent(directory.path());
+        launcher.renew();
+        untouched(launcher, "a plain spawn", |command| { command.arg("x"); });
+        untouched(launcher, "a failed action", |command| { command.chdir("/nowhere"); });
+        untouched(launcher, "a full one", |command| {
+            command
+                .umask(0o777)
+                .chdir("/")
+                .setsid()
+                .nice(10)
+                .limit(libc::RLIMIT_NOFILE, Some(64), Some(64))
+                .affinity([0])
+                .scheduler(3, 0)
+                .oom_score_adj(500)
+                .no_new_privs()
+                .open("/dev/null", OpenHow::READ, 77)
+                .parent_death_signal(9)
+                .default_signals(spawnfd::SignalSet::ALL)
+                .signal_mask(spawnfd::SignalSet::ALL);
+        });
+        untouched(launcher, "a filter", |command| {
+            command.no_new_privs().seccomp([ALLOW]);
+        });
+        untouched(launcher, "inherited descriptors", |command| { command.inherit_descriptors(true); });
+        untouched(launcher, "a terminal", |command| {
+            // Its other side is gone at once, and with it this one; a new one each time, as it is hung up when the session ends.
+            let (_ours, theirs) = common::terminal();
+            command.setsid().descriptor(theirs, 10).controlling_terminal(10).foreground(10);
+        });
+        if require_syscall("landlock_create_ruleset") {
+            let ruleset = Ruleset::default().handle_access(AccessFs::WriteFile).expect("known").create();
+            let ruleset = ruleset.and_then(|set| set.add_rules(path_beneath_rules(["/dev"], AccessFs::WriteFile)));
+            let ruleset: Option<OwnedFd> = ruleset.expect("a ruleset").into();
+            let ruleset = ruleset.expect("this kernel has Landlock");
+            untouched(launcher, "a Landlock domain", |command| { command.no_new_privs().landlock(&ruleset); });
+        }
+        match Cgroup::new() {
+            Some(group) => {
+                let dir = File::open(&group.0).expect("own directory");
+                untouched(launcher, "a cgroup", |command| { command.cgroup(&dir); });
+            }
+            None => skip("no writable cgroup v2"),
+        }
+    };
+    privileged_attributes_leave_the_parent_as_it_was [steps under No]: |launcher| {
+        if !require_root() {
+            return;
+        }
+        untouched(launcher, "ids", |command| { command.gid(65534).uid(65534); });
+        untouched(launcher, "groups", |command| { command.groups([4, 5]); });
+        untouched(launcher, "capabilities", |command| {
+            let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
+            command.capabilities(some);
+        });
+        untouched(launcher, "namespaces", |command| {
+            command.namespaces(Namespaces::PID | Namespaces::MOUNT | Namespaces::NET | Namespaces::UTS);
+        });
+        untouched(launcher, "a user namespace", |command| { command.user_namespace(0, 0); });
+        untouched(launcher, "a root directory", |command| { command.chroot("/"); });
+        untouched(launcher, "an oom score", |command| { command.oom_score_adj(-500); });
+        let mut holder = launcher.command("/bin/cat");
+        holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::NET).wait_for_exec(true);
+        match holder.spawn() {
+            Ok(mut holder) => {
+                let kinds = (libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u32;
+                untouched(launcher, "others' namespaces", |command| { command.join_namespace(&holder, kinds); });
+                drop(holder.stdin.take());
+                common::wait_success(holder);
+            }
+            Err(error) => skip(&format!("no namespaces here: {error}")),
+        }
+    };
+}
+
+/// Spawns and compares this process with itself.
+fn untouched<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'fd>)) {
+    let once = || {
+        let mut command = launcher.command("/bin/true");
+        command.stdout(Stdio::Null);
+        change(&mut command);
+        // Some of them fail: at once, or by the wait of a child that nobody waited for.
+        let _ = command.spawn().and_then(|mut child| child.wait());
+        drop(command);
+        launcher.rest();
+    };
+    // What the library keeps appears at first use: the low sockets, a stack, a page.
+    (0..3).for_each(|_| once());
+    let _ = State::of_self();
+    let before = State::of_self();
+    once();
+    let mut lines = State::diff(&before, &State::of_self(), &[]);
+    // Another Warm has another file.
+    lines.retain(|line| !(launcher.is_warm() && line.starts_with("fds.") && line.contains(".inode: ")));
+    assert!(lines.is_empty(), "{what} by {launcher:?} changed its caller:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn a_script_is_started_as_posix_spawn_does() {
+    isolated!(|| {
+        let directory = scratch();
+        let script = directory.path().join("script");
+        let text = format!("#! {}  an argument \nrest", program("spawnfd-oracle").display());
+        std::fs::write(&script, text).expect("own directory");
+        set_permissions(&script, Permissions::from_mode(0o755)).expect("own file");
+        let theirs = by_posix_spawn(&script);
+        assert_eq!(theirs.argv[1..], ["an argument".to_owned(), script.display().to_string()]);
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
+            let ours = state(launcher.command(&script).stdin(Stdio::Null));
+            State::assert_same(&theirs, &ours, &differs(launcher));
+        }
+    });
+}
+
+#[test]
+fn inherited_descriptors_are_those_of_posix_spawn() {
+    isolated!(|| {
+        let file = File::open("/dev/null").expect("there");
+        let _kept = [5, 40, 900].map(|number| common::at_number(&file, number));
+        let theirs = by_posix_spawn(&program("spawnfd-oracle"));
+        assert!([5, 40, 900].iter().all(|number| theirs.fds.contains_key(number)));
+        warm_up(Launcher::Clone3);
+        let ours = state(Launcher::Clone3.oracle().inherit_descriptors(true));
+        State::assert_same(&theirs, &ours, &differs(Launcher::Clone3));
+    });
+}
+
+#[test]
+fn inherited_signals_are_those_of_a_plain_fork() {
+    isolated!(|| {
+        let directory = scratch();
+        unusual_parent(directory.path());
+        let own = State::of_self();
+        let mut command = Launcher::Clone3.oracle();
+        let child = state(command.inherit_signals());
+        assert_eq!(child.signal_mask, own.signal_mask);
+        for signal in ["SIGPIPE", "SIGXFSZ", "SIGINT"] {
+            assert_eq!(child.dispositions.get(signal), own.dispositions.get(signal), "{signal}");
+        }
+        for signal in ["SIGTERM", "SIGSEGV", "SIGCHLD"] {
+            assert_ne!(child.dispositions.get(signal), own.dispositions.get(signal), "{signal}");
+        }
+    });
+}
+
+#[test]
+fn arguments_come_through_unchanged() {
+    isolated!(|| {
+        let long = "x".repeat(100_000);
+        let many: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor] {
+            let mut command = launcher.oracle();
+            command.arg0("").args(["", "a b", "ü", "\t\n", &long]).args(&many).env_clear().env("A", "").env("B", "=");
+            let child = state(&mut command);
+            assert_eq!(child.argv[..6], ["", "", "a b", "ü", "\t\n", &long]);
+            assert_eq!(child.argv[6..], many);
+            assert_eq!(child.environ, ["A=", "B=="]);
+        }
+        let raw: CString = CString::new([0xff, 0xfe]).expect("no NUL");
+        let raw = std::os::unix::ffi::OsStrExt::from_bytes(raw.as_bytes());
+        let raw: &std::ffi::OsStr = raw;
+        assert_eq!(state(Launcher::Clone3.oracle().arg(raw)).argv[1], "bytes:\\xff\\xfe");
+    });
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is refused, with which errno, in which order; and that no child has existed.
+
+use crate::common;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::{Launcher, Refused, leaves_nothing};
+use spawnfd::{
+    CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage,
+    Stdio, Template, TemplateCache,
+};
+use spawnfd_tests::isolated;
+use spawnfd_tests::leaks::{self, Snapshot};
+
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The error that both spawning and validating give.
+fn refused(command: &mut Command<'_>) -> Error {
+    let by_spawn = command.refused("refused");
+    let by_validate = command.validate().expect_err("refused");
+    assert_eq!(by_spawn, by_validate);
+    by_spawn
+}
+
+type Change = Box<dyn Fn(&mut Command<'static>)>;
+
+fn change(change: impl for<'a> Fn(&'a mut Command<'static>) -> &'a mut Command<'static> + 'static) -> Change {
+    Box::new(move |command| {
+        change(command);
+    })
+}
+
+/// Actions that no child must ever see.
+fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
+    let null = || File::open("/dev/null").expect("there");
+    let numbers = [-1, -100, -3, i32::MIN];
+    let mut all: Vec<(&'static str, Errno, Change)> = Vec::new();
+    for number in numbers {
+        all.push(("descriptor", Errno::EBADF, change(move |c| c.descriptor(null(), number))));
+        all.push(("dup2 from", Errno::EBADF, change(move |c| c.dup2(number, 1))));
+        all.push(("dup2 to", Errno::EBADF, change(move |c| c.dup2(1, number))));
+        all.push(("close", Errno::EBADF, change(move |c| c.close(number))));
+        all.push(("open", Errno::EBADF, change(move |c| c.open("/", OpenHow::READ, number))));
+        all.push(("open_at", Errno::EBADF, change(move |c| c.open_at(null(), "x", OpenHow::READ, number))));
+        all.push(("foreground", Errno::EBADF, change(move |c| c.foreground(number))));
+        all.push(("terminal", Errno::EBADF, change(move |c| c.controlling_terminal(number))));
+        all.push(("group", Errno::EINVAL, change(move |c| c.process_group(number))));
+    }
+    for mask in [0o1000, 0o7777, u32::MAX] {
+        all.push(("umask", Errno::EINVAL, change(move |c| c.umask(mask))));
+    }
+    for (first, last) in [(4, 3), (u32::MAX, 0), (1, 0)] {
+        all.push(("close_range", Errno::EINVAL, change(move |c| c.close_range(first, last))));
+    }
+    for (resource, soft, hard) in
+        [(7, Some(2), Some(1)), (7, None, Some(1)), (16, None, None), (u32::MAX, Some(1), Some(1))]
+    {
+        all.push(("limit", Errno::EINVAL, change(move |c| c.limit(resource, soft, hard))));
+    }
+    for nice in [20, -21, i32::MAX, i32::MIN] {
+        all.push(("nice", Errno::EINVAL, change(move |c| c.nice(nice))));
+    }
+    for (policy, priority) in
+        [(0, 1), (3, -1), (5, 1), (1, 0), (1, 100), (2, -1), (4, 0), (6, 0), (7, 0), (u32::MAX, 0)]
+    {
+        all.push(("scheduler", Errno::EINVAL, change(move |c| c.scheduler(policy, priority))));
+    }
+    for cpus in [vec![], vec![usize::MAX], vec![0, 1 << 16]] {
+        all.push(("affinity", Errno::EINVAL, change(move |c| c.affinity(cpus.clone()))));
+    }
+    for value in [1001, -1001, i32::MAX, i32::MIN] {
+        all.push(("oom_score_adj", Errno::EINVAL, change(move |c| c.oom_score_adj(value))));
+    }
+    // To setresuid that would be no change.
+    all.push(("uid", Errno::EINVAL, change(|c| c.uid(u32::MAX))));
+    all.push(("gid", Errno::EINVAL, change(|c| c.gid(u32::MAX))));
+    all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
+    let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
+    all.push(("effective", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { effective: 1, ..none }))));
+    all.push(("ambient", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { ambient: 1, ..none }))));
+    let nul = OsStr::from_bytes(b"a\0b");
+    all.push(("open NUL", Errno::EINVAL, change(move |c| c.open(nul, OpenHow::READ, 5))));
+    all.push(("open_at NUL", Errno::EINVAL, change(move |c| c.open_at(null(), nul, OpenHow::READ, 5))));
+    all.push(("chdir NUL", Errno::EINVAL, change(move |c| c.chdir(nul))));
+    all.push(("chroot NUL", Errno::EINVAL, change(move |c| c.chroot(nul))));
+    // Numbers that no earlier action provides.
+    all.push(("dup2 of nothing", Errno::EBADF, change(|c| c.dup2(7, 8))));
+    all.push(("dup2 of itself", Errno::EBADF, change(|c| c.dup2(7, 7))));
+    all
+}
+
+#[test]
+fn bad_actions_are_refused_by_index() {
+    isolated!(|| {
+        leaves_nothing(Launcher::Clone3, || {
+            for (name, errno, add) in bad_actions() {
+                for before in [0, 1, 255] {
+                    let mut command = Command::new("/bin/true");
+                    for _ in 0..before {
+                        command.umask(0);
+                    }
+                    add(&mut command);
+                    let error = refused(&mut command);
+                    assert_eq!((error.stage(), error.errno()), (Stage::Action(before), errno), "{name}: {error}");
+                    assert_eq!((error.action(), error.kind()), (Some(before), ErrorKind::Invalid), "{name}: {error}");
+                    let printed = error.to_string();
+                    let expected = format!("action {before}: {} = -1 {} (", error.call(), errno.name());
+                    assert!(printed.starts_with(&expected), "{printed}");
+                }
+            }
+        });
+    });
+}
+
+/// Attributes and arguments that are wrong, whatever the actions.
+fn bad_attributes() -> Vec<(&'static str, Change)> {
+    let nul = OsStr::from_bytes(b"a\0b");
+    let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+    let mut all: Vec<(&'static str, Change)> = vec![
+        ("current_dir", change(move |c| c.current_dir(nul))),
+        ("no filter", change(|c| c.seccomp([]))),
+        ("a long filter", change(move |c| c.seccomp(vec![allow; 4097]))),
+        ("arg", change(move |c| c.arg(nul))),
+        ("arg0", change(move |c| c.arg0(nul))),
+        ("env value", change(move |c| c.env("A", nul))),
+        ("env name", change(move |c| c.env(nul, "x"))),
+        ("env empty name", change(|c| c.env("", "x"))),
+        ("env =", change(|c| c.env("A=B", "x"))),
+        ("environment", change(|c| c.environment(&Env::empty().set("=", "x")))),
+    ];
+    for signal in [0, -1, 65, i32::MAX, i32::MIN] {
+        all.push(("death signal", change(move |c| c.parent_death_signal(signal))));
+    }
+    all
+}
+
+#[test]
+fn bad_attributes_are_refused() {
+    isolated!(|| {
+        leaves_nothing(Launcher::Clone3, || {
+            for (name, add) in bad_attributes() {
+                let mut command = Command::new("/bin/true");
+                add(&mut command);
+                let error = refused(&mut command);
+                let found = (error.stage(), error.errno(), error.kind(), error.action());
+                assert_eq!(found, (Stage::Validate, Errno::EINVAL, ErrorKind::Invalid, None), "{name}: {error}");
+            }
+            for number in [0_u8, 1] {
+                let mut command = Command::new("/bin/true");
+                if number == 0 {
+                    command.stdin(Stdio::SameAsStdout)
+                } else {
+                    command.stdout(Stdio::SameAsStdout)
+                };
+                let error = refused(&mut command);
+                assert_eq!((error.stage(), error.errno()), (Stage::Stdio(number), Errno::EINVAL));
+            }
+        });
+        for number in [0, -1, 65, i32::MIN, i32::MAX] {
+            assert_eq!(SignalSet::of(number), None);
+        }
+        assert_eq!(spawnfd::Namespaces::from_flags(libc::CLONE_NEWUSER as u32), None);
+        assert_eq!(spawnfd::Namespaces::from_flags(libc::CLONE_VM as u32), None);
+    });
+}
+
+#[test]
+fn names_and_paths_are_checked() {
+    isolated!(|| {
+        leaves_nothing(Launcher::Clone3, || {
+            let nul = OsStr::from_bytes(b"/bin/true\0x");
+            for path in [OsStr::new(""), OsStr::new("true"), OsStr::new("./true"), OsStr::new("../bin/true"), nul] {
+                let error = Template::open(path).expect_err("refused");
+                assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{path:?}: {error}");
+            }
+            for name in [OsStr::new(""), OsStr::new("bin/true"), OsStr::new("./true"), OsStr::from_bytes(b"a\0b")] {
+                let error = Template::search(name, "/bin:/usr/bin").expect_err("refused");
+                assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{name:?}: {error}");
+                let error = TemplateCache::new(0).get(name, None).expect_err("refused");
+                assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{name:?}: {error}");
+            }
+            let error = Template::search("true", OsStr::from_bytes(b"/bin\0")).expect_err("refused");
+            assert_eq!(error.errno(), Errno::EINVAL);
+            for path in ["", ":", "::", ".", "bin:./bin"] {
+                let error = Template::search("true", path).expect_err("nowhere to look");
+                assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT), "{path:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn the_first_in_line_is_reported() {
+    isolated!(|| {
+        // In the order of precedence; each added to those before it, from the last to the first.
+        let mut command = Command::new("/bin/true");
+        let expect = |command: &mut Command<'static>, stage: Stage, errno: Errno| {
+            let error = refused(command);
+            assert_eq!((error.stage(), error.errno()), (stage, errno), "{error}");
+        };
+        command.env("A=", "");
+        expect(&mut command, Stage::Validate, Errno::EINVAL);
+        command.arg(OsStr::from_bytes(b"\0"));
+        assert!(refused(&mut command).call().contains("argv[1]"));
+        command.stdin(Stdio::SameAsStdout);
+        expect(&mut command, Stage::Stdio(0), Errno::EINVAL);
+        command.umask(0).nice(99).umask(0o1000);
+        expect(&mut command, Stage::Action(1), Errno::EINVAL);
+        command.parent_death_signal(99).current_dir(OsStr::from_bytes(b"\0"));
+        assert!(refused(&mut command).call().contains("parent_death_signal(99)"), "the first that was refused");
+        for _ in 0..MAX_ACTIONS {
+            command.umask(0);
+        }
+        expect(&mut command, Stage::Validate, Errno::E2BIG);
+        assert_eq!(refused(&mut command).kind(), ErrorKind::TooMany);
+        // The program comes before all of it: there is nothing to validate for one that is not there.
+        let mut command = Command::new("/nowhere/true");
+        command.arg(OsStr::from_bytes(b"\0")).nice(99);
+        expect(&mut command, Stage::Template, Errno::ENOENT);
+    });
+}
+
+#[test]
+fn what_cannot_be_meant_has_no_child() {
+    isolated!(|| {
+        // SAFETY: a handler that counts.
+        unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
+        common::warm_up(Launcher::Clone3);
+        let warm = SIGNALS.load(Ordering::Relaxed);
+        assert_ne!(warm, 0, "children that were programs say so");
+        // A refused clone shows any attempt to make a child.
+        let answers = std::thread::spawn(|| {
+            let calls = ["clone", "clone3", "fork", "pidfd_spawn_run"];
+            spawnfd_tests::confine::deny(&calls.map(|call| (call, libc::EXDEV))).expect("confined");
+            let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
+            let before = Snapshot::take();
+            let attributes = bad_attributes().into_iter().map(|(_, add)| add);
+            for add in bad_actions().into_iter().map(|(_, _, add)| add).chain(attributes) {
+                let mut command = Command::new("/bin/true");
+                add(&mut command);
+                errno(command.refused("refused"));
+            }
+            leaks::assert_unchanged(&before);
+            Command::new("/bin/true").refused("no clone").errno()
+        });
+        assert_eq!(answers.join().expect("ends"), Errno::EXDEV);
+        assert_eq!(SIGNALS.load(Ordering::Relaxed), warm);
+    });
+}
+
+#[test]
+fn validate_starts_nothing_and_accepts_what_is_right() {
+    isolated!(|| {
+        leaves_nothing(Launcher::Clone3, || {
+            let mut command = Command::new("/bin/true");
+            command.stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).close(i32::MAX).umask(0o777);
+            command.limit(15, Some(u64::MAX), None).nice(-20).nice(19).oom_score_adj(-1000).oom_score_adj(1000);
+            command.scheduler(1, 99).scheduler(2, 1).close_range(0, u32::MAX).parent_death_signal(64);
+            command.validate().expect("nothing wrong");
+            assert_eq!(common::children(), Vec::<i32>::new());
+        });
+    });
+}
+
+#[test]
+fn huge_numbers_fail_in_the_child_by_index() {
+    isolated!(|| {
+        leaves_nothing(Launcher::Clone3, || {
+            for number in [1 << 20, 1 << 24, i32::MAX - 1, i32::MAX] {
+                let null = File::open("/dev/null").expect("there");
+                let cases: [Change; 2] = [
+                    change(move |c| c.umask(0).open("/dev/null", OpenHow::READ, number)),
+                    change(move |c| c.umask(0).dup2(1, number)),
+                ];
+                for add in cases {
+                    let mut command = Command::new("/bin/true");
+                    add(&mut command);
+                    let error = command.refused("beyond every limit");
+                    assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EBADF), "{number}: {error}");
+                }
+                let mut command = Command::new("/bin/true");
+                let error = command.descriptor(&null, number).refused("beyond every limit");
+                assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::EBADF), "{number}: {error}");
+            }
+        });
+    });
+}
+
+#[test]
+fn an_inherited_variable_without_a_name_is_passed_on() {
+    isolated!(|| {
+        // SAFETY: nobody else looks at them now, and the text is there for ever.
+        assert_eq!(unsafe { libc::putenv(c"=x=1".as_ptr().cast_mut()) }, 0);
+        let env = || Command::new("/usr/bin/env");
+        for output in [env().run(), env().env("Y", "2").run(), env().environment(&Env::inherit()).run()] {
+            let output = output.expect("as execve does it");
+            assert!(output.text().lines().any(|line| line == "=x=1"), "{}", output.text());
+        }
+        let error = env().env("=x", "2").run().expect_err("no name to be set");
+        assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
+    });
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tools of the tests themselves: the state oracle, confinement, isolation, leak snapshots; and the object code of the child.
+
+mod confine;
+mod confine_program;
+mod helpers;
+mod no_panic;
+mod oracle;

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree ends with its owner, and what sees to that is no trouble to the owner.
+
+use crate::common;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::common::tree::*;
+use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::{Command, Errno, Stage};
+use spawnfd_tests::{confine, isolated, require_root, skip};
+
+every_tier! {
+    what_is_detached_lives_on: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut sh = start(want, "sleep 1000 & echo $!");
+            let sleep = sh.pid();
+            sh.wait();
+            assert_eq!(sh.survivors(), [sleep]);
+            sh.tree.detach();
+            // Another tree keeps the guard.
+            let other = start(want, "sleep 1000");
+            tell(sleep);
+            tell(other.child.id() as i32);
+            other
+        });
+        let (sleep, other) = (next_pid(&mut report), next_pid(&mut report));
+        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        kill(owner, libc::SIGKILL);
+        until_gone(&[guard, other]);
+        assert!(lives(sleep), "let go of");
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+        kill(sleep, libc::SIGKILL);
+    };
+    the_tree_ends_with_its_owner: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            // One that runs, one of which something is left, one that does not listen, one that has left its session.
+            let mut trees = [
+                start(want, "sleep 1000 & echo $!; wait"),
+                start(want, "sleep 0.05; sleep 1000 & echo $!"),
+                start(want, "trap '' TERM HUP INT; (trap '' TERM; sleep 1000) & echo $!; kill -STOP $$"),
+                start(want, "setsid sh -c 'echo $$; exec sleep 1000' & wait"),
+            ];
+            for tree in &mut trees {
+                tell(tree.pid());
+                tell(tree.child.id() as i32);
+                tree.survivors();
+            }
+            trees[1].wait();
+            tell(0);
+            trees
+        });
+        let pids: Vec<i32> = std::iter::from_fn(|| Some(next_pid(&mut report)).filter(|&pid| pid != 0)).collect();
+        assert_eq!(pids.len(), 8);
+        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        if want == Want::Cgroup {
+            assert_eq!(groups_of(owner).len(), 4);
+        }
+        kill(owner, libc::SIGKILL);
+        let took = until_gone(&pids);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        until_gone(&[guard]);
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+        reap(owner);
+    };
+    a_tree_without_a_program_leaves_nothing: |want| {
+        adopt_orphans();
+        drop(Tree::prepare(want).expect("prepared"));
+        assert_eq!(groups_of(std::process::id() as i32), Vec::<PathBuf>::new());
+        let (owner, mut report) = owner(|tell| {
+            let tree = Tree::prepare(want).expect("prepared");
+            tell(0);
+            tree
+        });
+        assert_eq!(next_pid(&mut report), 0);
+        let guard = guards_of(owner);
+        assert_eq!((guard.len(), groups_of(owner).len()), (1, usize::from(want == Want::Cgroup)));
+        kill(owner, libc::SIGKILL);
+        until_gone(&guard);
+        assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
+    };
+    a_copy_of_the_owner_keeps_nothing_alive: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut sh = start(want, "sleep 1000 & echo $!; wait");
+            tell(sh.pid());
+            let copy = fork(|| std::thread::sleep(PATIENCE * 2));
+            tell(copy);
+            sh
+        });
+        let (sleep, copy) = (next_pid(&mut report), next_pid(&mut report));
+        kill(owner, libc::SIGKILL);
+        until_gone(&[sleep]);
+        assert!(lives(copy));
+        kill(copy, libc::SIGKILL);
+    };
+    a_copy_leaves_the_tree_alone: |want| {
+        adopt_orphans();
+        let mut sh = Some(start(want, "sleep 1000 & echo $!; wait"));
+        let sleep = sh.as_mut().expect("started").pid();
+        reap(fork(|| drop(sh.take())));
+        reap(fork(|| sh.take().expect("a copy").tree.detach()));
+        reap(fork(|| {
+            let mut sh = sh.take().expect("a copy");
+            assert!(sh.tree.kill(PATIENCE) && sh.survivors().is_empty());
+        }));
+        let sh = sh.as_mut().expect("this process's");
+        assert_eq!(sh.survivors(), [sleep]);
+        assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
+        // And the guard has not been told that it is over.
+        std::thread::sleep(Duration::from_millis(1500));
+        own_guard();
+        assert!(sh.tree.kill(PATIENCE));
+    };
+    sigchld_may_be_ignored: |want| {
+        if want == Want::Guard && !has_group_signals() {
+            return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
+        }
+        adopt_orphans();
+        // SAFETY: no handler.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let mut sh = start(want, "sleep 1000 & echo $!; exec >&-; read x");
+        let sleep = sh.pid();
+        let program = sh.child.id();
+        until("reaped by the kernel", || !std::path::Path::new(&format!("/proc/{program}")).exists());
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+        drop(sh);
+        until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
+    };
+    somebody_else_may_reap: |want| {
+        if want == Want::Guard && !has_group_signals() {
+            return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
+        }
+        adopt_orphans();
+        let mut sh = start(want, "sleep 1000 & echo $!");
+        let (sleep, program) = (sh.pid(), sh.child.id() as i32);
+        // SAFETY: no status is asked for.
+        until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    };
+    the_guard_leaves_when_there_is_no_tree: |want| {
+        let sh = start(want, "exit");
+        let guard = own_guard();
+        drop(sh);
+        until("gone and reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
+        until("its thread gone", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
+        // The next one has another.
+        let mut sh = start(want, "sleep 1000");
+        assert_ne!(own_guard(), guard);
+        assert!(sh.tree.kill(PATIENCE));
+    };
+    a_guard_that_is_killed_is_replaced: |want| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            let mut one = start(want, "sleep 1000 & echo $!; wait");
+            tell(one.pid());
+            let guard = own_guard();
+            kill(guard, libc::SIGKILL);
+            until_gone(&[guard]);
+            let mut other = start(want, "sleep 1000 & echo $!; wait");
+            tell(other.pid());
+            assert_ne!(own_guard(), guard);
+            (one, other)
+        });
+        let (one, other) = (next_pid(&mut report), next_pid(&mut report));
+        kill(owner, libc::SIGKILL);
+        until_gone(&[one, other]);
+        reap(owner);
+    };
+}
+
+/// Reaps all children of this process, orphans that have come to it included, until there is none: any that lives on lets it fail.
+#[track_caller]
+fn until_nobody_is_left() {
+    until("nobody is left", || {
+        // SAFETY: no status is asked for.
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+    });
+}
+
+#[test]
+fn the_guard_does_not_look_at_another_namespace_s_proc() {
+    isolated!(|| {
+        if !require_root() || !has_group_signals() {
+            return;
+        }
+        let made = below_another_s_proc(|| {
+            let (owner, mut report) = owner(|tell| {
+                let first = Tree::prepare(Want::Guard).expect("prepared");
+                number_before(ROOT);
+                let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
+                tell(sh.child.id() as i32);
+                tell(sh.pid());
+                (first, sh)
+            });
+            let (sh, sleep) = (next_pid(&mut report), next_pid(&mut report));
+            assert_eq!(sh, ROOT);
+            let strangers = strangers();
+            kill(owner, libc::SIGKILL);
+            // These two, the owner and the guard: orphans come to the first of a namespace.
+            let mut status = 0;
+            // SAFETY: stores an int.
+            let ended: Vec<i32> = (0..4).map(|_| unsafe { libc::waitpid(-1, &raw mut status, 0) }).collect();
+            assert!(ended.contains(&sh) && ended.contains(&sleep) && ended.contains(&owner), "{ended:?}");
+            assert!(strangers.iter().all(|one| !ended.contains(&(one.id() as i32))), "{ended:?}");
+        });
+        if !made {
+            skip("no pid namespace may be made");
+        }
+    });
+}
+
+#[test]
+fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
+    isolated!(|| {
+        adopt_orphans();
+        let dir = spawnfd_tests::scratch();
+        let fifo = dir.path().join("fifo");
+        let path = std::ffi::CString::new(fifo.to_str().expect("UTF-8")).expect("no NUL");
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        for (wait, clone3) in [(true, true), (false, true), (true, false), (false, false)] {
+            let (owner, mut report) = owner(|tell| {
+                if !clone3 {
+                    confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+                }
+                // Where starts that nobody waits for are not known to work they are waited for.
+                Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
+                let tree = Tree::prepare(Want::Guard).expect("a guard");
+                let mut command = Command::new("/bin/true");
+                command.stdin(spawnfd::Stdio::Null).stdout(spawnfd::Stdio::Null).stderr(spawnfd::Stdio::Null);
+                // Nobody writes: the child stays where it is.
+                command.setsid().open(&fifo, spawnfd::OpenHow::READ, 3).tree(&tree).wait_for_exec(wait);
+                tell(own_guard());
+                let child = command.spawn();
+                std::thread::sleep(PATIENCE * 2);
+                (tree, child)
+            });
+            let guard = next_pid(&mut report);
+            let children = || fs::read_to_string(format!("/proc/{owner}/task/{owner}/children")).unwrap_or_default();
+            let born = || children().split_whitespace().filter_map(|pid| pid.parse().ok()).find(|&pid| pid != guard);
+            until("born", || born().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid)));
+            kill(owner, libc::SIGKILL);
+            until_nobody_is_left();
+        }
+    });
+}
+
+fn is_in_session_of_its_own(pid: i32) -> bool {
+    // SAFETY: numbers only.
+    unsafe { libc::getsid(pid) == pid }
+}
+
+#[test]
+fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
+    isolated!(|| {
+        adopt_orphans();
+        let (owner, mut report) = owner(|tell| {
+            confine::deny(&[("fstatfs", libc::ENOSYS)]).expect("confined");
+            let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
+            tell(sh.pid());
+            tell(sh.child.id() as i32);
+            // Nobody has looked: the one in another session is found by its parent, and that by its number.
+            sh
+        });
+        let pids = [next_pid(&mut report), next_pid(&mut report)];
+        kill(owner, libc::SIGKILL);
+        until_gone(&pids);
+        until_nobody_is_left();
+    });
+}
+
+#[test]
+fn an_owner_killed_at_any_moment_leaves_nobody() {
+    isolated!(|| {
+        adopt_orphans();
+        for round in 0..common::rounds(300) {
+            let (owner, mut report) = owner(|tell| {
+                let run = spawnfd::Run::new().tree(Want::Guard);
+                let mut sh = Command::new("/bin/sh");
+                sh.args(["-c", "sleep 1000 & sleep 1000"]);
+                let mut jobs = vec![sh.start(&run).expect("starts")];
+                tell(0);
+                for number in 0..20 {
+                    let mut sleep = Command::new("/bin/sleep");
+                    sleep.arg("1000");
+                    match number % 2 {
+                        0 => jobs.push(sleep.start(&run).expect("starts")),
+                        // Started and waited for by this thread, until its end.
+                        _ => drop(sleep.run_with(&run.clone().timeout(Duration::ZERO).grace(Duration::ZERO))),
+                    }
+                }
+                jobs
+            });
+            assert_eq!(next_pid(&mut report), 0);
+            std::thread::sleep(Duration::from_micros(round as u64 * 37 % 4000));
+            kill(owner, libc::SIGKILL);
+            until_nobody_is_left();
+        }
+    });
+}
+
+#[test]
+fn what_the_application_has_at_the_guard_s_numbers_stays() {
+    isolated!(|| {
+        let file = fs::File::open("/proc/self/status").expect("there");
+        let first = start(Want::Guard, "exec sleep 1000");
+        let guard = own_guard();
+        let is_guard_s = |number: &i32| {
+            let read = |dir: &str| fs::read_to_string(format!("/proc/self/{dir}/{number}")).unwrap_or_default();
+            let target = fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+            target.to_string_lossy().contains("spawnfd-trees")
+                || read("fdinfo").lines().any(|line| line.split_whitespace().eq(["Pid:", &guard.to_string()]))
+        };
+        let numbers: Vec<i32> = (3..1000).filter(is_guard_s).collect();
+        assert_eq!(numbers.len(), 2);
+        let put = || {
+            for &number in &numbers {
+                // SAFETY: as an application does that takes all numbers for its own; nobody else uses descriptors here.
+                assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+            }
+        };
+        let stays = || {
+            let are = numbers.iter().map(|number| fs::read_link(format!("/proc/self/fd/{number}")).expect("open"));
+            are.for_each(|target| assert!(target.ends_with("status"), "{target:?}"));
+        };
+        put();
+        // What can be read there is not the guard's end.
+        let second = start(Want::Guard, "exec sleep 1000");
+        assert_eq!(own_guard(), guard);
+        stays();
+        // The table's memory cannot be handed to another guard: that has a table of its own.
+        kill(guard, libc::SIGKILL);
+        until("ended", || !lives(guard));
+        let third = start(Want::Guard, "exec sleep 1000");
+        until("reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
+        assert_ne!(own_guard(), guard);
+        for tree in [first, second, third] {
+            drop(tree);
+            stays();
+        }
+        until("the guard has left", || guards_of(std::process::id() as i32).is_empty());
+        stays();
+    });
+}
+
+#[test]
+fn the_guard_has_nothing_of_its_host() {
+    isolated!(|| {
+        // As careless an application as can be: descriptors that are inherited.
+        let file = fs::File::open("/dev/null").expect("/dev/null");
+        // SAFETY: a copy of an open descriptor, without close-on-exec.
+        assert!(unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) } > 2);
+        let mut sh = start(Want::Guard, "sleep 1000");
+        let guard = own_guard();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
+            kill(guard, signal);
+        }
+        let stat = fs::read_to_string(format!("/proc/{guard}/stat")).expect("it lives");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a line").split_whitespace().collect();
+        assert_eq!(fields[2..4], [&*guard.to_string(), &*guard.to_string()], "a session of its own");
+        let name = fs::read_to_string(format!("/proc/{guard}/comm")).expect("it lives");
+        assert_eq!(name, "spawnfd-guard\n");
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(lives(guard) && state(guard) != 'T');
+        let link = |path: &str| fs::read_link(format!("/proc/{guard}/{path}"));
+        let Ok(first) = link("fd/0") else {
+            // It cannot be looked into, nor traced, by its own user.
+            assert!(link("exe").is_err());
+            return;
+        };
+        assert!(first.to_string_lossy().contains("pidfd"));
+        let fds = fs::read_dir(format!("/proc/{guard}/fd")).expect("root may");
+        let fds: Vec<String> = fds.map(|fd| fd.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        assert_eq!(fds, ["0"]);
+        assert_eq!(link("cwd").expect("root may"), PathBuf::from("/"));
+        assert_eq!(fs::read(format!("/proc/{guard}/environ")).expect("root may"), b"");
+        assert!(sh.tree.kill(PATIENCE));
+    });
+}
+
+#[test]
+fn the_guard_starts_where_memory_cannot_be_executed() {
+    isolated!(|| {
+        common::deny_executable_memory();
+        let mut sh = start(Want::Guard, "sleep 1000");
+        let image = fs::read_link(format!("/proc/{}/exe", own_guard()));
+        assert!(image.is_err() || !image.expect("readable").starts_with("/memfd:"));
+        assert!(sh.tree.kill(PATIENCE));
+    });
+}
+
+#[test]
+fn without_a_guard_control_is_what_this_process_can_do() {
+    isolated!(|| {
+        adopt_orphans();
+        confine::deny(&[("memfd_create", libc::ENOSYS)]).expect("confined");
+        let error = Tree::prepare(Want::Guard).expect_err("no guard");
+        assert_eq!((error.stage(), error.errno(), error.call()), (Stage::Tree, Errno::ENOSYS, "memfd_create()"));
+        let mut tree = Tree::prepare(Want::Auto).expect("in any case");
+        assert_eq!((tree.tier(), tree.tier().to_string().as_str()), (Tier::Group, "group"));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 1000 & wait"]).setsid();
+        let child = command.spawn().expect("starts");
+        tree.born(child.id(), child.as_fd());
+        until("seen", || tree.survivors().len() == 1);
+        let sleep = tree.survivors()[0].pid as i32;
+        assert!(tree.kill(PATIENCE));
+        assert!(!lives(sleep));
+    });
+}
+
+#[test]
+fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
+    isolated!(|| {
+        confine::deny(&[("pidfd_send_signal", libc::EPERM)]).expect("confined");
+        Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
+        assert!(!common::children().is_empty());
+        spawnfd::end_idle_threads();
+        until("it has ended", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn without_a_cgroup_there_is_a_guard() {
+    isolated!(|| {
+        confine::deny(&[("mkdir", libc::EACCES), ("mkdirat", libc::EACCES)]).expect("confined");
+        for _ in 0..2 {
+            let error = Tree::prepare(Want::Cgroup).expect_err("no cgroup");
+            assert_eq!(error.stage(), Stage::Tree);
+            assert!(matches!(error.errno(), Errno::EACCES | Errno::ENOENT), "{error}");
+            assert_eq!(Tree::prepare(Want::Auto).expect("in any case").tier(), Tier::Guard);
+        }
+    });
+}

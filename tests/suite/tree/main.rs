@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Process trees: every member is found, signalled and ended, in each tier.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod guard;
+mod pidns;
+mod trees;

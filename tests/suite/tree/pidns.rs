@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees that are a pid namespace.
+
+use crate::common;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use crate::common::tree::*;
+use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::{Command, Errno, Namespaces, Run, Stage};
+use spawnfd_tests::{confine, isolated, require_root, skip};
+
+/// Runs a test where a pid namespace can be had.
+fn inside(body: impl FnOnce()) {
+    adopt_orphans();
+    match Tree::prepare(Want::Pidns).map(drop) {
+        Ok(()) => body(),
+        Err(error) => skip(&format!("no pid namespace can be made: {error}")),
+    }
+}
+
+macro_rules! inside {
+    ($body:expr) => {
+        isolated!(|| inside($body))
+    };
+}
+
+/// The children of this process by name.
+fn inits() -> Vec<i32> {
+    let own = std::process::id().to_string();
+    let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.filter(|pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains("(spawnfd-init) ")
+            && stat.rsplit(')').next().unwrap_or_default().split(' ').nth(2) == Some(own.as_str())
+    })
+    .collect()
+}
+
+fn shell(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+
+fn run() -> Run {
+    Run::new().tree(Want::Pidns)
+}
+
+#[test]
+fn statuses_are_the_program_s_own() {
+    inside!(|| {
+        for code in [0, 1, 7, 127, 255] {
+            let output = shell(&format!("exit {code}")).run_with(&run()).expect("runs");
+            assert_eq!((output.code(), output.tree), (Some(code), Tier::Pidns));
+        }
+        for signal in [1, 9, 11, 15] {
+            // Process 2 is no init: what is default ends it.
+            let output = shell(&format!("kill -{signal} $$; sleep 1000")).run_with(&run()).expect("runs");
+            assert_eq!(output.signal(), Some(signal));
+        }
+        let output = shell("echo $$ $PPID").run_with(&run()).expect("runs");
+        assert_eq!(output.stdout, b"2 0\n");
+        let error = Command::new("/bin/sh").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
+        assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
+        until("no init is left", || inits().is_empty());
+    });
+}
+
+#[test]
+fn a_second_pid_namespace_is_refused_by_name() {
+    inside!(|| {
+        let error = shell("exit 0").namespaces(Namespaces::PID).run_with(&run()).expect_err("two of them");
+        assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
+        assert!(error.to_string().contains("beside a tree's"), "{error}");
+        // Others can be had, a user namespace where one may be made at all.
+        let mut others = vec![shell("echo $$")];
+        others[0].namespaces(Namespaces::UTS);
+        if shell("exit 0").user_namespace(0, 0).run().is_ok() {
+            others.push(shell("echo $$"));
+            others[1].user_namespace(0, 0);
+        }
+        for command in &mut others {
+            match command.run_with(&run()) {
+                Ok(output) => assert_eq!(output.stdout, b"2\n"),
+                // But by who had to make a user namespace to have the tree's.
+                Err(error) => assert!(error.to_string().contains("beside a tree's user namespace"), "{error}"),
+            }
+        }
+        until("no init is left", || inits().is_empty());
+    });
+}
+
+#[test]
+fn a_daemon_nobody_saw_dies_with_the_tree() {
+    inside!(|| {
+        let output = shell("setsid -f sleep 1000").run_with(&run()).expect("runs");
+        assert_eq!(output.leftovers.len(), 1, "{output:?}");
+        let daemon = output.leftovers[0].pid as i32;
+        until_gone(&[daemon]);
+        until("no init is left", || inits().is_empty());
+    });
+}
+
+#[test]
+fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
+    inside!(|| {
+        let mut sh = start(Want::Pidns, "trap '' TERM; sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        sh.pid();
+        until("stopped", || state(sh.child.id() as i32) == 'T');
+        let sleep = sh.survivors();
+        assert_eq!(sleep.len(), 1);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!lives(sleep[0]) && !lives(sh.child.id() as i32));
+        assert_eq!(sh.wait().signal(), Some(9));
+        drop(sh.tree);
+        until("no init is left", || inits().is_empty());
+        let mut sh = start(Want::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        sh.pid();
+        until("stopped", || state(sh.child.id() as i32) == 'T');
+        let sleep = sh.survivors();
+        sh.tree.signal(TERM);
+        until_gone(&[sleep[0], sh.child.id() as i32]);
+    });
+}
+
+#[test]
+fn a_fork_bomb_is_killed() {
+    inside!(|| {
+        if !require_root() {
+            return;
+        }
+        let user = 1_000_000_000 + std::process::id();
+        let bomb = "use POSIX; while (1) { my $p = fork; setsid if defined $p and $p == 0; select undef, undef, undef, 0.001 }";
+        let mut sh = start_command(Want::Pidns, |command| {
+            command
+                .args(["-c", &format!("exec perl -e '{bomb}' 2>/dev/null")])
+                .limit(6, Some(150), Some(150))
+                .uid(user);
+        });
+        until("many", || sh.survivors().len() > 100);
+        let all = sh.survivors();
+        assert!(sh.tree.kill(PATIENCE));
+        until_gone(&all);
+    });
+}
+
+#[test]
+fn an_owner_killed_at_any_moment_leaves_nobody() {
+    inside!(|| {
+        for round in 0..common::rounds(60) {
+            let (owner, mut report) = owner(|tell| {
+                tell(0);
+                (0..20)
+                    .map(|_| shell("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts"))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(next_pid(&mut report), 0);
+            std::thread::sleep(Duration::from_micros(round as u64 * 377 % 20_000));
+            kill(owner, libc::SIGKILL);
+            reap(owner);
+            // Orphans come to this process.
+            until("nobody is left", || {
+                loop {
+                    // SAFETY: no status is asked for.
+                    match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
+                        0 => break false,
+                        -1 => break true,
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_program_ends_with_an_init_that_is_killed() {
+    inside!(|| {
+        let job = shell("sleep 1000").start(&run()).expect("starts");
+        let init = until_some(inits)[0];
+        kill(init, libc::SIGKILL);
+        let output = job.wait().expect("ends");
+        assert_eq!((output.signal(), output.tree), (Some(9), Tier::Pidns));
+        until("no init is left", || inits().is_empty());
+    });
+}
+
+#[test]
+fn an_unprivileged_program_has_no_capability() {
+    inside!(|| {
+        if !require_root() {
+            return;
+        }
+        let script = "grep -E '^(Cap(Inh|Prm|Eff|Amb|Bnd)|Uid|Gid)' /proc/self/status";
+        let own = shell(script).run().expect("runs").stdout;
+        assert_eq!(shell(script).run_with(&run()).expect("runs").stdout, own, "root needs no user namespace");
+        // SAFETY: numbers; this process is the test's own.
+        unsafe {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setresgid(12345, 12345, 12345), 0);
+            assert_eq!(libc::setresuid(12345, 12345, 12345), 0);
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        }
+        match Tree::prepare(Want::Pidns) {
+            Ok(tree) => drop(tree),
+            Err(error) => return skip(&format!("no user namespace can be made: {error}")),
+        }
+        let output = shell(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
+        let text = output.text();
+        assert_eq!(text.matches("\t0000000000000000\n").count(), 5, "{text}");
+        assert!(text.contains("Uid:\t12345\t12345") && text.ends_with("2 0\n"), "{text}");
+        assert_eq!(output.code(), Some(3));
+    });
+}
+
+#[test]
+fn what_is_refused_is_an_error() {
+    isolated!(|| {
+        confine::docker().expect("confined");
+        let error = Tree::prepare(Want::Pidns).expect_err("refused");
+        assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EPERM));
+        assert_eq!(error.call(), "clone(CLONE_NEWUSER | CLONE_NEWPID)");
+        assert_eq!(shell("true").run_with(&run()).expect_err("refused"), error);
+    });
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    inside!(|| {
+        let count = || fs::read_dir("/proc/self/fd").expect("/proc").count();
+        shell("true").run_with(&run()).expect("runs");
+        let before = count();
+        for _ in 0..common::rounds(20) {
+            shell("sleep 1000 & true").run_with(&run()).expect("runs");
+            Command::new("/nonexistent/program").run_with(&run()).expect_err("no such program");
+        }
+        until("no init is left", || inits().is_empty());
+        until("as many descriptors as before", || count() <= before);
+    });
+}
+
+#[test]
+fn what_is_let_go_of_lives_on() {
+    inside!(|| {
+        let (owner, mut report) = owner(|tell| {
+            let run = run().leftovers(spawnfd::Leftovers::Detach);
+            let output = shell("setsid -f sleep 1000").run_with(&run).expect("runs");
+            tell(output.leftovers[0].pid as i32);
+        });
+        let daemon = next_pid(&mut report);
+        kill(owner, libc::SIGKILL);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(lives(daemon));
+        kill(daemon, libc::SIGKILL);
+        until_gone(&[daemon]);
+    });
+}

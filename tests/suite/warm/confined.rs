@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that are parked inside Landlock and under a filter, or behind a program that confines them: what they become is what a child
+//! that was confined so would be.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{but_for_slow, in_good_time, output, state};
+use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
+use spawnfd::{
+    Command, Errno, FilterInstruction, Mode, Park, Sandbox, Stage, Started, Stdio, Template, TemplateCache, Warm,
+    WarmOptions,
+};
+use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::{State, copy_of_program, isolated, program, require_syscall, scratch, skip};
+
+const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+
+/// Files may be read everywhere, and written nowhere.
+fn reading_only() -> Option<Arc<OwnedFd>> {
+    if !require_syscall("landlock_create_ruleset") {
+        return None;
+    }
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).expect("known").create();
+    let everywhere = path_beneath_rules(["/"], AccessFs::from_read(ABI::V1));
+    let ruleset: Option<OwnedFd> = ruleset.and_then(|set| set.add_rules(everywhere)).expect("a ruleset").into();
+    let ruleset = ruleset.expect("this kernel has Landlock");
+    if !tells_files_apart() {
+        skip("nothing says whether two descriptors are one ruleset");
+        return None;
+    }
+    Some(Arc::new(ruleset))
+}
+
+/// By F_DUPFD_QUERY (Linux 6.10) or kcmp(2), which Docker's profile refuses.
+fn tells_files_apart() -> bool {
+    // SAFETY: integers.
+    unsafe {
+        let own = libc::getpid();
+        libc::fcntl(0, 1027, 0) == 1 || libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) == 0
+    }
+}
+
+fn both_modes(test: fn(Mode, Arc<OwnedFd>)) {
+    if let Some(ruleset) = reading_only() {
+        [Mode::Reserve, Mode::Fork].into_iter().for_each(|mode| test(mode, ruleset.clone()));
+    }
+}
+
+fn warm(mode: Mode, template: &Template, park: Park) -> Warm {
+    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    warm.add_template(template, park).expect("a keeper");
+    assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
+    warm
+}
+
+#[test]
+fn all_that_a_program_sees_is_the_same() {
+    isolated!(|| {
+        both_modes(|mode, ruleset| {
+            let template = Template::open(program("spawnfd-oracle")).expect("there");
+            let park = Park {
+                no_new_privs: true,
+                landlock: Some(ruleset.clone()),
+                seccomp: vec![ALLOW, ALLOW],
+                ..Park::default()
+            };
+            let warm = warm(mode, &template, park);
+            let command = || {
+                let mut command = template.command();
+                command.stdin(Stdio::Null).no_new_privs().umask(0o27).current_dir("/usr").seccomp([ALLOW, ALLOW]);
+                command.landlock(ruleset.as_ref());
+                command
+            };
+            let cold = state(&mut command());
+            let warmed = in_good_time(&warm, || state(command().warm(&warm)));
+            State::assert_same(&cold, &warmed, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
+            let stats = warm.stats();
+            assert_eq!((stats.reserve + stats.fork, but_for_slow(&stats).len()), (1, 0), "{stats:?}");
+        });
+    });
+}
+
+#[test]
+fn it_is_confined_and_others_are_not() {
+    isolated!(|| {
+        both_modes(|mode, ruleset| {
+            let template = Template::open("/bin/sh").expect("there");
+            let park = Park { no_new_privs: true, landlock: Some(ruleset.clone()), ..Park::default() };
+            let warm = warm(mode, &template, park);
+            let directory = spawnfd_tests::scratch();
+            let touch = |command: &mut Command<'_>| {
+                let script = "if (: >file) 2>/dev/null; then echo made; else echo refused; fi";
+                output(command.args(["-c", script]).current_dir(directory.path()).warm(&warm))
+            };
+            assert_eq!(touch(&mut template.command()), "made\n");
+            assert_eq!(touch(template.command().no_new_privs()), "made\n");
+            let confined = || touch(template.command().no_new_privs().landlock(ruleset.as_ref()));
+            assert_eq!(in_good_time(&warm, confined), "refused\n");
+            let stats = warm.stats();
+            assert_eq!(stats.cold.get("Landlock ruleset"), Some(&2), "{stats:?}");
+            assert_eq!(stats.reserve + stats.fork, 1, "{stats:?}");
+        });
+    });
+}
+
+#[test]
+fn what_is_asked_for_beyond_it_is_done_at_the_start() {
+    isolated!(|| {
+        both_modes(|mode, ruleset| {
+            // A second layer, in a process that is parked in the first.
+            let template = Template::open("/bin/sh").expect("there");
+            let warm = warm(mode, &template, Park { no_new_privs: true, ..Park::default() });
+            let mut command = template.command();
+            command.no_new_privs().landlock(ruleset.as_ref()).args(["-c", ": >/tmp/none"]).stderr(Stdio::Null);
+            command.warm(&warm);
+            let mut child = in_good_time(&warm, || command.spawn().expect("starts"));
+            assert!(matches!(child.started(), Started::Reserve | Started::Fork), "{:?}", child.started());
+            assert!(!child.wait().expect("own child").success());
+        });
+    });
+}
+
+/// Fields that differ between any two runs here: each is in a session of its own, and has its own pipes.
+const EACH_RUN: &[&str] =
+    &["pid", "pgid", "sid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
+/// Those of a sandbox that makes mounts of its own each time (as a user without rights, in a user namespace), and stays as parent.
+const EACH_BWRAP: &[&str] = &["ppid", "namespaces.mnt", "namespaces.user"];
+
+/// What may stand in front of a program, with what differs from run to run behind it.
+fn fronts() -> Vec<(Sandbox, Vec<&'static str>)> {
+    let env = Sandbox::new(["env"]).expect("there");
+    let mut fronts = vec![(env, EACH_RUN.to_vec())];
+    match Sandbox::new(["bwrap", "--dev-bind", "/", "/"]) {
+        Ok(bwrap) if seen(Command::new("/bin/true").sandbox(&bwrap)).is_some() => {
+            fronts.push((bwrap, [EACH_RUN, EACH_BWRAP].concat()));
+        }
+        _ => skip("no bwrap here"),
+    }
+    fronts
+}
+
+/// What it prints, if it succeeds.
+fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
+    let output = command.stdin(Stdio::Null).run().expect("starts");
+    output.status?.success().then_some(output.stdout)
+}
+
+/// A host that its children have a lot from.
+fn unusual() {
+    std::env::set_current_dir("/usr").expect("there");
+    // SAFETY: plain system calls on this process and this thread.
+    unsafe {
+        libc::umask(0o027);
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let limit = libc::rlimit { rlim_cur: 200, rlim_max: 300 };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 5);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[test]
+fn behind_another_program_all_that_is_seen_is_the_same() {
+    isolated!(|| {
+        let oracle = program("spawnfd-oracle");
+        let template = Template::open(&oracle).expect("there");
+        for prepare in [|| (), unusual] {
+            prepare();
+            for (front, differs) in fronts() {
+                let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+                let once = |warm: Option<&Warm>| {
+                    let mut command = Command::new(&oracle);
+                    command.sandbox(&front).args(["a b", ""]);
+                    if let Some(warm) = warm {
+                        command.warm(warm);
+                    }
+                    State::from_json(&seen(&mut command).expect("success"))
+                };
+                let (cold, warmed) = (once(None), in_good_time(&warm, || once(Some(&warm))));
+                State::assert_same(&cold, &warmed, &differs);
+                let stats = warm.stats();
+                assert_eq!((stats.reserve, but_for_slow(&stats).len()), (1, 0), "{stats:?}");
+            }
+        }
+    });
+}
+
+/// What belongs to threads. (Namespaces: those that no sandbox makes anew.)
+fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
+    let mut found = State::from_json(json).authority();
+    let (_, namespaces) = found.iter_mut().find(|(name, _)| *name == "namespaces").expect("one of them");
+    *namespaces = ["net", "uts"].map(|name| namespaces[name].clone()).as_slice().into();
+    found
+}
+
+/// A thread's change of itself; `false`: it may not be made here.
+type Change = fn() -> bool;
+
+const CHANGES: [(&str, Change); 7] = [
+    ("no_new_privs", || Confinement::default().no_new_privs().apply().is_ok()),
+    ("a filter", || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok()),
+    ("docker", || confine::docker().is_ok()),
+    ("a domain", || {
+        let ruleset = Ruleset::default().handle_access(AccessFs::MakeDir).and_then(Ruleset::create);
+        ruleset.and_then(|ruleset| ruleset.restrict_self()).is_ok()
+    }),
+    ("another user", || Confinement::default().user(54_321, 54_322).apply().is_ok()),
+    ("capabilities", || {
+        // SAFETY: integers; this thread's own.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, 0) == 0 }
+    }),
+    ("namespaces", || {
+        // SAFETY: as above.
+        unsafe { libc::unshare(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) == 0 }
+    }),
+];
+
+#[test]
+fn behind_another_program_nobody_has_more_than_a_cold_one() {
+    isolated!(|| {
+        let directory = scratch();
+        let oracle = copy_of_program("spawnfd-oracle", directory.path());
+        let template = Template::open(&oracle).expect("there");
+        for (front, _) in fronts() {
+            let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+            let once = |warm: Option<&Warm>| {
+                let mut command = Command::new(&oracle);
+                command.sandbox(&front);
+                if let Some(warm) = warm {
+                    command.warm(warm);
+                }
+                seen(&mut command).map(|json| authority(&json))
+            };
+            let free = once(None).expect("success");
+            for (name, change) in CHANGES {
+                let started = || warm.stats().reserve;
+                assert_eq!(in_good_time(&warm, || once(Some(&warm))).as_ref(), Some(&free), "{name}");
+                assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
+                let before = started();
+                std::thread::scope(|scope| {
+                    let body = || match change() {
+                        true => assert_eq!(once(Some(&warm)), once(None), "{name} behind {front:?}"),
+                        false => skip(&format!("{name}: refused here")),
+                    };
+                    scope.spawn(body).join().expect("its assertions hold");
+                });
+                assert_eq!(started(), before, "{name}: {:?}", warm.stats());
+            }
+        }
+    });
+}
+
+#[test]
+fn an_upgrade_costs_a_cache_one_cold_start() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let tool = directory.path().join("tool");
+        let replace = |by: &str| {
+            let new = directory.path().join("new");
+            std::fs::copy(by, &new).expect("own directory");
+            std::fs::rename(&new, &tool).expect("own directory");
+        };
+        replace("/bin/true");
+        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
+        let cache = TemplateCache::with_warm(4, &warm);
+        let code = || {
+            let mut child = cache.command(&tool).spawn().expect("starts");
+            (child.started(), child.wait().expect("own child").success())
+        };
+        for (by, success) in [("/bin/true", true), ("/bin/false", false)] {
+            replace(by);
+            let (started, first) = code();
+            assert!(matches!(started, Started::Cold(_)), "{started:?}");
+            assert_eq!((first, in_good_time(&warm, code)), (success, (Started::Reserve, success)));
+            assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
+        }
+    });
+}
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    isolated!(|| {
+        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
+        let parks = [
+            Park { current_dir: Some("/".into()), ..Park::default() },
+            Park { preload: vec!["json".into()], ..Park::default() },
+            Park {
+                sandbox: Some(Sandbox::new(["env"]).expect("there")),
+                current_dir: Some("/\0".into()),
+                ..Park::default()
+            },
+        ];
+        for park in parks {
+            let error = warm.add("true", park).expect_err("no effect");
+            assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
+        }
+        assert_eq!(warm.stats().cannot.len() + warm.stats().parked, 0);
+    });
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reader of requests in parked processes takes nothing that is not what a request must be, whatever comes.
+
+use std::process::Command;
+
+use spawnfd_tests::{deadline, scratch};
+
+#[test]
+fn the_reader_of_requests_stays_inside() {
+    deadline(std::time::Duration::from_secs(300), fuzz);
+}
+
+fn fuzz() {
+    let directory = scratch();
+    let program = directory.path().join("request");
+    let warm = concat!(env!("CARGO_MANIFEST_DIR"), "/../warm");
+    let status = Command::new("cc")
+        .args(["-std=c11", "-O1", "-g", "-Wall", "-Werror", "-D_GNU_SOURCE"])
+        .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+        .arg(format!("-I{warm}/main"))
+        .args([format!("{warm}/fuzz/request.c"), format!("{warm}/main/request.c")])
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .expect("a C compiler");
+    assert!(status.success());
+    let rounds = if std::env::var_os("SPAWNFD_FULL").is_some() { "1000000" } else { "100000" };
+    for seed in ["1", "20261121"] {
+        let output = Command::new(&program).args([rounds, seed]).output().expect("starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // That it accepts some shows that the others are not refused for a trifle.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers.len() == 2 && numbers[0] > 1000 && numbers[1] > 100, "{text}");
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What executes any program: that it does, what it leaves to the clone launcher, and what becomes of it when things go wrong. What its
+//! programs are like the suites tell that run over every launcher.
+
+use crate::common;
+use std::cell::Cell;
+use std::fs::{self, File, Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Refused, but_for_slow, code, eventually, executable, exits_with, in_good_time, output, rounds};
+use spawnfd::{
+    CapabilitySets, Command, Errno, ErrorKind, FilterInstruction, Mode, Namespaces, OpenHow, Park, Stage, Started,
+    Stdio, Template, Warm, WarmOptions,
+};
+use spawnfd_tests::{isolated, scratch};
+
+const BOTH: [(Mode, Started); 2] = [(Mode::Fork, Started::Zygote), (Mode::Reserve, Started::Pool)];
+
+fn any(mode: Mode, depth: usize) -> Warm {
+    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    warm.add_any(depth, None).expect("a keeper");
+    filled(&warm);
+    warm
+}
+
+#[track_caller]
+fn filled(warm: &Warm) {
+    assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
+}
+
+/// Runs it; how it was started, and its code.
+#[track_caller]
+fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
+    command.stdin(Stdio::Null).warm(warm);
+    in_good_time(warm, || {
+        let child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
+        (child.started(), code(Ok(child)).expect("own child"))
+    })
+}
+
+fn root() -> bool {
+    // SAFETY: asks.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[test]
+fn any_program() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("static"), exits_with(7));
+        executable(&path("script"), "#!/bin/sh -e\nexit $1\n");
+        fs::copy("/bin/sh", path("setuid")).expect("own directory");
+        set_permissions(path("setuid"), Permissions::from_mode(0o4755)).expect("own file");
+        for (mode, started) in BOTH {
+            let warm = any(mode, 2);
+            assert_eq!(run(&warm, &mut Command::new(path("static"))), (started, 7));
+            assert_eq!(run(&warm, Command::new(path("script")).arg("5")), (started, 5));
+            assert_eq!(run(&warm, Command::new(path("setuid")).args(["-c", "exit 4"])), (started, 4));
+            let by_descriptor = Template::from_descriptor(File::open(path("static")).expect("own file")).expect("one");
+            assert_eq!(run(&warm, &mut by_descriptor.command()), (started, 7));
+            let by_descriptor = Template::open("/bin/sh").expect("there").by_descriptor().expect("no script");
+            assert_eq!(run(&warm, by_descriptor.command().args(["-c", "exit 3"])), (started, 3));
+            let stats = warm.stats();
+            assert_eq!((stats.zygote + stats.pool, but_for_slow(&stats).len()), (5, 0), "{stats:?}");
+        }
+    });
+}
+
+#[test]
+fn what_a_process_that_execs_can_do() {
+    isolated!(|| {
+        let directory = scratch();
+        let null = File::open("/dev/null").expect("there");
+        let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
+        let commands = || {
+            let mut all: Vec<Command<'_>> = (0..12).map(|_| Command::new("/bin/true")).collect();
+            all[1].nice(19);
+            all[2].umask(0o7);
+            all[3].limit(libc::RLIMIT_STACK, Some(4 << 20), None);
+            all[4].affinity([0]);
+            all[5].oom_score_adj(500);
+            all[6].setsid();
+            all[7].no_new_privs();
+            // From here on only root may.
+            all[8].chroot("/");
+            all[9].gid(65534).uid(65534);
+            all[10].groups([1, 2, 3]);
+            all[11].uid(65534).capabilities(some);
+            all.truncate(if root() { 12 } else { 8 });
+            all
+        };
+        for (mode, started) in BOTH {
+            let warm = any(mode, 1);
+            for (place, mut command) in commands().into_iter().enumerate() {
+                assert_eq!(run(&warm, command.descriptor(&null, 9)), (started, 0), "{place}");
+            }
+            let file = directory.path().join(format!("{mode:?}"));
+            let mut command = Command::new("/bin/true");
+            command.open(&file, OpenHow { flags: OpenHow::CREATE.flags | libc::O_EXCL as u64, ..OpenHow::CREATE }, 9);
+            assert_eq!(run(&warm, &mut command), (started, 0));
+            assert!(file.exists());
+        }
+    });
+}
+
+#[test]
+fn what_is_left_to_the_clone_launcher() {
+    isolated!(|| {
+        let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+        for (mode, _) in BOTH {
+            let warm = any(mode, 1);
+            let cold = |command: &mut Command<'_>| run(&warm, command).0;
+            let new = || Command::new("/bin/true");
+            assert_eq!(cold(new().inherit_descriptors(true)), Started::Cold("inherited descriptors"));
+            assert_eq!(cold(new().parent_death_signal(libc::SIGKILL)), Started::Cold("parent-death signal"));
+            if code(new().namespaces(Namespaces::UTS).spawn()).is_ok() {
+                assert_eq!(cold(new().namespaces(Namespaces::UTS)), Started::Cold("namespaces"));
+            }
+            assert_eq!(cold(new().no_new_privs().seccomp([allow])), Started::Cold("seccomp filter"));
+            let much = "x".repeat(60_000);
+            assert_eq!(cold(new().args([&much, &much, &much])), Started::Cold("arguments too long"));
+            warm.close();
+            assert_eq!(code(new().warm(&warm).spawn()), Ok(0));
+            assert_eq!(warm.stats().cold.get("closed"), Some(&1));
+        }
+    });
+}
+
+#[test]
+fn only_the_next_start_is_cold_where_one_has_died() {
+    isolated!(|| {
+        let (mode, started) = BOTH[0];
+        let warm = any(mode, 2);
+        let mut command = Command::new("/bin/true");
+        command.warm(&warm);
+        command.died();
+        for expected in [Started::Cold("died"), started, started] {
+            // What has not begun in time is killed, where nobody waits for that.
+            let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
+            let mut outcomes = std::iter::repeat_with(|| in_good_time(&warm, &mut run));
+            assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
+        }
+        assert_eq!(command.died().spawn().map(|child| child.started()), Ok(Started::Cold("died")));
+        assert_eq!(run(&warm, &mut command), (started, 0));
+    });
+}
+
+#[test]
+fn beside_a_process_of_its_own() {
+    isolated!(|| {
+        for (mode, started) in BOTH {
+            let warm = any(mode, 1);
+            warm.add("/bin/sh", Park { depth: 1, ..Park::default() }).expect("a keeper");
+            let own = if mode == Mode::Fork { Started::Fork } else { Started::Reserve };
+            let exit = |code: &str| {
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", code]);
+                command
+            };
+            assert_eq!(run(&warm, &mut exit("exit 2")), (own, 2));
+            // Where that will not do, found at once and found late.
+            assert_eq!(run(&warm, exit("exit 3").limit(libc::RLIMIT_DATA, Some(1 << 30), None)), (started, 3));
+            assert_eq!(run(&warm, exit("exit $A").env("A", "4").env("LD_DEBUG", "")), (started, 4));
+            assert_eq!(run(&warm, &mut exit("exit 5")), (own, 5));
+            assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
+        }
+    });
+}
+
+fn busy(path: &Path) -> Template {
+    executable(path, exits_with(0));
+    Template::open(path).expect("a program")
+}
+
+#[test]
+fn failures_are_those_of_exec() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        executable(&path("text"), "no program");
+        let text = Template::open(path("text")).expect("looks like one");
+        for (mode, _) in BOTH {
+            let warm = any(mode, 2);
+            let before = common::children();
+            for _ in 0..rounds(20) {
+                let refused = |command: &mut Command<'_>| {
+                    filled(&warm);
+                    let error = command.stdin(Stdio::Piped).warm(&warm).refused("no program");
+                    (error.stage(), error.errno(), error.kind())
+                };
+                let error = refused(&mut text.command());
+                assert_eq!(error, (Stage::Exec, Errno::ENOEXEC, ErrorKind::NotExecutable));
+                let template = busy(&path("busy"));
+                let writer = File::options().append(true).open(path("busy")).expect("own file");
+                assert_eq!(refused(&mut template.command()).0, Stage::Exec);
+                assert_eq!(refused(&mut template.command()).1, Errno::ETXTBSY);
+                drop(writer);
+                let long = "x".repeat(200);
+                assert_eq!(refused(template.command().chdir("/nowhere")).1, Errno::ENOENT);
+                assert_eq!(refused(template.command().umask(0).chdir(&long)).0, Stage::Action(1));
+                assert_eq!(refused(template.command().current_dir("/nowhere")).0, Stage::CurrentDir);
+            }
+            filled(&warm);
+            assert_eq!(common::children().len(), before.len(), "nothing is left of those that failed");
+            let stats = warm.stats();
+            assert!(but_for_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
+        }
+    });
+}
+
+/// Replaced when the owner has looked, and an action of the program's waits: what is there then is not executed.
+#[test]
+fn stale_at_the_last_moment() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        let template = busy(&path("program"));
+        let pipe = common::fifo(directory.path(), "fifo");
+        let warm = any(Mode::Reserve, 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                who_opens();
+                executable(&path("new"), exits_with(1));
+                fs::rename(path("new"), path("program")).expect("own directory");
+                drop(File::options().write(true).open(&pipe));
+            });
+            let mut command = template.command();
+            let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("another program");
+            assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate), "{error}");
+        });
+        assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
+    });
+}
+
+/// Waits until a child waits for the other end of a fifo, and tells which: that was parked, or where it was too slow another.
+fn who_opens() -> i32 {
+    let opens = |pid: &i32| {
+        let says = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let (place, call) = (says("wchan"), says("syscall"));
+        let in_open = [libc::SYS_openat, libc::SYS_openat2].iter().any(|open| call.starts_with(&format!("{open} ")));
+        in_open || place.contains("fifo") || place.contains("wait_for_partner")
+    };
+    let found = Cell::new(None);
+    eventually("one waits for the other end", || {
+        found.set(common::children().iter().copied().find(opens));
+        found.get().is_some()
+    });
+    found.get().expect("found")
+}
+
+fn kill(pid: i32, signal: i32) {
+    // SAFETY: a child of this process that nobody has waited for.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+/// The processes that wait, without the ended one that shows how they were born.
+fn waiting() -> Vec<i32> {
+    let waits =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
+    common::children().into_iter().filter(waits).collect()
+}
+
+#[test]
+fn killed_while_they_wait() {
+    isolated!(|| {
+        for (mode, started) in BOTH {
+            let warm = any(mode, 2);
+            let killed = waiting();
+            // And the one they are forked from.
+            let all = if mode == Mode::Fork { 3 } else { 2 };
+            assert_eq!(killed.len(), all);
+            killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
+            eventually("they have ended", || !killed.iter().any(|&pid| common::tree::lives(pid)));
+            for _ in 0..2 {
+                let child = Command::new("/bin/true").warm(&warm).spawn().expect("starts, cold");
+                assert_eq!(child.started(), Started::Cold("died"));
+                assert_eq!(code(Ok(child)), Ok(0));
+            }
+            assert_eq!(run(&warm, &mut Command::new("/bin/true")), (started, 0));
+            eventually("those that were killed are gone", || {
+                waiting().iter().all(|pid| !killed.contains(pid)) && waiting().len() == all
+            });
+        }
+    });
+}
+
+#[test]
+fn stopped_ones_are_given_up() {
+    isolated!(|| {
+        let directory = scratch();
+        let log = directory.path().join("log");
+        let script = format!("echo x >>{}", log.display());
+        for (mode, _) in BOTH {
+            fs::write(&log, "").expect("own directory");
+            let warm = any(mode, 1);
+            waiting().iter().for_each(|&pid| kill(pid, libc::SIGSTOP));
+            let mut command = Command::new("/bin/sh");
+            let child = command.args(["-c", &script]).warm(&warm).spawn().expect("starts, cold");
+            assert_eq!(child.started(), Started::Cold("slow"));
+            assert_eq!(code(Ok(child)), Ok(0));
+            filled(&warm);
+            assert_eq!(fs::read_to_string(&log).expect("own file"), "x\n", "it ran once");
+        }
+    });
+}
+
+#[test]
+fn killed_on_the_way() {
+    isolated!(|| {
+        let directory = scratch();
+        let pipe = common::fifo(directory.path(), "fifo");
+        let warm = any(Mode::Reserve, 1);
+        let pid = std::thread::scope(|scope| {
+            let killed = scope.spawn(|| {
+                let pid = who_opens();
+                kill(pid, libc::SIGKILL);
+                pid
+            });
+            let mut command = Command::new("/bin/true");
+            let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("killed");
+            assert_eq!(error.stage(), Stage::Killed, "{error}");
+            killed.join().expect("its assertions hold")
+        });
+        assert!(!common::children().contains(&pid), "it was waited for");
+    });
+}
+
+#[test]
+fn from_many_threads() {
+    isolated!(|| {
+        for (mode, _) in BOTH {
+            let warm = any(mode, 2);
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let warm = &warm;
+                    scope.spawn(move || {
+                        for round in 0..rounds(100) {
+                            let text = format!("{thread} {round}");
+                            let mut command = Command::new("/bin/echo");
+                            assert_eq!(output(command.arg(&text).stdin(Stdio::Null).warm(warm)), format!("{text}\n"));
+                            let mut command = Command::new("/bin/true");
+                            let error = command.chdir("/nowhere").warm(warm).refused("no such place");
+                            assert_eq!(error.errno(), Errno::ENOENT);
+                        }
+                    });
+                }
+            });
+            let stats = warm.stats();
+            // In a confined process it cannot be told that its threads have the same filters.
+            let confined = stats.cold.contains_key("seccomp");
+            assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
+            assert!(but_for_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
+        }
+    });
+}
+
+/// The zygote has no descriptor left of those that went with its children.
+#[test]
+fn nothing_gathers() {
+    isolated!(|| {
+        let warm = any(Mode::Fork, 1);
+        let Some(pid) = waiting().into_iter().min() else { panic!("one waits, and is older than its children") };
+        let count = || fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).ok();
+        // Only root looks into it. (It may still hold the two that it has just been sent.)
+        let Some(before) = count() else { return spawnfd_tests::skip("not allowed to look") };
+        let (reader, writer) = common::pipe();
+        for number in 3..9 {
+            let mut command = Command::new("/bin/true");
+            assert_eq!(run(&warm, command.descriptor(&writer, number)).0, Started::Zygote);
+            assert_eq!(command.chdir("/nowhere").warm(&warm).refused("no such place").errno(), Errno::ENOENT);
+        }
+        // And again, for the next one.
+        eventually("what is sent with each start is closed", || count().is_some_and(|now| now <= before));
+        drop(writer);
+        assert_eq!(std::io::read_to_string(reader).expect("own pipe"), "", "nobody else has the other end");
+    });
+}
