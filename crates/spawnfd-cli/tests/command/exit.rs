@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exit codes, and what is said when something is wrong.
+
+use crate::common;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+
+use crate::common::{call, command, complaint, finish, run, wait, wait_status};
+use spawnfd_tests::isolated;
+
+#[test]
+fn the_code_is_the_programs() {
+    isolated!(|| {
+        assert_eq!(run(["true"]).code, Some(0));
+        assert_eq!(run(["sh", "-c", "exit 7"]).code, Some(7));
+        assert_eq!(run(["sh", "-c", "kill -TERM $$"]).code, Some(128 + 15));
+        assert_eq!(run(["--capture", "sh", "-c", "exit 7"]).code, Some(7));
+        assert_eq!(run(["--capture", "sh", "-c", "kill -KILL $$"]).code, Some(128 + 9));
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    isolated!(|| {
+        // A PATH all of which anybody may search: else it is EACCES, as execvp(3) has it.
+        let called = finish(command().env("PATH", "/usr/bin:/bin").args(["run", "no-such-program"]));
+        assert_eq!(complaint(&called, 127), "no-such-program: not found in PATH");
+        assert!(complaint(&run(["/no/such/program"]), 127).starts_with("/no/such/program: "));
+        let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
+        assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
+        // Without PATH it is that of the C library.
+        for flags in [&[][..], &["--strict"], &["--snapshot"]] {
+            let called = finish(command().env_remove("PATH").arg("run").args(flags).arg("true"));
+            assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
+        }
+        assert!(complaint(&run(["--env", "PATH=/nowhere", "sh"]), 127).starts_with("sh: "));
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_executed() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        std::fs::write(&path, "no program").unwrap();
+        let text = path.to_str().unwrap();
+        assert!(complaint(&run([text]), 126).contains("EACCES"));
+        assert!(complaint(&run(["/"]), 126).contains("EACCES"));
+    });
+}
+
+#[test]
+fn a_relative_program_is_found_from_here() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/sh", dir.path().join("my-shell")).unwrap();
+        let called = finish(command().current_dir(&dir).args(["run", "./my-shell", "-c", "echo $0"]));
+        assert_eq!((called.code, called.stdout.as_str()), (Some(0), "./my-shell\n"), "{}", called.stderr);
+    });
+}
+
+#[test]
+fn what_follows_the_program_is_its_own() {
+    isolated!(|| {
+        assert_eq!(run(["echo", "--time", "--close", "x", "--"]).stdout, "--time --close x --\n");
+        assert_eq!(run(["--", "echo", "-h"]).stdout, "-h\n");
+    });
+}
+
+#[test]
+fn usage_errors_name_the_argument_in_one_line() {
+    isolated!(|| {
+        for (args, wanted) in [
+            (&["--close", "x", "true"][..], "--close"),
+            (&["--close"], "--close"),
+            (&["--no-such-flag", "true"], "--no-such-flag"),
+            (&["--open", "/etc/passwd", "true"], "MODE:PATH:FD is wanted"),
+            (&["--limit", "files=3", "true"], "no limit is called 'files'"),
+            (&["--limit", "nofile=3:2", "true"], "above the hard one"),
+            (&["--umask", "9", "true"], "octal"),
+            (&["--capabilities", "root", "true"], "no capability is called 'root'"),
+            (&["--open", "r+:/x:5", "true"], "the mode is r, w, a, rw or wx"),
+            (
+                &["--open", "r,beneth:/x:5", "true"],
+                "'beneth' does not go with a mode: octal permissions up to 7777, existing",
+            ),
+            (&["--open-at", "0:w,9:/x:5", "true"], "'9' does not go with a mode"),
+            (&["--open", "w,existing,600:/x:5", "true"], "none is"),
+            (
+                &["--capabilities", "bound=chown", "true"],
+                "'bound': effective, permitted, inheritable, bounding, ambient",
+            ),
+            (&["--capabilities", "bounding=root", "true"], "no capability is called 'root'"),
+            (&["--join-namespace", "pid=5", "true"], "pid=PID:KINDS is wanted"),
+            (&["--join-namespace", "pid=0:net", "true"], "'0' is no process id"),
+            (&["--join-namespace", "fd=5:nett", "true"], "'nett': mount, uts, ipc, pid, net, cgroup, user, time"),
+            (&["--namespaces", "user", "true"], "--user-namespace"),
+            (&["--signal-mask", "FOO", "true"], "no signal is called 'FOO'"),
+            (&["--scheduler", "fast", "true"], "no policy is called 'fast'"),
+            (&["--env", "=x", "true"], "NAME=VALUE"),
+            (&["--timeout", "1", "true"], "--capture"),
+            (&["--env-clear", "--env-only", "X", "true"], "--env-only"),
+            (
+                &["--capture", "--terminal=80", "true"],
+                "'80' for '--terminal[=<COLSxROWS>]': COLSxROWS is wanted, as in 80x24",
+            ),
+            (&["--capture", "--terminal=80x65536", "true"], "each up to 65535"),
+            (&[], "PROGRAM"),
+        ] {
+            let called = run(args);
+            assert!(complaint(&called, 125).contains(wanted), "{args:?}: {}", called.stderr);
+        }
+        assert_eq!(call(["doctor", "--bad"]).code, Some(125));
+    });
+}
+
+/// Its streams, its session and who is in front of it are its own.
+#[test]
+fn what_a_terminal_cannot_be_beside_is_named_with_it() {
+    isolated!(|| {
+        for other in [
+            ["--stdin", "null"],
+            ["--stdout", "inherit"],
+            ["--stderr", "stdout"],
+            ["--process-group", "0"],
+            ["--controlling-terminal", "5"],
+            ["--foreground", "0"],
+        ] {
+            let called = run(["--capture", "--terminal"].iter().chain(&other).chain(&["true"]));
+            let said = complaint(&called, 125);
+            assert!(said.contains("--terminal") && said.contains(other[0]) && said.contains("cannot"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn failures_name_the_flag() {
+    isolated!(|| {
+        for (args, flag) in [
+            (&["--cwd", "/no/dir", "true"][..], "--cwd /no/dir: "),
+            (&["--chdir", "/", "--open", "r:/no/file:7", "true"], "--open r:/no/file:7: action 1: "),
+            // With all that can be the reason.
+            (
+                &["--open", "r,beneath:/no/file:7", "true"],
+                "--open r,beneath:/no/file:7: action 0: open(\"/no/file\", 0o0, 0o0, 0x8) as 7 = ",
+            ),
+            (
+                &["--open-at", "0:r:no/file:7", "true"],
+                "--open-at 0:r:no/file:7: action 0: open(0, \"no/file\", 0o0, 0o0) as 7 = ",
+            ),
+            (
+                &[
+                    "--capabilities",
+                    "effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown",
+                    "true",
+                ],
+                "--capabilities effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown: action 0: \
+             capset(0x20, 0x0, 0x0), bounding 0x40, ambient 0x1 = ",
+            ),
+            (&["--dup2", "9:1", "true"], "--dup2 9:1: "),
+            (&["--fd", "99:3", "true"], "--fd 99:3: descriptor 99 is not open"),
+            (&["--cgroup", "/no/dir", "true"], "--cgroup /no/dir: "),
+            (&["--cgroup", "/", "true"], "--cgroup /: no cgroup v2 directory"),
+            (&["--join-namespace", "/no/file", "true"], "--join-namespace /no/file: "),
+            (&["--join-namespace", "fd=99", "true"], "--join-namespace fd=99: descriptor 99 is not open"),
+            (&["--landlock-ro", "/no/dir", "true"], "--landlock-ro /no/dir: No such file"),
+            (&["--seccomp", "/no/file", "true"], "--seccomp /no/file: No such file"),
+            (&["--seccomp", "/dev/null", "true"], "--seccomp /dev/null: 0 bytes"),
+            (&["--capture", "--input", "/no/file", "true"], "--input /no/file: No such file"),
+            (&["--capture", "--spill", "/no/dir", "true"], "--spill /no/dir: No such file"),
+            (&["--capture", "--spill", "/dev/null", "true"], "--spill /dev/null: Not a directory"),
+            (&["--nice", "99", "true"], "--nice 99: "),
+            (&["--oom-score-adj", "2000", "true"], "--oom-score-adj 2000: "),
+            (&["--capture", "--memory", "0", "true"], "--memory: "),
+            (&["--capture", "--pids", "0", "true"], "--pids: "),
+            (&["--capture", "--cpu-time", "0", "true"], "--cpu-time: "),
+            (&["--capture", "--cpu-quota=-1", "true"], "--cpu-quota: "),
+        ] {
+            let called = run(args);
+            assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);
+        }
+    });
+}
+
+#[test]
+fn a_fifo_is_not_waited_for() {
+    isolated!(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let fifo = fifo.to_str().unwrap();
+        for (flag, wanted) in [("--cgroup", "Not a directory"), ("--join-namespace", "action 0: ")] {
+            let called = run([flag, fifo, "true"]);
+            let said = complaint(&called, 125);
+            assert!(said.starts_with(&format!("{flag} {fifo}: ")) && said.contains(wanted), "{said}");
+        }
+    });
+}
+
+#[test]
+fn failures_as_json() {
+    isolated!(|| {
+        let called = run(["--capture", "--json", "--close", "4", "--chdir", "/no/dir", "true"]);
+        assert_eq!(called.code, Some(125));
+        let value: serde_json::Value = serde_json::from_str(&called.stdout).unwrap();
+        let error = &value["error"];
+        assert_eq!((error["stage"].as_str(), error["action"].as_u64()), (Some("action"), Some(1)));
+        assert_eq!((error["errno"].as_str(), error["argument"].as_str()), (Some("ENOENT"), Some("--chdir /no/dir")));
+        assert_eq!(error["exit_code"], 125);
+    });
+}
+
+#[test]
+fn usage_errors_as_json() {
+    isolated!(|| {
+        let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        for (args, argument, wanted) in [
+            (&["--json", "--close", "x", "true"][..], Some("--close x"), "'x' is no descriptor number"),
+            // Before what is wrong, or behind.
+            (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode is"),
+            (&["--no-such-flag", "--json", "true"], Some("--no-such-flag"), "--no-such-flag"),
+            (&["--timeout=1", "--json", "true"], Some("--timeout"), "--capture is missing: --timeout"),
+            (&["--env-clear", "--env-only", "X", "--json", "true"], Some("--env-clear"), "--env-only"),
+            (&["--json"], None, "PROGRAM"),
+        ] {
+            let called = run(args);
+            assert_eq!((called.code, called.stdout.as_str()), (Some(125), ""), "{args:?}");
+            let error = &of(&called.stderr)["error"];
+            assert_eq!((error["argument"].as_str(), error["exit_code"].as_i64()), (argument, Some(125)), "{args:?}");
+            assert!(error["message"].as_str().unwrap().contains(wanted) && error["stage"].is_null(), "{error}");
+        }
+        // Where a captured run's result would be.
+        let called = run(["--capture", "--terminal=1", "--json", "--", "true"]);
+        assert_eq!((called.code, called.stderr.as_str()), (Some(125), ""));
+        assert_eq!(of(&called.stdout)["error"]["argument"], "--terminal 1");
+        // What is the program's, or a flag's value, does not ask for it.
+        for args in [
+            &["--close", "x", "true", "--json"][..],
+            &["--close", "x", "--arg0", "--json", "true"],
+            &["--bad", "--", "--json"],
+        ] {
+            assert!(!complaint(&run(args), 125).contains('{'), "{args:?}");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    isolated!(|| {
+        for args in [&["man"][..], &["completions", "bash"], &["run", "--capture", "--keep", "1M", "seq", "200000"]] {
+            let mut child = command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            let output = wait(child);
+            assert!(output.status.success(), "{args:?}: {output:?}");
+            assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+        }
+    });
+}
+
+#[test]
+fn signals_are_passed_on() {
+    isolated!(|| {
+        use rustix::process::Signal;
+        for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("QUIT", Signal::QUIT)] {
+            let script = format!("trap 'echo got; exit 3' {name}; echo ready; while :; do sleep 0.05; done");
+            let mut child = command().args(["run", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, signal).unwrap();
+            assert_eq!(wait_status(&mut child).code(), Some(3), "{name}");
+            line.clear();
+            std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+            assert_eq!(line, "got\n", "{name}");
+        }
+    });
+}
+
+#[test]
+fn what_the_terminal_sends_to_both_comes_once() {
+    isolated!(|| {
+        let (master, terminal) = common::terminal();
+        let script = "n=0; trap 'n=$((n+1)); echo got' INT; echo ready
+        until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
+        let outer = ["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0"];
+        let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "sh", "-c", script];
+        let mut child = command().args(outer).args(inner).stdin(terminal).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        rustix::io::write(&master, b"\x03").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "got");
+        rustix::io::write(&master, b"end\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "n=1");
+        assert_eq!(wait_status(&mut child).code(), Some(0));
+    });
+}
+
+#[test]
+fn what_is_sent_to_the_group_comes_once_to_a_program_with_its_own() {
+    isolated!(|| {
+        let script = "n=0; trap 'n=$((n+1)); echo got' TERM; echo ready
+        until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
+        let mut child = command()
+            .args(["run", "--process-group", "0", "sh", "-c", script])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let group = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process_group(group, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "got");
+        child.stdin.take().unwrap().write_all(b"end\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "n=1");
+        assert_eq!(wait_status(&mut child).code(), Some(0));
+    });
+}
+
+#[test]
+fn a_signal_ends_a_captured_run_with_its_group() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+        let mut child = command()
+            .args(["run", "--capture", "--grace", "60", "sh", "-c", &script])
+            .process_group(0)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = std::time::Instant::now();
+        while !path.exists() {
+            assert!(start.elapsed().as_secs() < 60);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(wait_status(&mut child).code(), Some(128 + 15));
+        let sleeper: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
+        // Killed; somebody reaps it soon, or it stays a zombie of an init that does not.
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
+        };
+        let start = std::time::Instant::now();
+        while !gone() {
+            assert!(start.elapsed().as_secs() < 60, "process {sleeper} lives on");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+}
+
+#[test]
+fn standard_input_is_passed_through() {
+    isolated!(|| {
+        let mut child = command().args(["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"through").unwrap();
+        assert_eq!(wait(child).stdout, b"through");
+    });
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    isolated!(|| {
+        for (args, message) in [
+            (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: --timeout works with it only\n"),
+            (&["--umask=022", "--pids=5", "true"], "spawnfd: --capture is missing: --pids works with it only\n"),
+            (&["--terminal", "true"], "spawnfd: --capture is missing: --terminal works with it only\n"),
+            (
+                &["--capture", "--spill-limit", "5", "true"],
+                "spawnfd: --spill <DIR> is missing: --spill-limit works with it only\n",
+            ),
+            (&[], "spawnfd: <PROGRAM>... is missing\n"),
+            (&["ls -l"], "spawnfd: ls -l: not found in PATH; arguments are words of their own\n"),
+            (
+                &["--capture", "--terminal", "120x40", "ls"],
+                "spawnfd: 120x40: not found in PATH; a size is given as --terminal=120x40\n",
+            ),
+            (&["--capture", "120x40"], "spawnfd: 120x40: not found in PATH\n"),
+        ] {
+            // A directory that may not be searched would be what is told of.
+            let called = finish(command().env("PATH", "/usr/bin:/bin").arg("run").args(args));
+            assert_eq!(called.stderr, message);
+        }
+    });
+}
+
+/// The command, begun without these streams.
+fn without(streams: &'static [i32]) -> Command {
+    let mut command = command();
+    // SAFETY: closes numbers between fork and exec, which is all it does.
+    unsafe {
+        command.pre_exec(move || {
+            streams.iter().for_each(|stream| _ = libc::close(*stream));
+            Ok(())
+        })
+    };
+    command
+}
+
+#[test]
+fn streams_that_are_closed_are_so_for_the_program() {
+    isolated!(|| {
+        let open = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n >&9; done";
+        for (streams, left) in [(&[0][..], "1\n2\n"), (&[1], "0\n2\n"), (&[0, 1, 2], "")] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("seen");
+            let file = format!("w:{}:9", path.display());
+            std::fs::write(&path, "").unwrap();
+            let called = finish(without(streams).args(["run", "--open", &file, "--", "bash", "-c", open]));
+            assert_eq!(
+                (called.code.is_some(), std::fs::read_to_string(&path).unwrap().as_str()),
+                (true, left),
+                "{called:?}"
+            );
+        }
+        let called = finish(without(&[0]).args(["run", "--fd", "0:5", "--", "true"]));
+        assert!(complaint(&called, 125).starts_with("--fd 0:5: "));
+        for flags in [&["--capture"][..], &["--capture", "--json"]] {
+            let called = finish(without(&[1]).arg("run").args(flags).args(["--", "echo", "hi"]));
+            assert!(complaint(&called, 125).starts_with("standard output: "));
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_written_keeps_nothing_else_back() {
+    isolated!(|| {
+        let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let both = ["run", "--capture", "--", "sh", "-c", "echo out; echo err >&2; exit 3"];
+        let called = wait(command().args(both).stdout(full()).stderr(Stdio::piped()).spawn().unwrap());
+        let said = String::from_utf8(called.stderr).unwrap();
+        assert_eq!(called.status.code(), Some(125));
+        assert!(said.starts_with("err\n") && said.contains("standard output: "), "{said}");
+        let called = wait(command().args(both).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
+        assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(125), &b"out\n"[..]));
+        for args in [&["--help"][..], &["--version"], &["run", "--json", "true"]] {
+            let called = wait(command().args(args).stdout(full()).stderr(full()).spawn().unwrap());
+            assert_eq!(called.status.code(), Some(125), "{args:?}");
+        }
+        // It falls back with a word about that.
+        let thread =
+            ["run", "--launcher", "thread", "--parent-death-signal", "WINCH", "--", "sh", "-c", "echo out; exit 3"];
+        let called = wait(command().args(thread).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
+        assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(3), &b"out\n"[..]));
+    });
+}
+
+#[test]
+fn room_is_waited_for() {
+    isolated!(|| {
+        let (mut ours, theirs) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+        let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
+        let mut child = command().args(long).stdout(theirs).stderr(Stdio::piped()).spawn().unwrap();
+        let mut bytes = vec![0; 300_000];
+        ours.read_exact(&mut bytes).unwrap();
+        assert_eq!(wait_status(&mut child).code(), Some(0));
+    });
+}
+
+#[test]
+fn a_signal_ends_it_while_nobody_reads() {
+    isolated!(|| {
+        let (mut ours, theirs) = std::io::pipe().unwrap();
+        let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
+        let mut child = command().args(long).stdout(theirs).spawn().unwrap();
+        // It prints when the program has ended.
+        ours.read_exact(&mut [0]).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+        assert_eq!(wait_status(&mut child).signal(), Some(15));
+    });
+}
+
+/// Their own word for it: /proc may not be there, and names in it need not be text.
+#[test]
+fn what_is_ignored_stays_so_by_any_name() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join(OsStr::from_bytes(b"caf\xe9"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_spawnfd"), &name).unwrap();
+        let script = "trap '' HUP; exec \"$0\" run --capture -- sh -c 'kill -HUP $PPID; echo on'";
+        let called = finish(std::process::Command::new("sh").args(["-c", script]).arg(&name));
+        assert_eq!((called.code, called.stdout.as_str()), (Some(0), "on\n"), "{called:?}");
+    });
+}

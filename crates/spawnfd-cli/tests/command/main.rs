@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The spawnfd command, as people and scripts call it.
+
+mod common;
+
+mod attributes;
+mod captured;
+mod doctor;
+mod exit;
+mod manual;
+mod terminal;
