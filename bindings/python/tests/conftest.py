@@ -8,6 +8,7 @@ import gc
 import os
 import socket
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -121,6 +122,9 @@ def warmed_up() -> None:
     # libuv keeps pipes of its own.
     for run_on in LOOPS.values():
         run_on(partial(anyio.sleep, 0))
+    # What exists now stays: a collection after each test need not look at it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +156,43 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         reason = report.longrepr[2].removeprefix("Skipped: ")
         with open(gathered, "a") as skips:
             skips.write(f"SKIP {report.nodeid} {reason}\n")
+
+
+# With it, the whole product: `make test-all`.
+FULL = bool(os.environ.get("SPAWNFD_FULL"))
+# Parameters by whose values a test differs little: how it is started, and the event loop.
+AXES = ("way", "mode", "go")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects what only `make test-all` runs.
+
+    That is what is marked `full`; and of the values of an axis, all but one for each test. Tests
+    take turns: the value is chosen by a hash of the test's other parameters.
+    """
+    if FULL or any("::" in argument for argument in config.args):
+        return
+    values: dict[str, set[str]] = {}
+    for item in items:
+        for others, value in axes_of(item):
+            values.setdefault(others, set()).add(value)
+
+    def is_chosen(item: pytest.Item) -> bool:
+        return not item.get_closest_marker("full") and all(
+            value == sorted(values[others])[zlib.crc32(others.encode()) % len(values[others])]
+            for others, value in axes_of(item)
+        )
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item)])
+    items[:] = [item for item in items if is_chosen(item)]
+
+
+def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """For each axis of a test: the test's name without its value, and the value."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    for axis in AXES:
+        if (value := parameters.get(axis)) is not None:
+            yield item.nodeid.replace(str(value), axis, 1), str(value)
 
 
 @pytest.fixture

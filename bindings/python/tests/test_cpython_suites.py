@@ -4,13 +4,12 @@
 Each interpreter runs the tests of its own `test` package; cold, and again with what they start most
 parked ahead; and those that examine the interpreters they start, each of which finds one parked for
 it. What fails has to stand in cpython/differences.txt, and what stands there has to fail.
-Warm is one version here; SPAWNFD_ALL_VERSIONS=1 asks for all.
+`make test` runs them cold, and of the first version; `make test-all` runs all.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ HERE = Path(__file__).parent / "cpython"
 PACKAGE = Path(sf.__file__).parent.parent
 SUITES = ["test.test_subprocess", "test.test_asyncio.test_subprocess"]
 VERSIONS = ["3.11", "3.12", "3.13"]
-WARM_VERSIONS = VERSIONS if os.environ.get("SPAWNFD_ALL_VERSIONS") else VERSIONS[:1]
 # Of the programs that could be started by spawnfd; it cannot do without a fork what these ask for.
 SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
@@ -113,9 +111,10 @@ def test_the_list_is_checked() -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.parametrize("version", WARM_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_suite_warm(
     version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,10 +136,11 @@ def test_suite_warm(
     assert counters["warm"] >= counters["made"] // 5
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
 @pytest.mark.parametrize("suite", OF_INTERPRETERS)
-@pytest.mark.parametrize("version", WARM_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS[:1])
 def test_suite_of_warm_interpreters(
     version: str, suite: str, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +163,9 @@ def test_suite_of_warm_interpreters(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "version", [VERSIONS[0], *(pytest.param(v, marks=pytest.mark.full) for v in VERSIONS[1:])]
+)
 def test_suite(
     version: str, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,9 @@ MODULES = [
 CASES = [(MAIN_VERSION, name) for name in MODULES] + [
     (version, name) for version in ("3.11", "3.13") for name in CORE
 ]
+# `make test` runs these; `make test-all` runs all.
+SHORT = {(MAIN_VERSION, name) for name in ("test_runpy", "test_site", "test_sys")}
+MARKED = [pytest.param(*c, marks=() if c in SHORT else pytest.mark.full) for c in CASES]
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
@@ -97,7 +100,7 @@ def test_the_table() -> None:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("version", "module"), CASES)
+@pytest.mark.parametrize(("version", "module"), MARKED)
 def test_module(version: str, module: str, mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
     python = interpreter(version, "test.test_cmd_line", "test.libregrtest")
     listed = differences(LIST.read_text())

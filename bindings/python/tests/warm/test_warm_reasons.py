@@ -117,7 +117,7 @@ UNTESTED = {
 def of_tests() -> set[str]:
     """Whatever stands in a test of warm starts as a reason does: as a string of its own."""
     files = [*Path(__file__).parent.glob("*.py"), *(ROOT / "tests").glob("warm-*/*.py")]
-    files += [ROOT / f"tests/suite/{name}.rs" for name in ("zygote", "warm_confined")]
+    files += [ROOT / f"tests/suite/warm/{name}.rs" for name in ("zygote", "confined")]
     text = "".join(path.read_text() for path in files if path != Path(__file__))
     return {
         one

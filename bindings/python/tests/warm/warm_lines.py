@@ -179,7 +179,7 @@ LINES = (
     sh("exported-function", "bash", "greet you", env={"BASH_FUNC_greet%%": "() { echo hello $1; }"}),
     sh("sigpipe", "bash", "set -o pipefail; yes | head -n 3; echo ${PIPESTATUS[@]}; yes | head -n 1"),
     sh("trap-exit", "bash", "trap 'echo bye $?' EXIT; trap 'echo usr1' USR1; kill -USR1 $$; false; exit 3"),
-    sh("traps-listed", "bash", "trap; trap '' PIPE; trap; trap -l | head -n 2"),
+    sh("traps-listed", "bash", "trap; trap '' PIPE; trap; trap -l | sed -n 1,2p"),
     sh("killed", "sh", "kill -TERM $$; echo survived"),
     sh("killed", "bash", "kill -KILL $$"),
     sh("jobs", "bash", "set -m; sleep 1000 & jobs; kill %1; wait %1; echo $?; (exit 5) & wait $!; echo $?"),
