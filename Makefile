@@ -11,16 +11,15 @@ KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
-# As a shell in the foreground has them, also below nohup, or in the background of one without job control.
-SIGNALS := env --default-signal=HUP,INT,QUIT
-
+export SPAWNFD_PYTHON := $(CURDIR)/$(PY)
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.
-KERNEL_SUITES := kernel validation errors stale $(addsuffix =clone3,oracle_spawn actions attributes authority)
+KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: \
+                 spawn=::clone3
 # Limits by a cgroup's controllers, and runs in cgroups of their own: what `make test` skips where there are none.
-CGROUP_SUITES := limits job=a_cgroup held=what_is_made complaints=in_a_cgroup
+CGROUP_SUITES := job=limits:: job=a_cgroup spawn=held::what_is_made job=in_a_cgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-rust test-confined test-python test-interpreters test-guest test-kernel kernel-shell soak lint format \
+.PHONY: help setup python demo test test-all test-rust test-docker test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
         bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel clean
 
 help: ## List the tasks.
@@ -38,26 +37,18 @@ python: setup ## Build the Python package into build/venv.
 demo: python ## Start real tools thousands of times, through templates and the platform's ways; table and report page.
 	$(PY) bench/agent/run.py --demo
 
-test: ## Run all tests; ends with the list of what was skipped, and why.
-	@mkdir -p build && rm -f $(SKIPS)
-	$(MAKE) --no-print-directory test-rust test-confined test-python
-	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
+# run.py makes this first, once no other run uses the checkout.
+build-tests: python
+	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 
-test-rust: setup ## The Rust tests, as they are.
-	SPAWNFD_SKIPS=$(SKIPS) cargo test --workspace --exclude spawnfd-python
+test: setup ## Run the tests, at most 8 minutes after the build; ends with what was skipped and why, and the times.
+	$(PYTHON) tests/run.py test
 
-test-confined: setup ## The core's and the command's tests under Docker's default seccomp profile, and as an unprivileged user.
-	SPAWNFD_QUICK=1 SPAWNFD_SKIPS=$(SKIPS) tests/run-confined.sh $(if $(filter 0,$(shell id -u)),docker user,docker)
+test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
+	$(PYTHON) tests/run.py all
 
-test-python: python ## The Python package's tests, some of them also under Docker's profile, and the Python benchmarks'.
-	cd bindings/python && SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) ../../$(PY) -m pytest -q -rs
-	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) tests/run-confined-python.sh $(PY)
-	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs bench/agent bench/job bench/kernel bench/warm
-	SPAWNFD_SKIPS=$(SKIPS) $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
-
-test-interpreters: python ## Parked CPythons, every build on this machine in both modes; Node.js, every version, by npm.
-	SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) $(PY) -m pytest -q -rs tests/warm-python tests/warm-node
-	cd bindings/python && SPAWNFD_ALL_VERSIONS=1 $(SIGNALS) ../../$(PY) -m pytest -q -rs tests/test_cpython_suites.py -k warm
+test-rust test-docker test-python test-parked: test-%: setup ## One part of `make test`.
+	$(PYTHON) tests/run.py $*
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
@@ -72,6 +63,7 @@ test-kernel: setup ## The kernel series: built plain and with KASAN and lockdep,
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(KERNEL_SUITES)" SPAWNFD_GUEST_TIME=7200 \
 	    tests/run-guest.sh $(CACHE)/kernel $$(kernel/qemu/build.sh $(CACHE)/kernel base)/bzImage
 	SPAWNFD_SKIPS=$(SKIPS) SPAWNFD_SUITES="$(CGROUP_SUITES)" tests/run-guest.sh $(CACHE)/kernel
+	kernel/qemu/inputs.sh >kernel/tested-inputs
 	@echo; echo "Skipped:"; if [ -s $(SKIPS) ]; then sort -u $(SKIPS); else echo "  nothing"; fi
 
 kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnfd command and the selftests.

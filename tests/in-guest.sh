@@ -12,7 +12,7 @@ here=$1
 shift
 user=65534
 top=/sys/fs/cgroup
-export SPAWNFD_QUICK=1 SPAWNFD_SUITE_TIME=1200 SPAWNFD_SKIPS=/tmp/skips
+export SPAWNFD_AS_IS=1 SPAWNFD_SUITE_TIME=1200 SPAWNFD_SKIPS=/tmp/skips
 
 uname -sr
 for controller in memory pids cpu; do

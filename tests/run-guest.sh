@@ -6,14 +6,16 @@
 #
 # What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
 # (in-guest.sh). Everything is 20 times slower there, so this is a choice, without what gives programs little time
-# (most of complaints). SPAWNFD_SUITES: another one, for both; `suite=part` runs the tests with that in their names.
+# (most of complaints). SPAWNFD_SUITES: another one, for both; `binary=part` runs the tests with that part in their names.
 # SPAWNFD_GUEST_TIME: seconds for each kernel. CARGO_TARGET_DIR and the toolchain are the caller's.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$1
 shift
-groups=${SPAWNFD_SUITES:-trees guard job limits limiter attributes=a_cgroup held=what_is_made complaints=in_a_cgroup}
-others=${SPAWNFD_SUITES:-errors fallbacks flight oracle run snapshot thread_authority}
+groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=held::what_is_made
+    job=in_a_cgroup}
+others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=flight:: tools=oracle:: job=run:: spawn=snapshot::
+    spawn=thread_authority::}
 
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")
 trap 'rm -rf "$temporary"' EXIT
@@ -27,9 +29,9 @@ for line in sys.stdin:
 target=$(dirname "$(dirname "$(echo "$built" | head -n 1)")")
 root=$temporary/root
 mkdir -p "$root/suites"
-of() { # suites; those that there are
+of() { # binary=part: the launchers that `make test` leaves out run too
     for suite; do
-        echo "$built" | sed -nE "s|.*/${suite%=*}-[0-9a-f]*\$|& ${suite#"${suite%=*}"}|p" | tr -d =
+        echo "$built" | sed -nE "s|.*/${suite%=*}-[0-9a-f]*\$|& ${suite#*=} --include-ignored --skip on_purpose|p"
     done
 }
 # shellcheck disable=SC2086 # lists

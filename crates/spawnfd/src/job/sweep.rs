@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn takes_only_what_is_marked_ours_and_not_locked() {
         // Alone: a fork for another test would have a copy of the lock.
-        spawnfd_tests::isolated("job::sweep::tests::takes_only_what_is_marked_ours_and_not_locked", || {
+        spawnfd_tests::isolated!(|| {
             let dir = spawnfd_tests::scratch();
             let make = |name: &str, mode: u32| {
                 let path = dir.path().join(name);

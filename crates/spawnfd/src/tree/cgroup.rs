@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_passes_is_no_refusal() {
-        spawnfd_tests::isolated("tree::cgroup::tests::what_passes_is_no_refusal", || {
+        spawnfd_tests::isolated!(|| {
             let Ok(place) = place(false) else { return spawnfd_tests::skip("no cgroup v2 is mounted") };
             let gone = Place { path: CString::new("/nowhere/group").expect("no NUL"), ..place };
             assert_eq!(gone.make().expect_err("nothing is there").errno(), Errno::ENOENT);

@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_that_is_somebody_else_s_is_left_alone() {
-        spawnfd_tests::isolated("tree::tests::a_cgroup_that_is_somebody_else_s_is_left_alone", || {
+        spawnfd_tests::isolated!(|| {
             let Ok(first) = Tree::grouped(false) else { return spawnfd_tests::skip("no cgroup can be made") };
             drop(first);
             let place = cgroup::place(true).expect("a place");

@@ -51,7 +51,7 @@ fn nothing_is_the_end() {
 
 #[test]
 fn a_reader_that_is_gone_is_no_error_and_no_signal() {
-    spawnfd_tests::isolated("job::input::tests::a_reader_that_is_gone_is_no_error_and_no_signal", || {
+    spawnfd_tests::isolated!(|| {
         call::make_default(13).expect("SIGPIPE");
         let (reader, mut feed) = feed(Source::bytes("x".into()));
         drop(reader);

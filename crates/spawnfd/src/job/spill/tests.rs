@@ -132,7 +132,7 @@ fn a_directory_that_is_not_there() {
 
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_host() {
-    isolated("job::spill::tests::a_limit_on_file_sizes_does_not_end_the_host", || {
+    isolated!(|| {
         use rustix::process::{Resource, Rlimit, setrlimit};
         let dir = scratch();
         setrlimit(Resource::Fsize, Rlimit { current: Some(100_000), maximum: None }).expect("lower");

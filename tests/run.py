@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Runs suites one after the other under a time limit each, and prints what passed, what was skipped and how long it took.
+
+    tests/run.py NAME...        the names are the keys of SUITES; `test` and `all` stand for several
+
+Each suite's processes are descendants of this one, which is a sub-reaper: at the suite's end, or at its time limit, the
+survivors are killed, and the suite has failed. A suite inherits default signal dispositions, also below nohup. One run at a
+time uses a checkout; a second one ends with exit status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of build/venv.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "build" / "test.lock"
+SKIPS = ROOT / "build" / "skips.txt"
+PYTHON = os.environ.get("SPAWNFD_PYTHON", str(ROOT / "build/venv/bin/python"))
+# Most tests wait as long as they compute: four at once keep two processors busy.
+JOBS = str(2 * (os.cpu_count() or 1))
+PR_SET_CHILD_SUBREAPER = 36
+MINUTE = 60
+# The library's guard stays for up to a second after its last tree.
+GRACE_S = 10.0
+# `make test` ends within this time after the build.
+BUDGET_S = 8 * MINUTE
+
+
+class Suite(NamedTuple):
+    what: str
+    command: str
+    limit_s: int
+    directory: str = "."
+
+
+CARGO = "cargo test --workspace --exclude spawnfd-python"
+PYTEST = f"{PYTHON} -m pytest -q -rs -n {JOBS} --dist worksteal"
+IGNORED = "--include-ignored --skip on_purpose"
+
+BUILD = Suite("Build", "make --no-print-directory build-tests", 60 * MINUTE)
+
+SUITES = {
+    "rust": Suite("Rust: units, suites, documentation", f"{CARGO} --no-fail-fast", 15 * MINUTE),
+    "docker": Suite(
+        "Rust, under Docker's profile", "tests/run-confined.sh docker job tree warm command", 5 * MINUTE
+    ),
+    "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
+    "python-docker": Suite(
+        "Python package, under Docker's profile", f"tests/run-confined-python.sh {PYTHON} -n {JOBS}", 5 * MINUTE
+    ),
+    "benches": Suite(
+        "Benchmarks' own tests", f"{PYTEST} bench/agent bench/job bench/kernel bench/warm", 5 * MINUTE
+    ),
+    "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm-python tests/warm-node", 10 * MINUTE),
+    # The full product, for `make test-all`.
+    "rust-all": Suite("Rust, every launcher, all rounds", f"{CARGO} --no-fail-fast --lib --bins --tests -- {IGNORED}", 60 * MINUTE),
+    "rust-doc": Suite("Rust: documentation", f"{CARGO} --doc", 5 * MINUTE),
+    "docker-all": Suite("Rust, every launcher, under Docker's profile", "tests/run-confined.sh docker", 60 * MINUTE),
+    "user-all": Suite("Rust, every launcher, as an unprivileged user", "tests/run-confined.sh user", 60 * MINUTE),
+    "python-all": Suite("Python package, every way to start", PYTEST, 90 * MINUTE, "bindings/python"),
+    "parked-all": Suite(
+        "Parked interpreters, every version", f"{PYTEST} tests/warm-python tests/warm-node", 60 * MINUTE
+    ),
+}
+TEST = ["rust", "docker", "python", "python-docker", "benches", "parked"]
+ALL = ["rust-all", "rust-doc", "docker-all", "user-all", "python-all", "python-docker", "benches", "parked-all"]
+
+
+class Outcome(NamedTuple):
+    suite: Suite
+    failure: str
+    seconds: float
+
+
+def children() -> list[int]:
+    """The pids of this process's children, orphans of its descendants among them."""
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def describe(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        words = []
+    return f"{pid} ({b' '.join(words).decode(errors='replace').strip()[:100]})"
+
+
+def wait(awaited: int | None, until: float) -> int | None:
+    """Reaps until `awaited` has ended, and returns its status; without one, until no child is left. `None` at the time limit.
+
+    SIGCHLD is blocked, so that none is missed between a look and the wait.
+    """
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if pid and pid == awaited:
+            return status
+        if not pid:
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            signal.sigtimedwait([signal.SIGCHLD], left)
+
+
+def kill_children() -> None:
+    """Kills all children, and those that become children by that. Only this process reaps them: no pid is reused meanwhile."""
+    while wait(None, time.monotonic() + 0.05) is None:
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+
+
+def in_child(suite: Suite) -> None:
+    """Executes the suite's command, with signals as a shell in the foreground has them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.chdir(ROOT / suite.directory)
+    os.execvp("sh", ["sh", "-c", f"exec {suite.command}"])
+
+
+def run(suite: Suite) -> Outcome:
+    print(f"\n== {suite.what}: {suite.command}", flush=True)
+    begun = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            in_child(suite)
+        finally:
+            os._exit(127)
+    status = wait(pid, begun + suite.limit_s)
+    seconds = time.monotonic() - begun
+    failure = ""
+    if status is None:
+        failure = f"still running after {suite.limit_s} s"
+    elif code := os.waitstatus_to_exitcode(status):
+        failure = f"exit status {code}" if code > 0 else f"signal {-code}"
+    elif wait(None, time.monotonic() + GRACE_S) is None:
+        failure = "left processes behind"
+    if failure:
+        survivors = [describe(pid) for pid in children()]
+        failure += f"; killed: {', '.join(survivors)}" if survivors else ""
+    kill_children()
+    return Outcome(suite, failure, seconds)
+
+
+def locked() -> bool:
+    """Takes the checkout's lock, which ends with this process."""
+    LOCK.parent.mkdir(exist_ok=True)
+    # Kept open, and inherited by no suite.
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 32).decode().strip()
+        print(f"tests/run.py: another test run (pid {holder}) uses this checkout", file=sys.stderr)
+        return False
+    os.truncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return True
+
+
+def interrupted(number: int, _frame: object) -> None:
+    kill_children()
+    raise SystemExit(128 + number)
+
+
+def main(names: list[str]) -> int:
+    full = "all" in names
+    chosen = [name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])]
+    if not chosen or (unknown := [name for name in chosen if name not in SUITES]):
+        print(__doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr)
+        return 2
+    if not locked():
+        return 2
+    SKIPS.unlink(missing_ok=True)
+    os.environ.update(SPAWNFD_SKIPS=str(SKIPS), RUST_TEST_THREADS=JOBS)
+    if full:
+        os.environ.update(SPAWNFD_FULL="1", SPAWNFD_AS_IS="1")
+    if os.geteuid() != 0:
+        chosen = [name for name in chosen if name != "user-all"]
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupted)
+
+    build = run(BUILD)
+    outcomes = [] if build.failure else [run(SUITES[name]) for name in chosen]
+
+    print("\nSkipped:")
+    skips = sorted(set(SKIPS.read_text().splitlines())) if SKIPS.exists() else []
+    print("\n".join(f"  {line.removeprefix('SKIP ')}" for line in skips) or "  nothing")
+    print("\nTimes:")
+    for suite, failure, seconds in [build, *outcomes]:
+        print(f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}")
+    total = sum(outcome.seconds for outcome in outcomes)
+    budget = f" of at most {BUDGET_S} s" if names == ["test"] else ""
+    print(f"  {total:7.1f} s  in all after the build{budget}")
+    return 1 if any(outcome.failure for outcome in [build, *outcomes]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
