@@ -50,28 +50,57 @@ BUILD = Suite("Build", "make --no-print-directory build-tests", 60 * MINUTE)
 SUITES = {
     "rust": Suite("Rust: units, suites, documentation", f"{CARGO} --no-fail-fast", 15 * MINUTE),
     "docker": Suite(
-        "Rust, under Docker's profile", "tests/run-confined.sh docker job tree warm command", 5 * MINUTE
+        "Rust, under Docker's profile",
+        "tests/run-confined.sh docker job tree warm command",
+        5 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
     "python-docker": Suite(
-        "Python package, under Docker's profile", f"tests/run-confined-python.sh {PYTHON} -n {JOBS}", 5 * MINUTE
+        "Python package, under Docker's profile",
+        f"tests/run-confined-python.sh {PYTHON} -n {JOBS}",
+        5 * MINUTE,
     ),
     "benches": Suite(
-        "Benchmarks' own tests", f"{PYTEST} bench/agent bench/job bench/kernel bench/warm", 5 * MINUTE
+        "Benchmarks' own tests",
+        f"{PYTEST} bench/agent bench/job bench/kernel bench/warm",
+        5 * MINUTE,
     ),
-    "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm-python tests/warm-node", 10 * MINUTE),
+    "parked": Suite(
+        "Parked interpreters", f"{PYTEST} tests/warm-python tests/warm-node", 10 * MINUTE
+    ),
     # The full product, for `make test-all`.
-    "rust-all": Suite("Rust, every launcher, all rounds", f"{CARGO} --no-fail-fast --lib --bins --tests -- {IGNORED}", 60 * MINUTE),
+    "rust-all": Suite(
+        "Rust, every launcher, all rounds",
+        f"{CARGO} --no-fail-fast --lib --bins --tests -- {IGNORED}",
+        60 * MINUTE,
+    ),
     "rust-doc": Suite("Rust: documentation", f"{CARGO} --doc", 5 * MINUTE),
-    "docker-all": Suite("Rust, every launcher, under Docker's profile", "tests/run-confined.sh docker", 60 * MINUTE),
-    "user-all": Suite("Rust, every launcher, as an unprivileged user", "tests/run-confined.sh user", 60 * MINUTE),
-    "python-all": Suite("Python package, every way to start", PYTEST, 90 * MINUTE, "bindings/python"),
+    "docker-all": Suite(
+        "Rust, every launcher, under Docker's profile", "tests/run-confined.sh docker", 60 * MINUTE
+    ),
+    "user-all": Suite(
+        "Rust, every launcher, as an unprivileged user", "tests/run-confined.sh user", 60 * MINUTE
+    ),
+    "python-all": Suite(
+        "Python package, every way to start", PYTEST, 90 * MINUTE, "bindings/python"
+    ),
     "parked-all": Suite(
-        "Parked interpreters, every version", f"{PYTEST} tests/warm-python tests/warm-node", 60 * MINUTE
+        "Parked interpreters, every version",
+        f"{PYTEST} tests/warm-python tests/warm-node",
+        60 * MINUTE,
     ),
 }
 TEST = ["rust", "docker", "python", "python-docker", "benches", "parked"]
-ALL = ["rust-all", "rust-doc", "docker-all", "user-all", "python-all", "python-docker", "benches", "parked-all"]
+ALL = [
+    "rust-all",
+    "rust-doc",
+    "docker-all",
+    "user-all",
+    "python-all",
+    "python-docker",
+    "benches",
+    "parked-all",
+]
 
 
 class Outcome(NamedTuple):

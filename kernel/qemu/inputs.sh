@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT OR Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # Prints a hash of what `make test-kernel` tests: the series, its launcher, and the suites that it boots.
 # `make test-kernel` writes it to kernel/tested-inputs when it passes; .ci/run compares.
 set -eu

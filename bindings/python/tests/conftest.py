@@ -189,7 +189,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
     """For each axis of a test: the test's name without its value, and the value."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    callspec: Any = getattr(item, "callspec", None)
+    parameters: dict[str, object] = callspec.params if callspec else {}
     for axis in AXES:
         if (value := parameters.get(axis)) is not None:
             yield item.nodeid.replace(str(value), axis, 1), str(value)
