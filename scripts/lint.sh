@@ -24,9 +24,9 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-step "$bin/ruff" check --config bench/ruff.toml tests/run.py
-step "$bin/ruff" format --check --config bench/ruff.toml tests/run.py
-step "$bin/mypy" --strict tests/run.py
+step "$bin/ruff" check --config bench/ruff.toml tests/run.py tests/test_run.py
+step "$bin/ruff" format --check --config bench/ruff.toml tests/run.py tests/test_run.py
+step "$bin/mypy" --strict tests/run.py tests/test_run.py
 (cd bindings/python &&
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs suites one after the other under a time limit each, and prints what passed, what was skipped and how long it took.
+"""Runs suites one after the other, and prints failures, skipped tests and times.
 
-    tests/run.py NAME...        the names are the keys of SUITES; `test` and `all` stand for several
+    tests/run.py NAME...     the names are the keys of SUITES; `test` and `all` stand for several
 
-Each suite's processes are descendants of this one, which is a sub-reaper: at the suite's end, or at its time limit, the
-survivors are killed, and the suite has failed. A suite inherits default signal dispositions, also below nohup. One run at a
-time uses a checkout; a second one ends with exit status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of build/venv.
+Each suite's processes are descendants of this one, which is a sub-reaper. At the suite's end, or at
+its time limit, this process kills the survivors, and the suite has failed. A suite inherits default
+signal dispositions, also below nohup. One run at a time uses a checkout; a second one ends with
+exit status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of build/venv.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ SUITES = {
         5 * MINUTE,
     ),
     "benches": Suite(
-        "Benchmarks' own tests",
-        f"{PYTEST} bench/agent bench/job bench/kernel bench/warm",
+        "The tests' and benchmarks' own tests",
+        f"{PYTEST} bench/agent bench/job bench/kernel bench/warm tests/test_run.py",
         5 * MINUTE,
     ),
     "parked": Suite(
@@ -123,9 +124,9 @@ def describe(pid: int) -> str:
 
 
 def wait(awaited: int | None, until: float) -> int | None:
-    """Reaps until `awaited` has ended, and returns its status; without one, until no child is left. `None` at the time limit.
+    """Reaps until `awaited` has ended, and returns its status; `None` at the time limit.
 
-    SIGCHLD is blocked, so that none is missed between a look and the wait.
+    Without `awaited` it reaps until no child is left. SIGCHLD is blocked and stays pending.
     """
     while True:
         try:
@@ -142,7 +143,10 @@ def wait(awaited: int | None, until: float) -> int | None:
 
 
 def kill_children() -> None:
-    """Kills all children, and those that become children by that. Only this process reaps them: no pid is reused meanwhile."""
+    """Kills all children, and the orphans that become children by that.
+
+    Only this process reaps them, so no pid is reused meanwhile.
+    """
     while wait(None, time.monotonic() + 0.05) is None:
         for pid in children():
             os.kill(pid, signal.SIGKILL)

@@ -83,6 +83,11 @@ fn an_isolated_test_is_alone() {
 mod on_purpose {
     use super::*;
 
+    /// For `sleep`, so that the caller can tell its process from others.
+    fn seconds() -> String {
+        std::env::var("SECONDS").unwrap_or_else(|_| "100000".to_owned())
+    }
+
     #[test]
     #[ignore = "fails on purpose"]
     fn fails() {
@@ -97,7 +102,7 @@ mod on_purpose {
     fn hangs() {
         isolated!(limit: Duration::from_secs(1), || {
             // In a session of its own, with the test's output open.
-            Command::new("setsid").args(["sleep", "4321"]).spawn().and_then(|mut child| child.wait()).ok();
+            Command::new("setsid").args(["sleep", &seconds()]).spawn().and_then(|mut child| child.wait()).ok();
         });
     }
 
@@ -105,7 +110,7 @@ mod on_purpose {
     #[ignore = "leaves a process behind on purpose"]
     fn leaves_a_process() {
         isolated!(|| {
-            Command::new("setsid").args(["--fork", "sleep", "4322"]).status().expect("starts");
+            Command::new("setsid").args(["--fork", "sleep", &seconds()]).status().expect("starts");
         });
     }
 
@@ -160,19 +165,24 @@ fn isolated_failures_are_shown() {
 #[test]
 fn a_time_limit_covers_all_descendants() {
     let start = Instant::now();
-    let (status, text) = run_again("hangs", &[]);
+    let seconds = (1_000_000 + std::process::id()).to_string();
+    let (status, text) = run_again("hangs", &[("SECONDS", &seconds)]);
     assert!(!status.success());
     assert!(text.contains("helpers::on_purpose::hangs: still running after 1s, killed: pid "), "{text}");
     assert!(start.elapsed() < Duration::from_secs(60));
-    assert!(!runs("sleep 4321"));
+    assert!(!runs(&format!("sleep {seconds}")));
 }
 
 #[test]
 fn a_process_left_behind_is_killed_and_named() {
-    let (status, text) = run_again("leaves_a_process", &[]);
+    let seconds = (2_000_000 + std::process::id()).to_string();
+    let (status, text) = run_again("leaves_a_process", &[("SECONDS", &seconds)]);
     assert!(!status.success());
-    assert!(text.contains("left behind after exit status: 0: pid ") && text.contains("(sleep 4322, "), "{text}");
-    assert!(!runs("sleep 4322"));
+    assert!(
+        text.contains("left behind after exit status: 0: pid ") && text.contains(&format!("(sleep {seconds}, ")),
+        "{text}"
+    );
+    assert!(!runs(&format!("sleep {seconds}")));
 }
 
 #[test]
