@@ -12,9 +12,9 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SKIPS   := $(CURDIR)/build/skips.txt
 export SPAWNFD_PYTHON := $(CURDIR)/$(PY)
+
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.
-KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: \
-                 spawn=::clone3
+KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: spawn=::clone3
 # Limits by a cgroup's controllers, and runs in cgroups of their own: what `make test` skips where there are none.
 CGROUP_SUITES := job=limits:: job=a_cgroup spawn=held::what_is_made job=in_a_cgroup
 
@@ -47,8 +47,10 @@ test: setup ## Run the tests, at most 8 minutes after the build; ends with what 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
 	$(PYTHON) tests/run.py all
 
-test-rust test-docker test-python test-parked: test-%: setup ## One part of `make test`.
-	$(PYTHON) tests/run.py $*
+test-rust: setup ## One part of `make test`; the others are test-docker, test-python and test-parked.
+test-docker test-python test-parked: setup
+test-rust test-docker test-python test-parked:
+	$(PYTHON) tests/run.py $(@:test-%=%)
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
