@@ -10,7 +10,8 @@ CACHE   ?= $(if $(filter 0,$(shell id -u)),/var/cache,$(or $(XDG_CACHE_HOME),$(H
 KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -c1-16)
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-SKIPS   := $(CURDIR)/build/skips.txt
+# Of the suites in guests; tests/run.py has a file of its own.
+SKIPS   := $(CURDIR)/build/skips-guest.txt
 export SPAWNFD_PYTHON := $(CURDIR)/$(PY)
 
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.

@@ -208,7 +208,6 @@ def interrupted(number: int, _frame: object) -> None:
 
 
 def main(names: list[str]) -> int:
-    full = "all" in names
     chosen = [name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])]
     if not chosen or (unknown := [name for name in chosen if name not in SUITES]):
         print(__doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr)
@@ -217,7 +216,7 @@ def main(names: list[str]) -> int:
         return 2
     SKIPS.unlink(missing_ok=True)
     os.environ.update(SPAWNFD_SKIPS=str(SKIPS), RUST_TEST_THREADS=JOBS)
-    if full:
+    if any(name.endswith("-all") for name in chosen):
         os.environ.update(SPAWNFD_FULL="1", SPAWNFD_AS_IS="1")
     if os.geteuid() != 0:
         chosen = [name for name in chosen if name != "user-all"]
