@@ -41,3 +41,4 @@ git ls-files 'warm/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -W
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
+step scripts/protocol.py --check

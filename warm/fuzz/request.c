@@ -43,7 +43,7 @@ static uint32_t any_number(uint32_t near)
 static size_t compose(char *message, uint32_t sources)
 {
 	struct spawnfd_request head = {
-		.protocol = SPAWNFD_PROTOCOL, .serial = 1, .sources = sources, .above = 9};
+		.version = SPAWNFD_VERSION, .serial = 1, .sources = sources, .above = 9};
 	char *at = message + sizeof(head);
 
 	head.steps = (uint32_t)(draw() % 6);
@@ -56,10 +56,10 @@ static size_t compose(char *message, uint32_t sources)
 
 	at += head.steps * sizeof(struct spawnfd_step);
 	for (uint32_t i = 0; i < head.checks; i++) {
-		struct spawnfd_check check = {.kind = (uint32_t)(draw() % SPAWNFD_CHECKS)};
+		struct spawnfd_check check = {.kind = (uint32_t)(draw() % SPAWNFD_CHECK_COUNT)};
 
 		if (!sources)
-			check.kind = SPAWNFD_SAME;
+			check.kind = SPAWNFD_CHECK_SAME;
 		memcpy(at, &check, sizeof(check));
 		at += sizeof(check);
 	}
@@ -83,16 +83,16 @@ static size_t compose(char *message, uint32_t sources)
 	head.strings = (uint32_t)(at - strings);
 	head.path = head.strings - 8;
 	for (uint32_t i = 0; i < head.steps; i++) {
-		struct spawnfd_step step = {.op = (uint16_t)(draw() % SPAWNFD_OPS), .b = 1};
+		struct spawnfd_step step = {.op = (uint16_t)(draw() % SPAWNFD_OP_COUNT), .b = 1};
 
 		step.a = sources ? (int32_t)(draw() % sources) : -1;
 		if (!sources)
-			step.op = SPAWNFD_OPEN;
+			step.op = SPAWNFD_OP_OPEN;
 		step.text = head.strings - 8;
 		step.x = draw() % 9;
 		/* That much has no room in the path. */
-		if (step.op == SPAWNFD_CAPABILITIES)
-			step.op = SPAWNFD_UMASK;
+		if (step.op == SPAWNFD_OP_CAPABILITIES)
+			step.op = SPAWNFD_OP_UMASK;
 		memcpy(steps + i * sizeof(step), &step, sizeof(step));
 	}
 	memcpy(message, &head, sizeof(head));
@@ -159,9 +159,10 @@ int main(int argc, char **argv)
 				const char *text = request.strings + step->text;
 
 				inside(text, request.strings, end);
-				if (step->op >= SPAWNFD_AFFINITY && step->op != SPAWNFD_USER_IDS &&
-				    step->op != SPAWNFD_GROUP_IDS &&
-				    step->op != SPAWNFD_KEEP_CAPABILITIES &&
+				if (step->op >= SPAWNFD_OP_AFFINITY &&
+				    step->op != SPAWNFD_OP_USER_IDS &&
+				    step->op != SPAWNFD_OP_GROUP_IDS &&
+				    step->op != SPAWNFD_OP_KEEP_CAPABILITIES &&
 				    step->x > (uint64_t)(end - text))
 					abort();
 			}

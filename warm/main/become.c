@@ -129,16 +129,16 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 	const int *source = request->sources;
 
 	switch ((enum spawnfd_op)step->op) {
-	case SPAWNFD_PLACE:
+	case SPAWNFD_OP_PLACE:
 		return answer(dup3(source[step->a], step->b, 0));
-	case SPAWNFD_DUP2:
+	case SPAWNFD_OP_DUP2:
 		if (step->a == step->b)
 			return answer(fcntl(step->a, F_SETFD, 0));
 		return answer(dup3(step->a, step->b, 0));
-	case SPAWNFD_CLOSE:
+	case SPAWNFD_OP_CLOSE:
 		close(step->a);
 		return 0;
-	case SPAWNFD_CLOSE_RANGE:
+	case SPAWNFD_OP_CLOSE_RANGE:
 		/* Sources wait above the numbers that count, and go with all that is not kept. */
 		if (step->x < (uint64_t)request->head->above) {
 			uint64_t last = (uint64_t)request->head->above - 1;
@@ -147,71 +147,71 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 					(unsigned)(step->y < last ? step->y : last));
 		}
 		return 0;
-	case SPAWNFD_OPEN: {
+	case SPAWNFD_OP_OPEN: {
 		struct open_how how = {.flags = step->x, .mode = step->y, .resolve = step->z};
 
 		return open_as(step->b, step->a < 0 ? AT_FDCWD : source[step->a], text, &how);
 	}
-	case SPAWNFD_OPEN_NULL: {
+	case SPAWNFD_OP_OPEN_NULL: {
 		struct open_how how = {.flags = step->b == 0 ? O_RDONLY : O_WRONLY};
 
 		return open_as(step->b, AT_FDCWD, "/dev/null", &how);
 	}
-	case SPAWNFD_CHDIR:
+	case SPAWNFD_OP_CHDIR:
 		return answer(chdir(text));
-	case SPAWNFD_FCHDIR:
+	case SPAWNFD_OP_FCHDIR:
 		return answer(fchdir(source[step->a]));
-	case SPAWNFD_UMASK:
+	case SPAWNFD_OP_UMASK:
 		/* Only a filter can refuse it. */
 		return answer(umask((mode_t)step->a) == (mode_t)-1 ? -1 : 0);
-	case SPAWNFD_SETSID:
+	case SPAWNFD_OP_SETSID:
 		return answer(setsid());
-	case SPAWNFD_SETPGID:
+	case SPAWNFD_OP_SETPGID:
 		return answer(setpgid(0, step->a));
-	case SPAWNFD_TCSETPGRP:
+	case SPAWNFD_OP_TCSETPGRP:
 		return answer(tcsetpgrp(step->a, getpgrp()));
-	case SPAWNFD_CTTY:
+	case SPAWNFD_OP_CTTY:
 		return answer(ioctl(step->a, TIOCSCTTY, 0));
-	case SPAWNFD_RLIMIT: {
+	case SPAWNFD_OP_RLIMIT: {
 		struct rlimit limit = {.rlim_cur = step->x, .rlim_max = step->y};
 
 		return answer(setrlimit((__rlimit_resource_t)step->a, &limit));
 	}
-	case SPAWNFD_NICE:
+	case SPAWNFD_OP_NICE:
 		return answer(setpriority(PRIO_PROCESS, 0, step->a));
-	case SPAWNFD_SCHEDULER: {
+	case SPAWNFD_OP_SCHEDULER: {
 		struct sched_param param = {.sched_priority = step->b};
 
 		return answer(sched_setscheduler(0, step->a, &param));
 	}
-	case SPAWNFD_NO_NEW_PRIVS:
+	case SPAWNFD_OP_NO_NEW_PRIVS:
 		return answer(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-	case SPAWNFD_OOM_SCORE_ADJ:
+	case SPAWNFD_OP_OOM_SCORE_ADJ:
 		return write_number(AT_FDCWD, "/proc/self/oom_score_adj", step->a);
-	case SPAWNFD_CGROUP:
+	case SPAWNFD_OP_CGROUP:
 		return write_number(source[step->a], "cgroup.procs", 0);
-	case SPAWNFD_LANDLOCK:
+	case SPAWNFD_OP_LANDLOCK:
 		return answer(syscall(SYS_landlock_restrict_self, source[step->a], 0));
-	case SPAWNFD_REPLACE:
+	case SPAWNFD_OP_REPLACE:
 		return is_same_file(source[step->a], step->b)
 			       ? answer(dup3(source[step->a], step->b, 0))
 			       : 0;
 	/* Of this task alone, as all else: libc's own would ask other threads along. */
-	case SPAWNFD_CHROOT:
+	case SPAWNFD_OP_CHROOT:
 		return answer(syscall(SYS_chroot, text));
-	case SPAWNFD_AFFINITY:
+	case SPAWNFD_OP_AFFINITY:
 		return answer(syscall(SYS_sched_setaffinity, 0, step->x, text));
-	case SPAWNFD_USER_IDS:
+	case SPAWNFD_OP_USER_IDS:
 		return answer(syscall(SYS_setresuid, step->a, step->b, (uint32_t)step->x));
-	case SPAWNFD_GROUP_IDS:
+	case SPAWNFD_OP_GROUP_IDS:
 		return answer(syscall(SYS_setresgid, step->a, step->b, (uint32_t)step->x));
-	case SPAWNFD_GROUPS:
+	case SPAWNFD_OP_GROUPS:
 		return answer(syscall(SYS_setgroups, step->x / sizeof(gid_t), text));
-	case SPAWNFD_KEEP_CAPABILITIES:
+	case SPAWNFD_OP_KEEP_CAPABILITIES:
 		return answer(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0));
-	case SPAWNFD_CAPABILITIES:
+	case SPAWNFD_OP_CAPABILITIES:
 		return limit_capabilities(text);
-	case SPAWNFD_OPS:
+	case SPAWNFD_OP_COUNT:
 		break;
 	}
 	return EINVAL;
@@ -237,7 +237,7 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 	const struct spawnfd_request *head = request->head;
 	int error = lift(socket, head->above);
 
-	*index = UINT32_MAX;
+	*index = SPAWNFD_NO_STEP;
 	for (uint32_t i = 0; i < head->sources && !error; i++)
 		error = lift(&request->sources[i], head->above);
 	for (uint32_t i = 0; i < request->page->first && !error; i++) {
@@ -254,7 +254,7 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 void spawnfd_keep_only(const struct request *request, int but)
 {
 	const struct spawnfd_request *head = request->head;
-	unsigned first = 3;
+	unsigned first = SPAWNFD_FIRST_DESCRIPTOR;
 
 	/* `but` lies above all that is kept. */
 	for (uint32_t i = 0; i < head->keep; i++) {

@@ -26,7 +26,7 @@ void spawnfd_say(const struct spawnfd_line *line, struct spawnfd_reply head, con
 	} control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 
-	head.protocol = SPAWNFD_PROTOCOL;
+	head.version = SPAWNFD_VERSION;
 	head.pid = getpid();
 	if (pidfd >= 0) {
 		memcpy(CMSG_DATA(&control.head), &pidfd, sizeof(int));
@@ -74,22 +74,22 @@ static _Atomic uint64_t *claim_of(const struct spawnfd_line *line)
 	return (_Atomic uint64_t *)&line->page->claim;
 }
 
-static uint64_t claim(uint32_t serial, enum spawnfd_state state)
+static uint64_t claim(uint32_t serial, enum spawnfd_claim state)
 {
-	return (uint64_t)serial * 8 + state;
+	return (uint64_t)serial * SPAWNFD_CLAIM_STATES + state;
 }
 
-static enum spawnfd_state state_now(const struct spawnfd_line *line)
+static enum spawnfd_claim state_now(const struct spawnfd_line *line)
 {
-	return (enum spawnfd_state)(atomic_load(claim_of(line)) % 8);
+	return (enum spawnfd_claim)(atomic_load(claim_of(line)) % SPAWNFD_CLAIM_STATES);
 }
 
 /* False, if the request is not in state `from`. */
-static bool turn(const struct spawnfd_line *line, enum spawnfd_state from, enum spawnfd_state to)
+static bool turn(const struct spawnfd_line *line, enum spawnfd_claim from, enum spawnfd_claim to)
 {
 	uint64_t now = atomic_load(claim_of(line));
 
-	return now % 8 == from &&
+	return now % SPAWNFD_CLAIM_STATES == from &&
 	       atomic_compare_exchange_strong(claim_of(line), &now, now - (uint64_t)from + to);
 }
 
@@ -100,8 +100,8 @@ void spawnfd_wake(const struct spawnfd_line *line)
 
 bool spawnfd_is_to_go(const struct spawnfd_line *line, uint32_t serial)
 {
-	const uint64_t offered = claim(serial, SPAWNFD_OFFERED);
-	uint64_t go = claim(serial, SPAWNFD_GO);
+	const uint64_t offered = claim(serial, SPAWNFD_CLAIM_OFFERED);
+	uint64_t go = claim(serial, SPAWNFD_CLAIM_GO);
 	struct pollfd owner = {line->owner, POLLIN, 0};
 	const struct timespec a_while = {.tv_nsec = 50000000};
 
@@ -111,12 +111,13 @@ bool spawnfd_is_to_go(const struct spawnfd_line *line, uint32_t serial)
 			    NULL, 0) &&
 		    errno == ETIMEDOUT && poll(&owner, 1, 0) > 0)
 			_exit(0);
-	return atomic_compare_exchange_strong(claim_of(line), &go, claim(serial, SPAWNFD_TAKEN));
+	return atomic_compare_exchange_strong(claim_of(line), &go,
+					      claim(serial, SPAWNFD_CLAIM_TAKEN));
 }
 
 void spawnfd_became(const struct spawnfd_line *line)
 {
-	turn(line, SPAWNFD_TAKEN, SPAWNFD_BECAME);
+	turn(line, SPAWNFD_CLAIM_TAKEN, SPAWNFD_CLAIM_BECAME);
 	spawnfd_wake(line);
 }
 
@@ -124,29 +125,30 @@ _Noreturn void spawnfd_fail(const struct spawnfd_line *line, uint32_t index, int
 {
 	line->page->index = index;
 	line->page->error = error;
-	turn(line, state_now(line), SPAWNFD_FAILED);
+	turn(line, state_now(line), SPAWNFD_CLAIM_FAILED);
 	spawnfd_wake(line);
 	_exit(127);
 }
 
 void spawnfd_refuse(const struct spawnfd_line *line)
 {
-	if (turn(line, SPAWNFD_OFFERED, SPAWNFD_REFUSED))
+	if (turn(line, SPAWNFD_CLAIM_OFFERED, SPAWNFD_CLAIM_REFUSED))
 		spawnfd_wake(line);
-	else if (state_now(line) == SPAWNFD_GO)
-		spawnfd_fail(line, UINT32_MAX, EINVAL);
+	else if (state_now(line) == SPAWNFD_CLAIM_GO)
+		spawnfd_fail(line, SPAWNFD_NO_STEP, EINVAL);
 }
 
 struct spawnfd_page *spawnfd_map(int file)
 {
-	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+	void *page = mmap(NULL, SPAWNFD_PAGE_SIZE, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_POPULATE, file, 0);
 
 	return page == MAP_FAILED ? NULL : page;
 }
 
 bool spawnfd_keep_line(const struct spawnfd_line *line)
 {
-	return syscall(SYS_madvise, line->page, 4096, MADV_DONTFORK) == 0;
+	return syscall(SYS_madvise, line->page, SPAWNFD_PAGE_SIZE, MADV_DONTFORK) == 0;
 }
 
 void spawnfd_wait_apart(struct spawnfd_line *line, struct spawnfd_page *page, int socket,
@@ -158,7 +160,8 @@ void spawnfd_wait_apart(struct spawnfd_line *line, struct spawnfd_page *page, in
 	if (pidfd < 0 || dup3(socket, line->socket, O_CLOEXEC) < 0)
 		_exit(126);
 	spawnfd_say(line,
-		    (struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = private_bytes},
+		    (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED,
+					   .private_bytes = private_bytes},
 		    NULL, 0, pidfd);
 	close(pidfd);
 }

@@ -33,7 +33,7 @@ void spawnfd_wake(const struct spawnfd_line *line);
 /* The request that was taken has been carried out. */
 void spawnfd_became(const struct spawnfd_line *line);
 
-/* The step at `index` has failed; UINT32_MAX: it is no step of the caller's. */
+/* The step at `index` has failed; SPAWNFD_NO_STEP: it is no step of the caller's. */
 _Noreturn void spawnfd_fail(const struct spawnfd_line *line, uint32_t index, int error);
 
 /* Nothing has been done, and another request may come; but an owner who has said go has gone. */

@@ -2,14 +2,8 @@
 /*
  * Takes a program over at main(), and lets it wait there for what it is to be asked.
  *
- * This object is preloaded (ld.so(8), LD_PRELOAD). SPAWNFD_PARK says what the owner has left:
- *
- *     socket:owner:shim:page:device:inode:kind:mode:said
- *
- * four descriptors (its end of the pair, a pidfd of the owner, this object, the shared page), the
- * executable to park in (any other, such as a sandbox's own program, goes on untouched), what parks
- * (m: main, p: CPython, n: Node), how it is used (r: reserve, s: the same behind a sandbox's own
- * program, f: fork), and, if it is there, a file for what is said until it parks.
+ * This object is preloaded (ld.so(8), LD_PRELOAD). The environment variable SPAWNFD_PARK holds what
+ * the owner passes to it: enum spawnfd_park_field.
  */
 #define _GNU_SOURCE
 #include "park.h"
@@ -202,18 +196,18 @@ static void end_to_hear(void)
 static void look(void)
 {
 	char **variable, *at;
-	unsigned long long left[6];
+	unsigned long long left[SPAWNFD_PARK_KIND];
 	int page, said;
 	struct stat executable;
 
 	if (park.looked)
 		return;
 	park.looked = true;
-	variable = find_variable("SPAWNFD_PARK");
+	variable = find_variable(SPAWNFD_PARK_VARIABLE);
 	if (!variable)
 		return;
-	at = *variable + strlen("SPAWNFD_PARK=");
-	for (int i = 0; i < 6; i++, at++) {
+	at = *variable + strlen(SPAWNFD_PARK_VARIABLE "=");
+	for (int i = 0; i < SPAWNFD_PARK_KIND; i++, at++) {
 		left[i] = strtoull(at, &at, 10);
 		if (*at != ':')
 			return;
@@ -224,15 +218,16 @@ static void look(void)
 	/* Who cannot tell would run. */
 	if (stat("/proc/self/exe", &executable))
 		_exit(126);
-	if (executable.st_dev != left[4] || executable.st_ino != left[5])
+	if (executable.st_dev != left[SPAWNFD_PARK_DEVICE] ||
+	    executable.st_ino != left[SPAWNFD_PARK_INODE])
 		return;
-	park.line.socket = (int)left[0];
-	park.line.owner = (int)left[1];
-	park.shim = (int)left[2];
-	page = (int)left[3];
+	park.line.socket = (int)left[SPAWNFD_PARK_SOCKET];
+	park.line.owner = (int)left[SPAWNFD_PARK_OWNER];
+	park.shim = (int)left[SPAWNFD_PARK_OBJECT];
+	page = (int)left[SPAWNFD_PARK_PAGE];
 	park.kind = at[0];
 	park.mode = at[2];
-	remove_variable("SPAWNFD_PARK");
+	remove_variable(SPAWNFD_PARK_VARIABLE);
 	remove_variable("LD_PRELOAD");
 	park.line.page = spawnfd_map(page);
 	close(page);
@@ -264,7 +259,7 @@ __attribute__((constructor(101))) static void begin(int argc, char **argv, char 
 
 bool spawnfd_forks(void)
 {
-	return park.mode == 'f';
+	return park.mode == SPAWNFD_MODE_FORK;
 }
 
 int spawnfd_shim_descriptor(void)
@@ -282,7 +277,7 @@ static char *value_of(const char *name)
 	char **at;
 
 	look();
-	if (park.active && park.kind == 'n')
+	if (park.active && park.kind == SPAWNFD_KIND_NODE)
 		spawnfd_node_looks(name);
 	if (park.active)
 		spawnfd_note_variable(name);
@@ -305,7 +300,7 @@ static int (*the_main)(int, char **, char **);
 
 static int parked_main(int argc, char **argv, char **envp)
 {
-	if (park.kind == 'p')
+	if (park.kind == SPAWNFD_KIND_PYTHON)
 		return spawnfd_python_main(argc, argv, envp, the_main);
 	return spawnfd_node_main(argc, argv, envp, the_main);
 }
@@ -319,9 +314,9 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 	look();
 	the_main = main;
-	if (park.active && park.kind != 'm')
+	if (park.active && park.kind != SPAWNFD_KIND_MAIN)
 		main = parked_main;
-	if (park.active && park.kind == 'm') {
+	if (park.active && park.kind == SPAWNFD_KIND_MAIN) {
 		/* Before the executable's own constructors, which are given the arguments: Rust's
 		 * library keeps them. */
 		const struct program *program = spawnfd_park(NULL);
@@ -338,8 +333,8 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 
 _Noreturn void spawnfd_cannot_park(const char *why)
 {
-	spawnfd_say(&park.line, (struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why, strlen(why),
-		    -1);
+	spawnfd_say(&park.line, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_CANNOT}, why,
+		    strlen(why), -1);
 	_exit(126);
 }
 
@@ -419,7 +414,8 @@ static void tell_that_it_is_parked(void)
 	length += files.length + 1;
 	park.parked = true;
 	spawnfd_say(&park.line,
-		    (struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = private_bytes},
+		    (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED,
+					   .private_bytes = private_bytes},
 		    text, length, -1);
 }
 
@@ -489,10 +485,10 @@ static bool become(struct request *request, struct program *program)
 	size_t env_length = head->env_length;
 	char **before = environ;
 	uint64_t mask;
-	uint32_t index = UINT32_MAX;
+	uint32_t index = SPAWNFD_NO_STEP;
 	int error;
 
-	if (head->flags & SPAWNFD_OWN_ENVIRONMENT)
+	if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
 		env_length = keep_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_show_arguments(program, head->argv_length, env_length);
@@ -501,7 +497,7 @@ static bool become(struct request *request, struct program *program)
 	spawnfd_discard_signals();
 	if (!spawnfd_is_to_go(&park.line, head->serial)) {
 		environ = before;
-		if (head->flags & SPAWNFD_OWN_ENVIRONMENT)
+		if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
 			munmap(kept.at, kept.length);
 		return false;
 	}
@@ -512,7 +508,7 @@ static bool become(struct request *request, struct program *program)
 	if (error)
 		spawnfd_fail(&park.line, index, error);
 	spawnfd_settle_signals(request);
-	if (park.kind == 'n')
+	if (park.kind == SPAWNFD_KIND_NODE)
 		/* Its own have numbers above 2, and stay; it accepts no others there. */
 		close_all(request->sources, head->sources);
 	else
@@ -521,7 +517,7 @@ static bool become(struct request *request, struct program *program)
 	mask = park.line.page->mask;
 	program->signals = park.line.page->make_default | park.line.page->make_ignored;
 	spawnfd_became(&park.line);
-	munmap(park.line.page, 4096);
+	munmap(park.line.page, SPAWNFD_PAGE_SIZE);
 	park.active = false;
 	set_mask(mask);
 	return true;
@@ -531,17 +527,17 @@ static bool become(struct request *request, struct program *program)
  * number stands in that page before it runs. */
 static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
 {
-	struct spawnfd_page *page = spawnfd_map(sources[1]);
+	struct spawnfd_page *page = spawnfd_map(sources[SPAWNFD_FORK_PAGE]);
 
 	if (!page)
 		return;
 	if (spawnfd_fork(hooks, &page->child)) {
-		munmap(page, 4096);
+		munmap(page, SPAWNFD_PAGE_SIZE);
 		return;
 	}
 	park.is_child = true;
-	spawnfd_wait_apart(&park.line, page, sources[0],
-			   flags & SPAWNFD_MEASURE ? private_memory() : 0);
+	spawnfd_wait_apart(&park.line, page, sources[SPAWNFD_FORK_SOCKET],
+			   flags & SPAWNFD_FLAG_MEASURE ? private_memory() : 0);
 }
 
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
@@ -553,12 +549,12 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	end_to_hear();
 	if (spawnfd_searches_from_here())
 		spawnfd_cannot_park("libraries in a relative place");
-	if (park.kind == 'm') {
+	if (park.kind == SPAWNFD_KIND_MAIN) {
 		if (environment_now() != park.environment)
 			spawnfd_cannot_park("changed environment");
 		spawnfd_load_locale();
 	}
-	if (park.kind != 'n') {
+	if (park.kind != SPAWNFD_KIND_NODE) {
 		if (!alone())
 			spawnfd_cannot_park("threads");
 		if (has_children())
@@ -575,10 +571,11 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		spawnfd_cannot_park("seccomp filter");
 	close(park.shim);
 	/* The line tells it from here on. What a sandbox's own program has asked for stays. */
-	if (park.mode != 's' && !prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) && dies_by == SIGKILL)
+	if (park.mode != SPAWNFD_MODE_SANDBOX && !prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) &&
+	    dies_by == SIGKILL)
 		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	park.dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
-	if (park.kind == 'm' && !spawnfd_forks())
+	if (park.kind == SPAWNFD_KIND_MAIN && !spawnfd_forks())
 		spawnfd_touch_program();
 	/* Before anybody counts on it. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -591,11 +588,12 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 		length = spawnfd_receive(&park.line, message, request.sources, &count);
 		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
 					     &program);
-		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK)) {
+		if (!sound || forks != !!(request.head->flags & SPAWNFD_FLAG_FORK)) {
 			spawnfd_refuse(&park.line);
 		} else if (forks) {
 			fork_one(hooks, request.sources, request.head->flags);
-		} else if (park.kind == 'n' && !spawnfd_node_accepts(&request, &program)) {
+		} else if (park.kind == SPAWNFD_KIND_NODE &&
+			   !spawnfd_node_accepts(&request, &program)) {
 			spawnfd_refuse(&park.line);
 		} else if (become(&request, &program)) {
 			return &program;

@@ -1,58 +1,177 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What owner and parked process say to each other, over an unnamed SOCK_SEQPACKET pair, one message
- * at a time. Both run on one machine and are built together: numbers are in its byte order. The
- * owner's half is crates/spawnfd/src/warm/wire.rs.
+ * The protocol between the owner of a parked process and the process itself. The two share a page
+ * and an unnamed SOCK_SEQPACKET pair. Both run on one machine and are built together, so every
+ * number is in the byte order of the machine.
+ *
+ * This file is the only definition of the messages. scripts/protocol.py reads it and writes the
+ * same numbers and layouts for Rust and Python. The script accepts these declarations only:
+ *
+ *     #define SPAWNFD_NAME value     a number, INTn_C(n), UINTn_C(n), 'c', "text", or operators
+ *     enum spawnfd_tag               members with a common prefix; NAME_COUNT ends a list
+ *     struct spawnfd_tag             intN_t and uintN_t; the last field may be an array of structs
+ *
+ * A comment belongs to the declaration on its line, or else to the next one. A field whose comment
+ * begins with `enum spawnfd_tag` holds a member of that enum. Structs have no padding.
  */
 #ifndef SPAWNFD_PROTOCOL_H
 #define SPAWNFD_PROTOCOL_H
 
 #include <stdint.h>
 
-#define SPAWNFD_PROTOCOL 1
-/* The longest message, in bytes. A longer request is the owner's to start cold. */
+/* The first field of every message. */
+#define SPAWNFD_VERSION UINT32_C(1)
+/* Bytes of the longest message. The owner starts a program cold if its request is longer. */
 #define SPAWNFD_MAX_MESSAGE (128 << 10)
-/* The most descriptors in one message: SCM_MAX_FD. */
+/* Descriptors that one message carries at most: SCM_MAX_FD of the kernel. */
 #define SPAWNFD_MAX_DESCRIPTORS 253
+/* Descriptors 0 to 2 are every program's; a request keeps and places others from here on. */
+#define SPAWNFD_FIRST_DESCRIPTOR 3
 
-/* What one step of a request does; `a` and `b` as noted, `text` an offset into the strings. */
+/* --- parking ------------------------------------------------------------------------------------
+ */
+
+/* Environment variable by which the owner tells a program to park: the fields of enum
+ * spawnfd_park_field, separated by colons. Descriptors, device and inode are decimal numbers. */
+#define SPAWNFD_PARK_VARIABLE "SPAWNFD_PARK"
+/* Environment variable that lists the modules to import before parking, separated by commas. */
+#define SPAWNFD_PRELOAD_VARIABLE "SPAWNFD_PRELOAD"
+
+enum spawnfd_park_field {
+	SPAWNFD_PARK_SOCKET, /* the parked process's end of the pair */
+	SPAWNFD_PARK_OWNER,  /* a pidfd of the owner */
+	SPAWNFD_PARK_OBJECT, /* the object that is preloaded */
+	SPAWNFD_PARK_PAGE,   /* the shared page */
+	/* The executable to park in. Any other executable runs unchanged. */
+	SPAWNFD_PARK_DEVICE,
+	SPAWNFD_PARK_INODE,
+	SPAWNFD_PARK_KIND,   /* enum spawnfd_kind */
+	SPAWNFD_PARK_MODE,   /* enum spawnfd_mode */
+	SPAWNFD_PARK_OUTPUT, /* a file for output before parking; this field may be absent */
+	SPAWNFD_PARK_COUNT
+};
+
+/* The point at which a program parks. */
+enum spawnfd_kind {
+	SPAWNFD_KIND_MAIN = 'm',   /* main() */
+	SPAWNFD_KIND_PYTHON = 'p', /* after CPython has initialized */
+	SPAWNFD_KIND_NODE = 'n'	   /* after Node.js has initialized */
+};
+
+/* How a parked process is used. */
+enum spawnfd_mode {
+	SPAWNFD_MODE_RESERVE = 'r', /* the process itself becomes the program */
+	SPAWNFD_MODE_SANDBOX = 's', /* the same, started by a sandbox program */
+	SPAWNFD_MODE_FORK = 'f',    /* children of the process become programs */
+	/* Of the zygote only: it reports whether a program in its place would be preloaded. */
+	SPAWNFD_MODE_PROBE = 'p'
+};
+
+/* Descriptors that the zygote inherits. */
+enum spawnfd_zygote {
+	SPAWNFD_ZYGOTE_SOCKET = 3,
+	SPAWNFD_ZYGOTE_OWNER = 4,
+	SPAWNFD_ZYGOTE_PAGE = 5
+};
+
+enum spawnfd_reply_kind {
+	/* The process is parked. Text: names of variables, an empty string, names of files, an
+	 * empty string. A forked child sends no text, and its pidfd. */
+	SPAWNFD_REPLY_PARKED,
+	/* The process cannot park. Text: the reason. */
+	SPAWNFD_REPLY_CANNOT
+};
+
+/* The only message from a parked process to its owner. Text follows. */
+struct spawnfd_reply {
+	uint32_t version;
+	uint32_t kind; /* enum spawnfd_reply_kind */
+	int32_t pid;
+	uint32_t unused;
+	uint64_t private_bytes; /* memory that the process shares with no other */
+};
+
+/* --- requests -----------------------------------------------------------------------------------
+ */
+
+/*
+ * A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
+ * (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
+ * and the bytes that some steps need.
+ */
+struct spawnfd_request {
+	uint32_t version;
+	uint32_t serial;      /* number of the request; see struct spawnfd_page */
+	uint32_t steps;	      /* how many */
+	uint32_t sources;     /* how many descriptors come with the message */
+	uint32_t keep;	      /* how many descriptors above 2 stay open */
+	uint32_t argc;	      /* how many arguments */
+	uint32_t envc;	      /* how many environment variables */
+	uint32_t argv_length; /* bytes of argv */
+	uint32_t env_length;  /* bytes of environ */
+	uint32_t strings;     /* bytes of all strings */
+	int32_t above;	      /* no step names this descriptor number or a higher one */
+	uint32_t flags;	      /* SPAWNFD_FLAG_* */
+	int32_t program;      /* source to execute, or SPAWNFD_NO_SOURCE */
+	uint32_t path;	      /* of the program to execute: an offset into the strings */
+	uint32_t checks;      /* how many */
+	uint32_t unused;
+};
+
+/* The program gets the environment of the parked process. */
+#define SPAWNFD_FLAG_OWN_ENVIRONMENT UINT32_C(1)
+/* The parked process forks a child that waits. The message carries the sources of enum
+ * spawnfd_fork_source and has no other content. */
+#define SPAWNFD_FLAG_FORK UINT32_C(2)
+/* The forked child reports its private memory. */
+#define SPAWNFD_FLAG_MEASURE UINT32_C(4)
+#define SPAWNFD_FLAGS (SPAWNFD_FLAG_OWN_ENVIRONMENT | SPAWNFD_FLAG_FORK | SPAWNFD_FLAG_MEASURE)
+
+#define SPAWNFD_NO_SOURCE INT32_C(-1)
+
+/* What a forked child gets: its own connection to the owner. */
+enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_COUNT };
+
+/* What one step does. `a` and `b` as noted; a source is an index of the message's descriptors;
+ * `text` is an offset into the strings. */
 enum spawnfd_op {
-	SPAWNFD_PLACE,	     /* a: source, b: number */
-	SPAWNFD_DUP2,	     /* a: from, b: to; equal: not close-on-exec */
-	SPAWNFD_CLOSE,	     /* a: number */
-	SPAWNFD_CLOSE_RANGE, /* x: first, y: last */
-	SPAWNFD_OPEN, /* a: source of the directory or -1, b: number, text: path, x y z: open_how */
-	SPAWNFD_OPEN_NULL, /* b: number */
-	SPAWNFD_CHDIR,	   /* text: path */
-	SPAWNFD_FCHDIR,	   /* a: source */
-	SPAWNFD_UMASK,	   /* a: mask */
-	SPAWNFD_SETSID,
-	SPAWNFD_SETPGID,   /* a: group */
-	SPAWNFD_TCSETPGRP, /* a: number */
-	SPAWNFD_CTTY,	   /* a: number */
-	SPAWNFD_RLIMIT,	   /* a: resource, x: soft, y: hard */
-	SPAWNFD_NICE,	   /* a: nice value */
-	SPAWNFD_SCHEDULER, /* a: policy, b: priority */
-	SPAWNFD_NO_NEW_PRIVS,
-	SPAWNFD_OOM_SCORE_ADJ, /* a: value */
-	SPAWNFD_CGROUP,	       /* a: source, the cgroup's directory */
-	SPAWNFD_LANDLOCK,      /* a: source, a ruleset */
-	SPAWNFD_REPLACE,       /* a: source, b: number; only where that is the same file */
-	/* Before an exec only. */
-	SPAWNFD_CHROOT,	   /* text: path */
-	SPAWNFD_AFFINITY,  /* text: x bytes of mask */
-	SPAWNFD_USER_IDS,  /* a: real, b: effective, x: saved */
-	SPAWNFD_GROUP_IDS, /* the same */
-	SPAWNFD_GROUPS,	   /* text: x bytes of numbers */
-	SPAWNFD_KEEP_CAPABILITIES,
-	SPAWNFD_CAPABILITIES, /* text: x bytes, a struct spawnfd_capabilities */
-	SPAWNFD_OPS
+	SPAWNFD_OP_PLACE,	/* a: source, b: number */
+	SPAWNFD_OP_DUP2,	/* a: from, b: to; equal numbers: clear close-on-exec */
+	SPAWNFD_OP_CLOSE,	/* a: number */
+	SPAWNFD_OP_CLOSE_RANGE, /* x: first, y: last */
+	/* a: source of the directory or SPAWNFD_NO_SOURCE, b: number, text: path, x y z: flags,
+	 * mode and resolve of struct open_how */
+	SPAWNFD_OP_OPEN,
+	SPAWNFD_OP_OPEN_NULL, /* b: number */
+	SPAWNFD_OP_CHDIR,     /* text: path */
+	SPAWNFD_OP_FCHDIR,    /* a: source */
+	SPAWNFD_OP_UMASK,     /* a: mask */
+	SPAWNFD_OP_SETSID,
+	SPAWNFD_OP_SETPGID,   /* a: group */
+	SPAWNFD_OP_TCSETPGRP, /* a: number */
+	SPAWNFD_OP_CTTY,      /* a: number */
+	SPAWNFD_OP_RLIMIT,    /* a: resource, x: soft, y: hard */
+	SPAWNFD_OP_NICE,      /* a: nice value */
+	SPAWNFD_OP_SCHEDULER, /* a: policy, b: priority */
+	SPAWNFD_OP_NO_NEW_PRIVS,
+	SPAWNFD_OP_OOM_SCORE_ADJ, /* a: value */
+	SPAWNFD_OP_CGROUP,	  /* a: source, the directory of the cgroup */
+	SPAWNFD_OP_LANDLOCK,	  /* a: source, a ruleset */
+	SPAWNFD_OP_REPLACE,	  /* a: source, b: number; only if both are the same file */
+	/* The steps from here on are for a zygote, which executes the program. */
+	SPAWNFD_OP_CHROOT,    /* text: path */
+	SPAWNFD_OP_AFFINITY,  /* text: x bytes of CPU mask */
+	SPAWNFD_OP_USER_IDS,  /* a: real, b: effective, x: saved */
+	SPAWNFD_OP_GROUP_IDS, /* a: real, b: effective, x: saved */
+	SPAWNFD_OP_GROUPS,    /* text: x bytes of group ids (uint32_t) */
+	SPAWNFD_OP_KEEP_CAPABILITIES,
+	SPAWNFD_OP_CAPABILITIES, /* text: x bytes, a struct spawnfd_capabilities */
+	SPAWNFD_OP_COUNT
 };
 
 struct spawnfd_step {
-	uint16_t op;
-	/* What a failure is reported under. */
-	uint16_t index;
+	uint16_t op;	/* enum spawnfd_op */
+	uint16_t index; /* of the caller's action, for an error; or SPAWNFD_CONTEXT */
 	int32_t a;
 	int32_t b;
 	uint32_t text;
@@ -61,28 +180,32 @@ struct spawnfd_step {
 	uint64_t z;
 };
 
-/* Bit n for capability n. */
+/* The index of a step that is not an action of the caller. */
+#define SPAWNFD_CONTEXT UINT16_C(0xffff)
+
+/* Bit n stands for capability n. */
 struct spawnfd_capabilities {
-	uint64_t effective, permitted, inheritable, bounding, ambient;
+	uint64_t effective;
+	uint64_t permitted;
+	uint64_t inheritable;
+	uint64_t bounding;
+	uint64_t ambient;
 };
 
-/* What must hold right before an exec. */
+/* What must hold immediately before exec. */
 enum spawnfd_check_kind {
-	/* The path names that file, unchanged. */
-	SPAWNFD_SAME,
-	/* The source to execute is that file, unchanged. */
-	SPAWNFD_SAME_SOURCE,
-	/* The path names nothing that a search would take. */
-	SPAWNFD_ABSENT,
-	SPAWNFD_CHECKS
+	SPAWNFD_CHECK_SAME,	   /* the path names this file, unchanged */
+	SPAWNFD_CHECK_SAME_SOURCE, /* the source to execute is this file, unchanged */
+	SPAWNFD_CHECK_ABSENT,	   /* the path names no file that a PATH search would accept */
+	SPAWNFD_CHECK_COUNT
 };
 
+/* The identity of a file has the units of struct statx. */
 struct spawnfd_check {
-	uint32_t kind;
-	/* An offset into the strings. */
-	uint32_t path;
-	/* Of the file: as struct statx has it. */
-	uint32_t device[2];
+	uint32_t kind; /* enum spawnfd_check_kind */
+	uint32_t path; /* an offset into the strings */
+	uint32_t device_major;
+	uint32_t device_minor;
 	uint32_t mode;
 	uint32_t owner;
 	uint32_t group;
@@ -94,111 +217,63 @@ struct spawnfd_check {
 	int64_t ctime;
 	int64_t mtime;
 };
-_Static_assert(sizeof(struct spawnfd_check) == 72, "as CHECK in wire.rs");
 
-/* Then the steps, the checks, `keep` numbers (int32_t), and the strings: argv, environ, paths; each
- * with its NUL, and what steps have in bytes. */
-struct spawnfd_request {
-	uint32_t protocol;
-	/* Which one it is; see struct spawnfd_page. */
-	uint32_t serial;
-	uint32_t steps;
-	uint32_t sources;
-	uint32_t keep;
-	uint32_t argc;
-	uint32_t envc;
-	/* Bytes of argv, of environ, and of all strings. */
-	uint32_t argv_length;
-	uint32_t env_length;
-	uint32_t strings;
-	/* No step names a number from here on. */
-	int32_t above;
-	uint32_t flags;
-	/* For who is to execute something: the source that it is, or -1, and its path. */
-	int32_t program;
-	uint32_t path;
-	uint32_t checks;
-	uint32_t unused;
-};
-/* The environment stays what it is. */
-#define SPAWNFD_OWN_ENVIRONMENT 1u
-/* Mode fork: a child is to be born that waits, with the socket and the page that come with this.
- * Nothing else is asked. */
-#define SPAWNFD_FORK 2u
-/* The child is to say how much memory is its own. */
-#define SPAWNFD_MEASURE 4u
-#define SPAWNFD_FLAGS 7u
+/* --- the shared page ----------------------------------------------------------------------------
+ */
 
-enum spawnfd_word {
-	/* Ready for requests. Text: names of variables, an empty string, files, an empty string. A
-	 * child says it without text, and sends its pidfd. */
-	SPAWNFD_PARKED,
-	/* Cannot be parked. Text: why. */
-	SPAWNFD_CANNOT
+#define SPAWNFD_PAGE_SIZE 4096
+
+/* The state of a request. */
+enum spawnfd_claim {
+	SPAWNFD_CLAIM_OFFERED,	 /* owner: the request is sent */
+	SPAWNFD_CLAIM_GO,	 /* owner: carry the request out */
+	SPAWNFD_CLAIM_WITHDRAWN, /* owner: forget the request */
+	SPAWNFD_CLAIM_TAKEN,	 /* parked process: it carries the request out */
+	SPAWNFD_CLAIM_BECAME,	 /* parked process: it is the program */
+	SPAWNFD_CLAIM_FAILED,	 /* parked process: a step failed, and the process exits */
+	SPAWNFD_CLAIM_REFUSED	 /* parked process: the request is invalid; it did nothing */
 };
 
-/* What a process says of itself, once. Then text, if any. */
-struct spawnfd_reply {
-	uint32_t protocol;
-	uint32_t word;
-	int32_t pid;
-	uint32_t unused;
-	uint64_t private_bytes;
-};
+/* The claim word is the serial number of the request times this, plus the state. */
+#define SPAWNFD_CLAIM_STATES 8
 
-/* The most steps that come before those of a request. */
+/* Steps in the page at most. */
 #define SPAWNFD_MAX_FIRST 24
 
 /*
- * A page that both have. Its first word says where a request stands: the serial number times 8,
- * plus one of the states below. The owner sends a request before he has finished comparing himself
- * with the parked process, so that this one gets ready meanwhile; nothing that shows is done before
- * he has said go. What he has found goes with that word.
+ * The owner sends a request before it has finished comparing itself with the parked process. The
+ * parked process prepares meanwhile, without visible effect. The owner then writes the result of
+ * the comparison into the page and sets the claim to SPAWNFD_CLAIM_GO.
  */
 struct spawnfd_page {
-	uint64_t claim;
-	/* Of a child that is forked: its number, written by the kernel as it is born. */
-	int32_t child;
-	/* Of a step that failed: its error, and its index. */
-	int32_t error;
-	uint64_t index;
-	/* How many of the steps there are. */
-	uint64_t first;
-	/* Signal n is bit n-1: to be made default, to be ignored; the mask. */
-	uint64_t make_default;
-	uint64_t make_ignored;
-	uint64_t mask;
-	/* What became of who is to execute something: see SPAWNFD_REPORT_EXEC. */
-	uint64_t report;
+	uint64_t claim; /* serial number and enum spawnfd_claim */
+	int32_t child; /* of a fork: the child's pid, written by the kernel before the child runs */
+	int32_t error; /* of a failed step: errno */
+	uint64_t index; /* of a failed step: its index, or SPAWNFD_NO_STEP */
+	uint64_t first; /* how many steps are in the page; they run before those of the request */
+	uint64_t make_default; /* signals to reset to the default action; bit n-1 for signal n */
+	uint64_t make_ignored; /* signals to ignore */
+	uint64_t mask;	       /* signals to block */
+	uint64_t report;       /* of a zygote: SPAWNFD_REPORT_* */
 	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
 
-/* As children of the clone launcher report: crates/spawnfd-child/src/report.rs. */
-#define SPAWNFD_REPORT_EXEC UINT64_C(0)
-#define SPAWNFD_REPORT_FAILED(stage, index, error)                                                 \
-	((uint64_t)(stage) << 48 | (uint64_t)(index) << 32 | (uint32_t)(error))
-enum spawnfd_stage {
-	SPAWNFD_AT_DESCRIPTORS = 1,
-	SPAWNFD_AT_ACTION = 2,
-	SPAWNFD_AT_CHECK = 4,
-	SPAWNFD_AT_EXEC = 6
-};
+/* The request failed before its first step. */
+#define SPAWNFD_NO_STEP UINT32_C(0xffffffff)
 
-enum spawnfd_state {
-	/* Sent. */
-	SPAWNFD_OFFERED,
-	/* By the owner: it is to be carried out. */
-	SPAWNFD_GO,
-	/* By the owner: it is not to be. */
-	SPAWNFD_WITHDRAWN,
-	/* By the parked process, as is what follows: it is being carried out. */
-	SPAWNFD_TAKEN,
-	/* It is the program. */
-	SPAWNFD_BECAME,
-	/* A step failed; it is gone. */
-	SPAWNFD_FAILED,
-	/* Nothing was done: the request is not understood. */
-	SPAWNFD_REFUSED
+/* The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs).
+ * The owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the
+ * stage, the index and the errno, shifted. */
+#define SPAWNFD_REPORT_PENDING (UINT64_C(1) << 63)
+#define SPAWNFD_REPORT_EXEC UINT64_C(0)
+#define SPAWNFD_REPORT_STAGE_SHIFT 48
+#define SPAWNFD_REPORT_INDEX_SHIFT 32
+
+enum spawnfd_stage {
+	SPAWNFD_STAGE_DESCRIPTORS = 1,
+	SPAWNFD_STAGE_ACTION = 2,
+	SPAWNFD_STAGE_CHECK = 4,
+	SPAWNFD_STAGE_EXEC = 6
 };
 
 #endif

@@ -24,29 +24,29 @@ static bool split(char *at, char *end, uint32_t count, char **array)
 static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
 {
 	switch (step->op) {
-	case SPAWNFD_OPEN:
-		if (step->a == -1)
+	case SPAWNFD_OP_OPEN:
+		if (step->a == SPAWNFD_NO_SOURCE)
 			break;
 		/* fall through */
-	case SPAWNFD_PLACE:
-	case SPAWNFD_FCHDIR:
-	case SPAWNFD_CGROUP:
-	case SPAWNFD_LANDLOCK:
-	case SPAWNFD_REPLACE:
+	case SPAWNFD_OP_PLACE:
+	case SPAWNFD_OP_FCHDIR:
+	case SPAWNFD_OP_CGROUP:
+	case SPAWNFD_OP_LANDLOCK:
+	case SPAWNFD_OP_REPLACE:
 		if (step->a < 0 || (uint32_t)step->a >= head->sources)
 			return false;
 		break;
-	case SPAWNFD_AFFINITY:
-	case SPAWNFD_GROUPS:
-	case SPAWNFD_CAPABILITIES:
-		if (step->op == SPAWNFD_CAPABILITIES &&
+	case SPAWNFD_OP_AFFINITY:
+	case SPAWNFD_OP_GROUPS:
+	case SPAWNFD_OP_CAPABILITIES:
+		if (step->op == SPAWNFD_OP_CAPABILITIES &&
 		    step->x != sizeof(struct spawnfd_capabilities))
 			return false;
 		if (step->text > head->strings || step->x > head->strings - step->text)
 			return false;
 		break;
 	default:
-		if (step->op >= SPAWNFD_OPS)
+		if (step->op >= SPAWNFD_OP_COUNT)
 			return false;
 	}
 	/* The last string ends with a NUL, so that every offset before is the start of one. */
@@ -55,8 +55,8 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 
 static bool check_is_sound(const struct spawnfd_check *check, const struct spawnfd_request *head)
 {
-	return check->kind < SPAWNFD_CHECKS && check->path < head->strings &&
-	       (check->kind != SPAWNFD_SAME_SOURCE || head->program >= 0);
+	return check->kind < SPAWNFD_CHECK_COUNT && check->path < head->strings &&
+	       (check->kind != SPAWNFD_CHECK_SAME_SOURCE || head->program >= 0);
 }
 
 bool spawnfd_read_page(const struct request *request)
@@ -75,16 +75,16 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	const struct spawnfd_request *head = (const void *)message;
 	size_t at = sizeof(*head);
 
-	if (length < at || length > SPAWNFD_MAX_MESSAGE || head->protocol != SPAWNFD_PROTOCOL)
+	if (length < at || length > SPAWNFD_MAX_MESSAGE || head->version != SPAWNFD_VERSION)
 		return false;
 	/* Each is small against what size_t holds, so that no sum overflows. */
 	if (head->steps > length || head->keep > length || head->argc > length ||
 	    head->envc > length || head->checks > length)
 		return false;
 	if (head->sources != descriptors || descriptors > SPAWNFD_MAX_DESCRIPTORS ||
-	    head->above < 3 || head->flags & ~SPAWNFD_FLAGS)
+	    head->above < SPAWNFD_FIRST_DESCRIPTOR || head->flags & ~SPAWNFD_FLAGS)
 		return false;
-	if (head->flags & SPAWNFD_FORK && head->sources != 2)
+	if (head->flags & SPAWNFD_FLAG_FORK && head->sources != SPAWNFD_FORK_COUNT)
 		return false;
 	request->head = head;
 	request->steps = (const void *)(message + at);
@@ -102,14 +102,15 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	for (uint32_t i = 0; i < head->steps; i++)
 		if (!step_is_sound(&request->steps[i], head))
 			return false;
-	if (head->program < -1 || head->program >= (int64_t)head->sources ||
+	if (head->program < SPAWNFD_NO_SOURCE || head->program >= (int64_t)head->sources ||
 	    head->path >= head->strings)
 		return false;
 	for (uint32_t i = 0; i < head->checks; i++)
 		if (!check_is_sound(&request->checks[i], head))
 			return false;
 	for (uint32_t i = 0; i < head->keep; i++)
-		if (request->keep[i] < 3 || (i && request->keep[i] <= request->keep[i - 1]))
+		if (request->keep[i] < SPAWNFD_FIRST_DESCRIPTOR ||
+		    (i && request->keep[i] <= request->keep[i - 1]))
 			return false;
 
 	size_t arrays = (length + alignof(char *) - 1) & ~(alignof(char *) - 1);

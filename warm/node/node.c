@@ -28,8 +28,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PRELOAD "SPAWNFD_PRELOAD"
-
 static struct {
 	bool waiting;
 	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code.
@@ -105,12 +103,12 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 		spawnfd_cannot_park("too many flags");
 	if (!spawnfd_threads_end)
 		spawnfd_cannot_park("not the object for Node.js");
-	node.ahead = getenv(PRELOAD);
+	node.ahead = getenv(SPAWNFD_PRELOAD_VARIABLE);
 	if (node.ahead) {
 		node.ahead = strdup(node.ahead);
-		unsetenv(PRELOAD);
+		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
 	}
-	spawnfd_forget_variable(PRELOAD);
+	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
 	cannot = spawnfd_node_cannot_have(argv + 1, node.flags, true);
 	node.late = !cannot;
 	if (cannot && !spawnfd_forks() && !node.ahead)
@@ -141,8 +139,8 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 		return false;
 	/* These are of one thread, and there are others. */
 	for (uint32_t i = 0; i < request->head->steps; i++)
-		if (request->steps[i].op == SPAWNFD_NO_NEW_PRIVS ||
-		    request->steps[i].op == SPAWNFD_LANDLOCK)
+		if (request->steps[i].op == SPAWNFD_OP_NO_NEW_PRIVS ||
+		    request->steps[i].op == SPAWNFD_OP_LANDLOCK)
 			return false;
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))

@@ -14,7 +14,6 @@
 extern char **environ;
 
 /* Taken out of the environment: modules to be imported ahead, with commas between. */
-#define PRELOAD "SPAWNFD_PRELOAD"
 
 static void check(struct status status)
 {
@@ -293,13 +292,13 @@ static void note_zone(struct initialised *it)
 
 void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
 {
-	char *preload = getenv(PRELOAD);
+	char *preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
 
 	if (preload) {
 		preload = strdup(preload);
-		unsetenv(PRELOAD);
+		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
 	}
-	spawnfd_forget_variable(PRELOAD);
+	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
 	if (!spawnfd_python_find())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
 	check_arguments(argc, argv);

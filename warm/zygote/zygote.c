@@ -8,8 +8,8 @@
  *     spawnfd-zygote pAT:PATH      only says, to descriptor AT, whether a program in its place
  *                                  would have the object at PATH preloaded
  *
- * Its end of the pair, a pidfd of the owner, and the shared page are descriptors 3, 4 and 5. It has
- * no libc: one that is made ahead costs what exec costs, and no more.
+ * Its descriptors are those of enum spawnfd_zygote. It has no libc: one that is made ahead costs
+ * what exec costs, and no more.
  */
 #define _GNU_SOURCE
 #include "line.h"
@@ -26,18 +26,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOCKET = 3, OWNER = 4, PAGE = 5 };
 /* In bytes, more or less: some pages of its own, and its tables. */
 enum { OWN_MEMORY = 64 << 10 };
 
-static struct spawnfd_line line = {.socket = SOCKET, .owner = OWNER};
+static struct spawnfd_line line = {.socket = SPAWNFD_ZYGOTE_SOCKET, .owner = SPAWNFD_ZYGOTE_OWNER};
 /* What is to be executed. */
 static struct request request;
 static struct program program;
 
 static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
 {
-	line.page->report = SPAWNFD_REPORT_FAILED(stage, index, error);
+	line.page->report = (uint64_t)stage << SPAWNFD_REPORT_STAGE_SHIFT |
+			    (uint64_t)index << SPAWNFD_REPORT_INDEX_SHIFT | (uint32_t)error;
 	_exit(127);
 }
 
@@ -56,17 +56,17 @@ static bool is_candidate(const char *path, const struct statx *file)
 static int verify(const struct spawnfd_check *check, const struct request *of)
 {
 	const char *path = of->strings + check->path;
-	bool source = check->kind == SPAWNFD_SAME_SOURCE;
+	bool source = check->kind == SPAWNFD_CHECK_SAME_SOURCE;
 	struct statx now;
 	long error =
 		syscall(SYS_statx, source ? of->sources[of->head->program] : AT_FDCWD,
 			source ? "" : path, source ? AT_EMPTY_PATH : 0, STATX_BASIC_STATS, &now);
 
-	if (check->kind == SPAWNFD_ABSENT)
+	if (check->kind == SPAWNFD_CHECK_ABSENT)
 		return !error && is_candidate(path, &now) ? ESTALE : 0;
 	if (error)
 		return errno == ENOENT || errno == ENOTDIR ? ESTALE : errno;
-	if (now.stx_dev_major == check->device[0] && now.stx_dev_minor == check->device[1] &&
+	if (now.stx_dev_major == check->device_major && now.stx_dev_minor == check->device_minor &&
 	    now.stx_ino == check->inode && now.stx_size == check->size &&
 	    now.stx_mode == check->mode && now.stx_uid == check->owner &&
 	    now.stx_gid == check->group && now.stx_ctime.tv_sec == check->ctime &&
@@ -81,8 +81,8 @@ static int verify(const struct spawnfd_check *check, const struct request *of)
 static void execute(void)
 {
 	const struct spawnfd_request *head = request.head;
-	int socket = SOCKET, error;
-	uint32_t index = UINT32_MAX;
+	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
+	uint32_t index = SPAWNFD_NO_STEP;
 
 	/* As become() in warm/main/park.c. */
 	spawnfd_discard_signals();
@@ -93,13 +93,13 @@ static void execute(void)
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	error = spawnfd_read_page(&request) ? spawnfd_carry_out(&request, &socket, &index) : EINVAL;
 	if (error)
-		fail(index == UINT32_MAX ? SPAWNFD_AT_DESCRIPTORS : SPAWNFD_AT_ACTION,
-		     index & UINT16_MAX, error);
+		fail(index == SPAWNFD_NO_STEP ? SPAWNFD_STAGE_DESCRIPTORS : SPAWNFD_STAGE_ACTION,
+		     (uint16_t)index, error);
 	spawnfd_settle_signals(&request);
 	for (uint32_t i = 0; i < head->checks; i++) {
 		error = verify(&request.checks[i], &request);
 		if (error)
-			fail(SPAWNFD_AT_CHECK, i, error);
+			fail(SPAWNFD_STAGE_CHECK, i, error);
 	}
 	line.page->report = SPAWNFD_REPORT_EXEC;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &line.page->mask, NULL, sizeof(line.page->mask));
@@ -109,23 +109,23 @@ static void execute(void)
 	else
 		syscall(SYS_execveat, request.sources[head->program], "", program.argv,
 			program.envp, AT_EMPTY_PATH);
-	fail(SPAWNFD_AT_EXEC, 0, errno);
+	fail(SPAWNFD_STAGE_EXEC, 0, errno);
 }
 
 /* Forks a child of this process's parent, which waits with the socket and the page that have come:
  * its number stands in that page before it runs. True in the child. */
 static bool fork_one(const int *sources)
 {
-	struct spawnfd_page *page = spawnfd_map(sources[1]);
+	struct spawnfd_page *page = spawnfd_map(sources[SPAWNFD_FORK_PAGE]);
 
 	if (!page)
 		return false;
 	if (syscall(SYS_clone, CLONE_PARENT | CLONE_PARENT_SETTID | SIGCHLD, NULL, &page->child,
 		    NULL, NULL)) {
-		munmap(page, 4096);
+		munmap(page, SPAWNFD_PAGE_SIZE);
 		return false;
 	}
-	spawnfd_wait_apart(&line, page, sources[0], OWN_MEMORY);
+	spawnfd_wait_apart(&line, page, sources[SPAWNFD_FORK_SOCKET], OWN_MEMORY);
 	return true;
 }
 
@@ -151,7 +151,7 @@ static _Noreturn void probe(const char *where, char **envp)
 	for (at = envp; *at; at++) {
 		const char *path = *at + sizeof("LD_PRELOAD=") - 1;
 
-		parks |= begins(*at, "SPAWNFD_PARK=");
+		parks |= begins(*at, SPAWNFD_PARK_VARIABLE "=");
 		if (begins(*at, "LD_PRELOAD="))
 			preloads = begins(path, where) && begins(where, path) &&
 				   !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
@@ -159,34 +159,35 @@ static _Noreturn void probe(const char *where, char **envp)
 	if (!preloads || !parks) {
 		const char why[] = "not handed on";
 
-		spawnfd_say(&to, (struct spawnfd_reply){.word = SPAWNFD_CANNOT}, why,
+		spawnfd_say(&to, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_CANNOT}, why,
 			    sizeof(why) - 1, -1);
 		_exit(126);
 	}
-	spawnfd_say(&to, (struct spawnfd_reply){.word = SPAWNFD_PARKED}, NULL, 0, -1);
+	spawnfd_say(&to, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED}, NULL, 0, -1);
 	_exit(0);
 }
 
 void spawnfd_zygote(int argc, char **argv)
 {
 	static _Alignas(16) char message[SPAWNFD_ROOM];
-	bool forks = argc > 1 && argv[1][0] == 'f';
+	bool forks = argc > 1 && argv[1][0] == SPAWNFD_MODE_FORK;
 	const uint64_t all = ~UINT64_C(0);
 
-	if (argc > 1 && argv[1][0] == 'p')
+	if (argc > 1 && argv[1][0] == SPAWNFD_MODE_PROBE)
 		probe(argv[1], argv + argc + 1);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
-	line.page = spawnfd_map(PAGE);
+	line.page = spawnfd_map(SPAWNFD_ZYGOTE_PAGE);
 	if (!line.page || (forks && !spawnfd_keep_line(&line)))
 		_exit(126);
-	close(PAGE);
-	fcntl(SOCKET, F_SETFD, FD_CLOEXEC);
-	fcntl(OWNER, F_SETFD, FD_CLOEXEC);
+	close(SPAWNFD_ZYGOTE_PAGE);
+	fcntl(SPAWNFD_ZYGOTE_SOCKET, F_SETFD, FD_CLOEXEC);
+	fcntl(SPAWNFD_ZYGOTE_OWNER, F_SETFD, FD_CLOEXEC);
 	prctl(PR_SET_NAME, "spawnfd-zygote", 0, 0, 0);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	spawnfd_say(&line,
-		    (struct spawnfd_reply){.word = SPAWNFD_PARKED, .private_bytes = OWN_MEMORY},
-		    NULL, 0, -1);
+	spawnfd_say(
+		&line,
+		(struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED, .private_bytes = OWN_MEMORY},
+		NULL, 0, -1);
 	for (;;) {
 		size_t count, length = spawnfd_receive(&line, message, request.sources, &count);
 		bool sound;
@@ -194,7 +195,7 @@ void spawnfd_zygote(int argc, char **argv)
 		request.page = line.page;
 		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
 					     &program);
-		if (!sound || forks != !!(request.head->flags & SPAWNFD_FORK))
+		if (!sound || forks != !!(request.head->flags & SPAWNFD_FLAG_FORK))
 			spawnfd_refuse(&line);
 		else if (!forks)
 			execute();

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::protocol;
 use super::state::ARGUMENTS;
 
 /// Where a program parks.
@@ -30,9 +31,9 @@ impl Kind {
 
     pub(super) fn letter(self) -> char {
         match self {
-            Kind::Main => 'm',
-            Kind::Python => 'p',
-            Kind::Node => 'n',
+            Kind::Main => protocol::Kind::Main as u8 as char,
+            Kind::Python => protocol::Kind::Python as u8 as char,
+            Kind::Node => protocol::Kind::Node as u8 as char,
         }
     }
 

@@ -12,13 +12,12 @@ use rustix::process::{
 };
 use spawnfd_sys::{Errno, receive};
 
+use super::protocol::PAGE_SIZE;
 use super::wire::Page;
 use crate::error::errno;
 use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::reaper;
-
-const PAGE: u64 = 4096;
 
 /// The owner's side.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ impl Line {
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| ("socketpair()", errno(error)))?;
         let memory = memfd::create("spawnfd-page", false).map_err(failed("memfd_create()"))?;
-        memfd::set_length(&memory, PAGE).map_err(failed("ftruncate()"))?;
+        memfd::set_length(&memory, PAGE_SIZE as u64).map_err(failed("ftruncate()"))?;
         memfd::seal(&memory, true).map_err(failed("fcntl()"))?;
         let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(failed("mmap()"))?);
         let socket = Known::new(socket);

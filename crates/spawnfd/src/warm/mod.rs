@@ -18,6 +18,7 @@ mod making;
 mod mounts;
 mod parked;
 mod prefix;
+mod protocol;
 mod referent;
 mod standing;
 mod state;
@@ -101,8 +102,8 @@ pub enum Mode {
 impl Mode {
     fn letter(self) -> char {
         match self {
-            Mode::Reserve => 'r',
-            Mode::Fork => 'f',
+            Mode::Reserve => protocol::Mode::Reserve as u8 as char,
+            Mode::Fork => protocol::Mode::Fork as u8 as char,
         }
     }
 }

@@ -17,6 +17,7 @@ use super::confinement::Confinement;
 use super::image::object_with_threads;
 use super::line::{Failed, Line};
 use super::prefix::Prefix;
+use super::protocol::{self, ParkField, Zygote};
 use super::referent::Referent;
 use super::standing::Standing;
 use super::watch::is_library;
@@ -207,23 +208,37 @@ impl Parked {
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
-        let mode = if recipe.prefix.is_some() { 's' } else { recipe.mode.letter() };
+        let mode = if recipe.prefix.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.letter() };
         let kind = recipe.kind.letter();
         // The lowest numbers there are: a program that is parked has no others of ours. But Node opens descriptors before it parks, and
         // they are to get the numbers that they get without us. (Nor near 64: the table would grow, and that shows.)
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
         // Six, and two that what parks has for its own 1 and 2 until then.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
-        let first = if recipe.kind == Kind::Node { 40 } else { 3 };
+        let first = if recipe.kind == Kind::Node { 40 } else { Zygote::Socket as RawFd };
         let first = (first..).find(is_free).unwrap_or(first);
-        let [at, owner_at, page_at, object_at, probe_at, said_at] = [0, 1, 2, 3, 4, 5].map(|place| first + place);
+        // A zygote has the first three, at fixed numbers.
+        let [at, owner_at, page_at] = [Zygote::Socket, Zygote::Owner, Zygote::Page]
+            .map(|number| first + (number as RawFd - Zygote::Socket as RawFd));
+        let [object_at, probe_at, said_at] = [1, 2, 3].map(|place| page_at + place);
         let object_path = format!("{OBJECT}{object_at}");
         let with_object = recipe.env.clone().set("LD_PRELOAD", &object_path).set(
-            "SPAWNFD_PARK",
-            format!("{at}:{owner_at}:{object_at}:{page_at}:{device}:{}:{kind}:{mode}:{said_at}", identity.inode),
+            protocol::PARK_VARIABLE,
+            wire::park_variable(|field| match field {
+                ParkField::Socket => at.to_string(),
+                ParkField::Owner => owner_at.to_string(),
+                ParkField::Object => object_at.to_string(),
+                ParkField::Page => page_at.to_string(),
+                ParkField::Device => device.to_string(),
+                ParkField::Inode => identity.inode.to_string(),
+                ParkField::Kind => kind.to_string(),
+                ParkField::Mode => mode.to_string(),
+                ParkField::Output => said_at.to_string(),
+            }),
         );
         let preload = recipe.preload.join(OsStr::new(","));
-        let with_object = if preload.is_empty() { with_object } else { with_object.set("SPAWNFD_PRELOAD", preload) };
+        let with_object =
+            if preload.is_empty() { with_object } else { with_object.set(protocol::PRELOAD_VARIABLE, preload) };
         let mut front = None;
         let mut command: Command<'_> = match &recipe.prefix {
             None => recipe.template.command(),
@@ -247,7 +262,7 @@ impl Parked {
                     Some(probe) => command
                         .args(prefix.own_args())
                         .arg(format!("{PROBES}{probe_at}"))
-                        .arg(format!("p{at}:{object_path}"))
+                        .arg(format!("{}{at}:{object_path}", protocol::Mode::Probe as u8 as char))
                         .descriptor(&probe.program, probe_at),
                 };
                 if let Some(directory) = &prefix.directory {

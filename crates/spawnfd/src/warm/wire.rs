@@ -9,9 +9,16 @@ use std::time::Duration;
 use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan, Step};
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
-const PROTOCOL: u32 = 1;
+use super::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
+
 /// The longest message, in bytes.
-pub(super) const MAX_MESSAGE: usize = 128 << 10;
+pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;
+/// The index that steps of the context have.
+pub(super) const CONTEXT: u16 = protocol::CONTEXT;
+
+// The same limit of the kernel, and the same word as a child's report.
+const _: () = assert!(protocol::MAX_DESCRIPTORS == spawnfd_sys::MAX_PASSED);
+const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 
 /// What the owner has found of the calling thread, when the request is under way: left in the page.
 #[derive(Debug, Default)]
@@ -23,20 +30,29 @@ pub(super) struct Context {
     pub(super) mask: u64,
 }
 
-/// The page: struct spawnfd_page.
+/// The shared page, which is accessed word by word.
 pub(super) type Page = SharedWords<WORDS>;
-const WORDS: usize = FIRST_STEP + MAX_FIRST * STEP;
-const CLAIM: usize = 0;
-const CHILD: usize = 1;
-const INDEX: usize = 2;
-const FIRST: usize = 3;
-/// What became of who is to execute something: [`spawnfd_child::Outcome::of`].
-const REPORT: usize = 7;
-const FIRST_STEP: usize = 8;
-const STEP: usize = 5;
-const MAX_FIRST: usize = 24;
+const WORDS: usize = Layout::SIZE / WORD;
+const WORD: usize = size_of::<u64>();
 
-/// Where a request stands: enum spawnfd_state.
+/// The place of a field of eight bytes among the words.
+const fn word(offset: usize) -> usize {
+    assert!(offset.is_multiple_of(WORD));
+    offset / WORD
+}
+
+const CLAIM: usize = word(Layout::CLAIM);
+const INDEX: usize = word(Layout::INDEX);
+const REPORT: usize = word(Layout::REPORT);
+
+/// A field of four bytes.
+fn half(page: &Page, offset: usize) -> i32 {
+    let bytes = page.get()[offset / WORD].load(Ordering::Acquire).to_ne_bytes();
+    let at = offset % WORD;
+    i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The state of a request: `protocol::Claim`, with the failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Offered,
@@ -51,16 +67,16 @@ pub(super) enum State {
 
 impl State {
     fn claim(self, serial: u32) -> u64 {
-        let number = match self {
-            State::Offered => 0,
-            State::Go => 1,
-            State::Withdrawn => 2,
-            State::Taken => 3,
-            State::Became => 4,
-            State::Failed(..) => 5,
-            State::Refused => 6,
+        let state = match self {
+            State::Offered => protocol::Claim::Offered,
+            State::Go => protocol::Claim::Go,
+            State::Withdrawn => protocol::Claim::Withdrawn,
+            State::Taken => protocol::Claim::Taken,
+            State::Became => protocol::Claim::Became,
+            State::Failed(..) => protocol::Claim::Failed,
+            State::Refused => protocol::Claim::Refused,
         };
-        u64::from(serial) * 8 + number
+        u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
     }
 }
 
@@ -85,8 +101,8 @@ impl Claim {
     }
 
     pub(super) fn state(&self) -> State {
-        let [word, failure, index] = [CLAIM, CHILD, INDEX].map(|at| self.page.get()[at].load(Ordering::Acquire));
-        let failed = State::Failed(index as u32, (failure >> 32) as i32);
+        let [word, index] = [CLAIM, INDEX].map(|at| self.page.get()[at].load(Ordering::Acquire));
+        let failed = State::Failed(index as u32, half(&self.page, Layout::ERROR));
         let all = [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, failed];
         all.into_iter().find(|state| state.claim(self.serial) == word).unwrap_or(State::Refused)
     }
@@ -107,7 +123,7 @@ impl Claim {
 
 /// The child that was born with this page, as the kernel has noted it.
 pub(super) fn child(page: &Page) -> i32 {
-    page.get()[CHILD].load(Ordering::Acquire) as i32
+    half(page, Layout::CHILD)
 }
 
 /// Leaves a context in the page.
@@ -115,39 +131,24 @@ pub(super) fn child(page: &Page) -> i32 {
 /// # Errors
 /// What a parked process cannot do.
 pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> {
-    if context.steps.len() > MAX_FIRST {
+    if context.steps.len() > protocol::MAX_FIRST {
         return Err("limits");
     }
     let words = page.get();
     let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
-    set(FIRST, context.steps.len() as u64);
-    set(FIRST + 1, context.make_default);
-    set(FIRST + 2, context.make_ignored);
-    set(FIRST + 3, context.mask);
-    for (at, op) in (FIRST_STEP..).step_by(STEP).zip(&context.steps) {
+    set(word(Layout::FIRST), context.steps.len() as u64);
+    set(word(Layout::MAKE_DEFAULT), context.make_default);
+    set(word(Layout::MAKE_IGNORED), context.make_ignored);
+    set(word(Layout::MASK), context.mask);
+    for (first, op) in (word(Layout::STEPS)..).step_by(word(protocol::Step::SIZE)).zip(&context.steps) {
         // None of these has a text.
-        let Some(Wired { op, a, b, numbers, .. }) = wire(op, &mut Vec::new(), true)? else { continue };
-        set(at, u64::from(op) | u64::from(CONTEXT) << 16 | u64::from(a as u32) << 32);
-        set(at + 1, u64::from(b as u32));
-        (at + 2..).zip(numbers).for_each(|(at, number)| set(at, number));
+        let Some(step) = encode_step(CONTEXT, op, &mut Vec::new(), true)? else { continue };
+        let bytes = step.to_bytes();
+        for (at, bytes) in (first..).zip(bytes.as_chunks().0) {
+            set(at, u64::from_ne_bytes(*bytes));
+        }
     }
     Ok(())
-}
-
-/// The operation that no plan has.
-const REPLACE: u16 = 20;
-
-/// The index that steps of the context have.
-pub(super) const CONTEXT: u16 = u16::MAX;
-
-/// struct spawnfd_step, but for its padding there is none.
-#[derive(Default)]
-struct Wired {
-    op: u16,
-    a: i32,
-    b: i32,
-    text: u32,
-    numbers: [u64; 3],
 }
 
 /// What is asked beside the plan.
@@ -181,64 +182,61 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
     let argv_length = copy(plan.argv.iter().skip(request.skip), &mut strings);
     let envc = if request.own_environment { 0 } else { plan.envp.len() };
     let env_length = copy(plan.envp.iter().take(envc), &mut strings);
-    let mut wired = Vec::with_capacity(1 + plan.steps.len());
+    // The header comes first but needs the counts: it is filled in at the end.
+    let steps = request.handed_on.len() + 1 + request.steps.len();
+    let checks = if request.executes { plan.program.pinned.checks.len() } else { 0 };
+    let numbers = steps * protocol::Step::SIZE + checks * protocol::Check::SIZE + size_of_val(keep.as_slice());
+    let mut message = Vec::with_capacity(protocol::Request::SIZE + numbers + strings.len() + 512);
+    message.extend_from_slice(&[0; protocol::Request::SIZE]);
     for &(source, number) in request.handed_on {
-        wired.push((CONTEXT, Wired { op: REPLACE, a: source as i32, b: number, ..Wired::default() }));
+        let (op, a) = (Code::Replace as u16, source as i32);
+        let step = protocol::Step { op, index: CONTEXT, a, b: number, ..Default::default() };
+        message.extend_from_slice(&step.to_bytes());
     }
     for Step { index, op } in request.birth.iter().chain(request.steps) {
-        if let Some(step) = wire(op, &mut strings, request.executes)? {
-            wired.push((*index, step));
+        if let Some(step) = encode_step(*index, op, &mut strings, request.executes)? {
+            message.extend_from_slice(&step.to_bytes());
         }
     }
-    let (path, checks) = if request.executes { program(plan, &mut strings) } else { (0, Vec::new()) };
-    let source = plan.program.source.map_or(-1, |source| source as i32);
-    let mut message = Vec::with_capacity(512 + strings.len());
-    let flags = if request.own_environment { OWN_ENVIRONMENT } else { 0 };
-    let counts = [
-        wired.len(),
-        request.sources.len(),
-        keep.len(),
-        plan.argv.len() - request.skip,
-        envc,
-        argv_length,
-        env_length,
-        strings.len(),
-    ];
-    head(&mut message, serial, counts, plan.above, flags, [source as u32, path, checks.len() as u32]);
-    for (index, Wired { op, a, b, text, numbers }) in wired {
-        message.extend_from_slice(&op.to_ne_bytes());
-        message.extend_from_slice(&index.to_ne_bytes());
-        message.extend_from_slice(&a.to_ne_bytes());
-        message.extend_from_slice(&b.to_ne_bytes());
-        message.extend_from_slice(&text.to_ne_bytes());
-        numbers.iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
-    }
-    checks.iter().for_each(|check| message.extend_from_slice(check));
+    let steps = (message.len() - protocol::Request::SIZE) / protocol::Step::SIZE;
+    let path = if request.executes { encode_program(plan, &mut strings, &mut message) } else { 0 };
     keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
     message.extend_from_slice(&strings);
+    let head = protocol::Request {
+        version: protocol::VERSION,
+        serial,
+        steps: steps as u32,
+        sources: request.sources.len() as u32,
+        keep: keep.len() as u32,
+        argc: (plan.argv.len() - request.skip) as u32,
+        envc: envc as u32,
+        argv_length: argv_length as u32,
+        env_length: env_length as u32,
+        strings: strings.len() as u32,
+        above: plan.above,
+        flags: if request.own_environment { protocol::FLAG_OWN_ENVIRONMENT } else { 0 },
+        program: plan.program.source.map_or(protocol::NO_SOURCE, |source| source as i32),
+        path,
+        checks: checks as u32,
+        unused: 0,
+    };
+    message[..protocol::Request::SIZE].copy_from_slice(&head.to_bytes());
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
 /// A message that asks for a child that waits, with a socket and a page of its own.
 pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
-    let mut message = Vec::with_capacity(64);
-    let flags = FORK | if measure { MEASURE } else { 0 };
-    head(&mut message, 0, [0, 2, 0, 0, 0, 0, 0, 1], 3, flags, [u32::MAX, 0, 0]);
-    message.push(0);
-    message
-}
-
-const OWN_ENVIRONMENT: u32 = 1;
-const FORK: u32 = 2;
-const MEASURE: u32 = 4;
-
-/// struct spawnfd_request.
-fn head(message: &mut Vec<u8>, serial: u32, counts: [usize; 8], above: i32, flags: u32, program: [u32; 3]) {
-    [PROTOCOL, serial].iter().for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
-    counts.iter().for_each(|count| message.extend_from_slice(&(*count as u32).to_ne_bytes()));
-    message.extend_from_slice(&above.to_ne_bytes());
-    message.extend_from_slice(&flags.to_ne_bytes());
-    program.iter().chain(&[0]).for_each(|number| message.extend_from_slice(&number.to_ne_bytes()));
+    let head = protocol::Request {
+        version: protocol::VERSION,
+        sources: ForkSource::ALL.len() as u32,
+        strings: 1,
+        above: protocol::FIRST_DESCRIPTOR as i32,
+        flags: protocol::FLAG_FORK | if measure { protocol::FLAG_MEASURE } else { 0 },
+        program: protocol::NO_SOURCE,
+        ..Default::default()
+    };
+    // The strings end with a NUL.
+    [&head.to_bytes()[..], &[0]].concat()
 }
 
 /// Adds strings; how many bytes they are.
@@ -248,109 +246,117 @@ fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usiz
     strings.len() - before
 }
 
-/// What is to be executed: where its path lies, and what must hold of it, each a struct spawnfd_check.
-fn program(plan: &Plan, strings: &mut Vec<u8>) -> (u32, Vec<Vec<u8>>) {
+/// Adds the checks of the program to execute; returns where its path lies.
+fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> u32 {
     let mut text = |string: &CStr| {
         let at = strings.len() as u32;
         strings.extend_from_slice(string.to_bytes_with_nul());
         at
     };
     let path = text(&plan.program.pinned.path);
-    let check = |check: &Check| match check {
-        Check::Same { path, identity } => lay(0, text(path), Some(identity)),
-        Check::SameSource { identity } => lay(1, path, Some(identity)),
-        Check::Absent { path } => lay(2, text(path), None),
-    };
-    (path, plan.program.pinned.checks.iter().map(check).collect())
-}
-
-fn lay(kind: u32, path: u32, identity: Option<&Identity>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(CHECK);
-    [kind, path].iter().for_each(|number| bytes.extend_from_slice(&number.to_ne_bytes()));
-    if let Some(file) = identity {
-        let mode = u32::from(file.mode);
-        let (major, minor) = file.device;
-        for number in [major, minor, mode, file.owner, file.group, file.ctime.1, file.mtime.1, 0] {
-            bytes.extend_from_slice(&number.to_ne_bytes());
-        }
-        for number in [file.inode, file.size, file.ctime.0 as u64, file.mtime.0 as u64] {
-            bytes.extend_from_slice(&number.to_ne_bytes());
-        }
+    for check in &plan.program.pinned.checks {
+        let check = match check {
+            Check::Same { path, identity } => encode_check(CheckKind::Same, text(path), identity),
+            Check::SameSource { identity } => encode_check(CheckKind::SameSource, path, identity),
+            Check::Absent { path } => {
+                protocol::Check { kind: CheckKind::Absent as u32, path: text(path), ..Default::default() }
+            }
+        };
+        message.extend_from_slice(&check.to_bytes());
     }
-    bytes.resize(CHECK, 0);
-    bytes
+    path
 }
 
-const CHECK: usize = 72;
+fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check {
+    protocol::Check {
+        kind: kind as u32,
+        path,
+        device_major: file.device.0,
+        device_minor: file.device.1,
+        mode: file.mode.into(),
+        owner: file.owner,
+        group: file.group,
+        ctime_nanoseconds: file.ctime.1,
+        mtime_nanoseconds: file.mtime.1,
+        unused: 0,
+        inode: file.inode,
+        size: file.size,
+        ctime: file.ctime.0,
+        mtime: file.mtime.0,
+    }
+}
 
 /// One step; `None` for one that the owner has done. `executes`: exec follows.
-fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<Wired>, &'static str> {
+fn encode_step(
+    index: u16,
+    op: &Op<usize>,
+    strings: &mut Vec<u8>,
+    executes: bool,
+) -> Result<Option<protocol::Step>, &'static str> {
+    use protocol::Step;
     let mut bytes = |bytes: &[u8]| {
         let at = strings.len() as u32;
         strings.extend_from_slice(bytes);
         at
     };
     let mut text = |string: &CStr| bytes(string.to_bytes_with_nul());
-    let step = |op: u16, a: i32, b: i32| Wired { op, a, b, ..Wired::default() };
+    let step = |op: Code, a: i32, b: i32| Step { op: op as u16, index, a, b, ..Step::default() };
     let source = |source: usize| source as i32;
     Ok(Some(match *op {
-        Op::Place { source: from, to } => step(0, source(from), to),
-        Op::Dup2 { from, to } => step(1, from, to),
-        Op::Close { fd } => step(2, fd, 0),
-        Op::CloseRange { first, last } => Wired { numbers: [first.into(), last.into(), 0], ..step(3, 0, 0) },
+        Op::Place { source: from, to } => step(Code::Place, source(from), to),
+        Op::Dup2 { from, to } => step(Code::Dup2, from, to),
+        Op::Close { fd } => step(Code::Close, fd, 0),
+        Op::CloseRange { first, last } => Step { x: first.into(), y: last.into(), ..step(Code::CloseRange, 0, 0) },
         Op::Open { dir, ref path, ref how, to } => {
             // Cold, should it have to be done again: the second time it would fail.
             if how.flags & u64::from(abi::O_EXCL) != 0 && !executes {
                 return Err("O_EXCL");
             }
-            let numbers = [how.flags, how.mode, how.resolve];
-            Wired { text: text(path), numbers, ..step(4, dir.map_or(-1, source), to) }
+            let dir = dir.map_or(protocol::NO_SOURCE, source);
+            Step { text: text(path), x: how.flags, y: how.mode, z: how.resolve, ..step(Code::Open, dir, to) }
         }
-        Op::OpenNull { to } => step(5, 0, to),
-        Op::Chdir { ref path } => Wired { text: text(path), ..step(6, 0, 0) },
-        Op::Fchdir { dir } => step(7, source(dir), 0),
-        Op::Umask { mask } => step(8, mask as i32, 0),
-        Op::Setsid => step(9, 0, 0),
-        Op::Setpgid { group } => step(10, group, 0),
-        Op::Tcsetpgrp { fd } => step(11, fd, 0),
-        Op::ControllingTerminal { fd } => step(12, fd, 0),
+        Op::OpenNull { to } => step(Code::OpenNull, 0, to),
+        Op::Chdir { ref path } => Step { text: text(path), ..step(Code::Chdir, 0, 0) },
+        Op::Fchdir { dir } => step(Code::Fchdir, source(dir), 0),
+        Op::Umask { mask } => step(Code::Umask, mask as i32, 0),
+        Op::Setsid => step(Code::Setsid, 0, 0),
+        Op::Setpgid { group } => step(Code::Setpgid, group, 0),
+        Op::Tcsetpgrp { fd } => step(Code::Tcsetpgrp, fd, 0),
+        Op::ControllingTerminal { fd } => step(Code::Ctty, fd, 0),
         Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } if !executes => {
             return Err("memory limits");
         }
         Op::Limit { resource, ref limit } => {
-            Wired { numbers: [limit.rlim_cur, limit.rlim_max, 0], ..step(13, resource as i32, 0) }
+            Step { x: limit.rlim_cur, y: limit.rlim_max, ..step(Code::Rlimit, resource as i32, 0) }
         }
-        Op::Nice { nice } => step(14, nice, 0),
-        Op::Scheduler { policy, priority } => step(15, policy as i32, priority),
-        Op::NoNewPrivs => step(16, 0, 0),
-        Op::OomScoreAdj { value, .. } => step(17, value, 0),
-        Op::Cgroup { dir } => step(18, source(dir), 0),
-        Op::Landlock { ruleset } => step(19, source(ruleset), 0),
+        Op::Nice { nice } => step(Code::Nice, nice, 0),
+        Op::Scheduler { policy, priority } => step(Code::Scheduler, policy as i32, priority),
+        Op::NoNewPrivs => step(Code::NoNewPrivs, 0, 0),
+        Op::OomScoreAdj { value, .. } => step(Code::OomScoreAdj, value, 0),
+        Op::Cgroup { dir } => step(Code::Cgroup, source(dir), 0),
+        Op::Landlock { ruleset } => step(Code::Landlock, source(ruleset), 0),
         Op::Announce { .. } => return Ok(None),
-        Op::Chroot { ref path } if executes => Wired { text: text(path), ..step(21, 0, 0) },
+        Op::Chroot { ref path } if executes => Step { text: text(path), ..step(Code::Chroot, 0, 0) },
         Op::Affinity { ref mask } if executes => {
             let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            Wired { text: bytes(&mask), numbers: [mask.len() as u64, 0, 0], ..step(22, 0, 0) }
+            Step { text: bytes(&mask), x: mask.len() as u64, ..step(Code::Affinity, 0, 0) }
         }
         Op::UserIds { real, effective, saved } if executes => {
-            Wired { numbers: [saved.into(), 0, 0], ..step(23, real as i32, effective as i32) }
+            Step { x: saved.into(), ..step(Code::UserIds, real as i32, effective as i32) }
         }
         Op::GroupIds { real, effective, saved } if executes => {
-            Wired { numbers: [saved.into(), 0, 0], ..step(24, real as i32, effective as i32) }
+            Step { x: saved.into(), ..step(Code::GroupIds, real as i32, effective as i32) }
         }
         Op::Groups { ref groups } if executes => {
             let groups: Vec<u8> = groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
-            Wired { text: bytes(&groups), numbers: [groups.len() as u64, 0, 0], ..step(25, 0, 0) }
+            Step { text: bytes(&groups), x: groups.len() as u64, ..step(Code::Groups, 0, 0) }
         }
-        Op::KeepCapabilities if executes => step(26, 0, 0),
+        Op::KeepCapabilities if executes => step(Code::KeepCapabilities, 0, 0),
         Op::Capabilities { sets: CapabilitySets { effective, permitted, inheritable, bounding, ambient } }
             if executes =>
         {
-            let sets: Vec<u8> = [effective, permitted, inheritable, bounding, ambient]
-                .iter()
-                .flat_map(|set| set.to_ne_bytes())
-                .collect();
-            Wired { text: bytes(&sets), numbers: [sets.len() as u64, 0, 0], ..step(27, 0, 0) }
+            let sets = protocol::Capabilities { effective, permitted, inheritable, bounding, ambient }.to_bytes();
+            Step { text: bytes(&sets), x: sets.len() as u64, ..step(Code::Capabilities, 0, 0) }
         }
         Op::Chroot { .. } => return Err("chroot"),
         Op::Affinity { .. } => return Err("affinity"),
@@ -365,6 +371,11 @@ fn wire(op: &Op<usize>, strings: &mut Vec<u8>, executes: bool) -> Result<Option<
     }))
 }
 
+/// The value of the environment variable that tells a program to park.
+pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
+    ParkField::ALL.map(value).join(":")
+}
+
 /// What a parked process answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
@@ -374,34 +385,27 @@ pub(super) enum Reply<'a> {
     Cannot { why: &'a [u8] },
 }
 
-const REPLY: usize = 24;
-
 /// Reads a reply. `None`: it is none.
 pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
-    let (head, text) = message.split_at_checked(REPLY)?;
-    let number = |at: usize| u32::from_ne_bytes(head[at * 4..][..4].try_into().expect("four bytes"));
-    if number(0) != PROTOCOL {
+    let (head, text) = message.split_first_chunk()?;
+    let head = protocol::Reply::from_bytes(head);
+    if head.version != protocol::VERSION {
         return None;
     }
-    Some(match number(1) {
-        0 => {
-            let mut lists = text.split(|&byte| byte == 0);
-            let mut list = || lists.by_ref().take_while(|text| !text.is_empty()).collect();
-            let (variables, files) = (list(), list());
-            let private = u64::from_ne_bytes(head[16..].try_into().ok()?);
-            Reply::Parked { pid: number(2) as i32, private, variables, files }
-        }
-        1 => Reply::Cannot { why: text },
-        _ => return None,
+    if head.kind == ReplyKind::Cannot as u32 {
+        return Some(Reply::Cannot { why: text });
+    }
+    (head.kind == ReplyKind::Parked as u32).then(|| {
+        let mut lists = text.split(|&byte| byte == 0);
+        let mut list = || lists.by_ref().take_while(|text| !text.is_empty()).collect();
+        let (variables, files) = (list(), list());
+        Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files }
     })
 }
 
-/// The most descriptors a request has.
-const MAX_SOURCES: usize = spawnfd_sys::MAX_PASSED;
-
 /// Checks that `fds` can be sent at all.
 pub(super) fn fits(fds: &[RawFd]) -> Result<(), &'static str> {
-    if fds.len() > MAX_SOURCES { Err("too many descriptors") } else { Ok(()) }
+    if fds.len() > protocol::MAX_DESCRIPTORS { Err("too many descriptors") } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The protocol between an owner and a parked process. Generated from `warm/main/protocol.h`: edit that file and
+//! run `scripts/protocol.py`.
+#![allow(dead_code, reason = "the owner does not use every name of the protocol")]
+
+/// The first field of every message.
+pub(super) const VERSION: u32 = 1;
+
+/// Bytes of the longest message. The owner starts a program cold if its request is longer.
+pub(super) const MAX_MESSAGE: usize = 131072;
+
+/// Descriptors that one message carries at most: SCM_MAX_FD of the kernel.
+pub(super) const MAX_DESCRIPTORS: usize = 253;
+
+/// Descriptors 0 to 2 are every program's; a request keeps and places others from here on.
+pub(super) const FIRST_DESCRIPTOR: usize = 3;
+
+/// Environment variable by which the owner tells a program to park: the fields of `ParkField`,
+/// separated by colons. Descriptors, device and inode are decimal numbers.
+pub(super) const PARK_VARIABLE: &str = "SPAWNFD_PARK";
+
+/// Environment variable that lists the modules to import before parking, separated by commas.
+pub(super) const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum ParkField {
+    /// The parked process's end of the pair.
+    Socket = 0,
+    /// A pidfd of the owner.
+    Owner = 1,
+    /// The object that is preloaded.
+    Object = 2,
+    /// The shared page.
+    Page = 3,
+    /// The executable to park in. Any other executable runs unchanged.
+    Device = 4,
+    Inode = 5,
+    /// `Kind`.
+    Kind = 6,
+    /// `Mode`.
+    Mode = 7,
+    /// A file for output before parking; this field may be absent.
+    Output = 8,
+}
+
+impl ParkField {
+    /// In the order of their numbers.
+    pub(super) const ALL: [ParkField; 9] = [
+        ParkField::Socket,
+        ParkField::Owner,
+        ParkField::Object,
+        ParkField::Page,
+        ParkField::Device,
+        ParkField::Inode,
+        ParkField::Kind,
+        ParkField::Mode,
+        ParkField::Output,
+    ];
+}
+
+/// The point at which a program parks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Kind {
+    /// main().
+    Main = 109,
+    /// After CPython has initialized.
+    Python = 112,
+    /// After Node.js has initialized.
+    Node = 110,
+}
+
+/// How a parked process is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Mode {
+    /// The process itself becomes the program.
+    Reserve = 114,
+    /// The same, started by a sandbox program.
+    Sandbox = 115,
+    /// Children of the process become programs.
+    Fork = 102,
+    /// Of the zygote only: it reports whether a program in its place would be preloaded.
+    Probe = 112,
+}
+
+/// Descriptors that the zygote inherits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Zygote {
+    Socket = 3,
+    Owner = 4,
+    Page = 5,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum ReplyKind {
+    /// The process is parked. Text: names of variables, an empty string, names of files, an empty
+    /// string. A forked child sends no text, and its pidfd.
+    Parked = 0,
+    /// The process cannot park. Text: the reason.
+    Cannot = 1,
+}
+
+/// The only message from a parked process to its owner. Text follows.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Reply {
+    pub(super) version: u32,
+    /// `ReplyKind`.
+    pub(super) kind: u32,
+    pub(super) pid: i32,
+    pub(super) unused: u32,
+    /// Memory that the process shares with no other.
+    pub(super) private_bytes: u64,
+}
+
+impl Reply {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 24;
+
+    /// The struct as a message carries it.
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.kind.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.pid.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.unused.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.private_bytes.to_ne_bytes());
+        bytes
+    }
+
+    /// The struct that these bytes hold.
+    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Reply {
+        Reply {
+            version: u32::from_ne_bytes(array(bytes, 0)),
+            kind: u32::from_ne_bytes(array(bytes, 4)),
+            pid: i32::from_ne_bytes(array(bytes, 8)),
+            unused: u32::from_ne_bytes(array(bytes, 12)),
+            private_bytes: u64::from_ne_bytes(array(bytes, 16)),
+        }
+    }
+}
+
+/// A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
+/// (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
+/// and the bytes that some steps need.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    pub(super) version: u32,
+    /// Number of the request; see `Page`.
+    pub(super) serial: u32,
+    /// How many.
+    pub(super) steps: u32,
+    /// How many descriptors come with the message.
+    pub(super) sources: u32,
+    /// How many descriptors above 2 stay open.
+    pub(super) keep: u32,
+    /// How many arguments.
+    pub(super) argc: u32,
+    /// How many environment variables.
+    pub(super) envc: u32,
+    /// Bytes of argv.
+    pub(super) argv_length: u32,
+    /// Bytes of environ.
+    pub(super) env_length: u32,
+    /// Bytes of all strings.
+    pub(super) strings: u32,
+    /// No step names this descriptor number or a higher one.
+    pub(super) above: i32,
+    /// `FLAG_*`.
+    pub(super) flags: u32,
+    /// Source to execute, or `NO_SOURCE`.
+    pub(super) program: i32,
+    /// Of the program to execute: an offset into the strings.
+    pub(super) path: u32,
+    /// How many.
+    pub(super) checks: u32,
+    pub(super) unused: u32,
+}
+
+impl Request {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 64;
+
+    /// The struct as a message carries it.
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.serial.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.steps.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.sources.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.keep.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&self.argc.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&self.envc.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&self.argv_length.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&self.env_length.to_ne_bytes());
+        bytes[36..40].copy_from_slice(&self.strings.to_ne_bytes());
+        bytes[40..44].copy_from_slice(&self.above.to_ne_bytes());
+        bytes[44..48].copy_from_slice(&self.flags.to_ne_bytes());
+        bytes[48..52].copy_from_slice(&self.program.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&self.path.to_ne_bytes());
+        bytes[56..60].copy_from_slice(&self.checks.to_ne_bytes());
+        bytes[60..64].copy_from_slice(&self.unused.to_ne_bytes());
+        bytes
+    }
+
+    /// The struct that these bytes hold.
+    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Request {
+        Request {
+            version: u32::from_ne_bytes(array(bytes, 0)),
+            serial: u32::from_ne_bytes(array(bytes, 4)),
+            steps: u32::from_ne_bytes(array(bytes, 8)),
+            sources: u32::from_ne_bytes(array(bytes, 12)),
+            keep: u32::from_ne_bytes(array(bytes, 16)),
+            argc: u32::from_ne_bytes(array(bytes, 20)),
+            envc: u32::from_ne_bytes(array(bytes, 24)),
+            argv_length: u32::from_ne_bytes(array(bytes, 28)),
+            env_length: u32::from_ne_bytes(array(bytes, 32)),
+            strings: u32::from_ne_bytes(array(bytes, 36)),
+            above: i32::from_ne_bytes(array(bytes, 40)),
+            flags: u32::from_ne_bytes(array(bytes, 44)),
+            program: i32::from_ne_bytes(array(bytes, 48)),
+            path: u32::from_ne_bytes(array(bytes, 52)),
+            checks: u32::from_ne_bytes(array(bytes, 56)),
+            unused: u32::from_ne_bytes(array(bytes, 60)),
+        }
+    }
+}
+
+/// The program gets the environment of the parked process.
+pub(super) const FLAG_OWN_ENVIRONMENT: u32 = 1;
+
+/// The parked process forks a child that waits. The message carries the sources of `ForkSource` and
+/// has no other content.
+pub(super) const FLAG_FORK: u32 = 2;
+
+/// The forked child reports its private memory.
+pub(super) const FLAG_MEASURE: u32 = 4;
+pub(super) const FLAGS: u32 = 7;
+pub(super) const NO_SOURCE: i32 = -1;
+
+/// What a forked child gets: its own connection to the owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum ForkSource {
+    Socket = 0,
+    Page = 1,
+}
+
+impl ForkSource {
+    /// In the order of their numbers.
+    pub(super) const ALL: [ForkSource; 2] = [ForkSource::Socket, ForkSource::Page];
+}
+
+/// What one step does. `a` and `b` as noted; a source is an index of the message's descriptors;
+/// `text` is an offset into the strings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(super) enum Op {
+    /// a: source, b: number.
+    Place = 0,
+    /// a: from, b: to; equal numbers: clear close-on-exec.
+    Dup2 = 1,
+    /// a: number.
+    Close = 2,
+    /// x: first, y: last.
+    CloseRange = 3,
+    /// a: source of the directory or `NO_SOURCE`, b: number, text: path, x y z: flags, mode and
+    /// resolve of struct open_how.
+    Open = 4,
+    /// b: number.
+    OpenNull = 5,
+    /// text: path.
+    Chdir = 6,
+    /// a: source.
+    Fchdir = 7,
+    /// a: mask.
+    Umask = 8,
+    Setsid = 9,
+    /// a: group.
+    Setpgid = 10,
+    /// a: number.
+    Tcsetpgrp = 11,
+    /// a: number.
+    Ctty = 12,
+    /// a: resource, x: soft, y: hard.
+    Rlimit = 13,
+    /// a: nice value.
+    Nice = 14,
+    /// a: policy, b: priority.
+    Scheduler = 15,
+    NoNewPrivs = 16,
+    /// a: value.
+    OomScoreAdj = 17,
+    /// a: source, the directory of the cgroup.
+    Cgroup = 18,
+    /// a: source, a ruleset.
+    Landlock = 19,
+    /// a: source, b: number; only if both are the same file.
+    Replace = 20,
+    /// text: path.
+    Chroot = 21,
+    /// text: x bytes of CPU mask.
+    Affinity = 22,
+    /// a: real, b: effective, x: saved.
+    UserIds = 23,
+    /// a: real, b: effective, x: saved.
+    GroupIds = 24,
+    /// text: x bytes of group ids (uint32_t).
+    Groups = 25,
+    KeepCapabilities = 26,
+    /// text: x bytes, a `Capabilities`.
+    Capabilities = 27,
+}
+
+impl Op {
+    /// In the order of their numbers.
+    pub(super) const ALL: [Op; 28] = [
+        Op::Place,
+        Op::Dup2,
+        Op::Close,
+        Op::CloseRange,
+        Op::Open,
+        Op::OpenNull,
+        Op::Chdir,
+        Op::Fchdir,
+        Op::Umask,
+        Op::Setsid,
+        Op::Setpgid,
+        Op::Tcsetpgrp,
+        Op::Ctty,
+        Op::Rlimit,
+        Op::Nice,
+        Op::Scheduler,
+        Op::NoNewPrivs,
+        Op::OomScoreAdj,
+        Op::Cgroup,
+        Op::Landlock,
+        Op::Replace,
+        Op::Chroot,
+        Op::Affinity,
+        Op::UserIds,
+        Op::GroupIds,
+        Op::Groups,
+        Op::KeepCapabilities,
+        Op::Capabilities,
+    ];
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Step {
+    /// `Op`.
+    pub(super) op: u16,
+    /// Of the caller's action, for an error; or `CONTEXT`.
+    pub(super) index: u16,
+    pub(super) a: i32,
+    pub(super) b: i32,
+    pub(super) text: u32,
+    pub(super) x: u64,
+    pub(super) y: u64,
+    pub(super) z: u64,
+}
+
+impl Step {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 40;
+
+    /// The struct as a message carries it.
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..2].copy_from_slice(&self.op.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&self.index.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.a.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.b.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.text.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.x.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&self.y.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&self.z.to_ne_bytes());
+        bytes
+    }
+
+    /// The struct that these bytes hold.
+    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Step {
+        Step {
+            op: u16::from_ne_bytes(array(bytes, 0)),
+            index: u16::from_ne_bytes(array(bytes, 2)),
+            a: i32::from_ne_bytes(array(bytes, 4)),
+            b: i32::from_ne_bytes(array(bytes, 8)),
+            text: u32::from_ne_bytes(array(bytes, 12)),
+            x: u64::from_ne_bytes(array(bytes, 16)),
+            y: u64::from_ne_bytes(array(bytes, 24)),
+            z: u64::from_ne_bytes(array(bytes, 32)),
+        }
+    }
+}
+
+/// The index of a step that is not an action of the caller.
+pub(super) const CONTEXT: u16 = 65535;
+
+/// Bit n stands for capability n.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Capabilities {
+    pub(super) effective: u64,
+    pub(super) permitted: u64,
+    pub(super) inheritable: u64,
+    pub(super) bounding: u64,
+    pub(super) ambient: u64,
+}
+
+impl Capabilities {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 40;
+
+    /// The struct as a message carries it.
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..8].copy_from_slice(&self.effective.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.permitted.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.inheritable.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&self.bounding.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&self.ambient.to_ne_bytes());
+        bytes
+    }
+
+    /// The struct that these bytes hold.
+    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Capabilities {
+        Capabilities {
+            effective: u64::from_ne_bytes(array(bytes, 0)),
+            permitted: u64::from_ne_bytes(array(bytes, 8)),
+            inheritable: u64::from_ne_bytes(array(bytes, 16)),
+            bounding: u64::from_ne_bytes(array(bytes, 24)),
+            ambient: u64::from_ne_bytes(array(bytes, 32)),
+        }
+    }
+}
+
+/// What must hold immediately before exec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum CheckKind {
+    /// The path names this file, unchanged.
+    Same = 0,
+    /// The source to execute is this file, unchanged.
+    SameSource = 1,
+    /// The path names no file that a PATH search would accept.
+    Absent = 2,
+}
+
+impl CheckKind {
+    /// In the order of their numbers.
+    pub(super) const ALL: [CheckKind; 3] = [CheckKind::Same, CheckKind::SameSource, CheckKind::Absent];
+}
+
+/// The identity of a file has the units of struct statx.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Check {
+    /// `CheckKind`.
+    pub(super) kind: u32,
+    /// An offset into the strings.
+    pub(super) path: u32,
+    pub(super) device_major: u32,
+    pub(super) device_minor: u32,
+    pub(super) mode: u32,
+    pub(super) owner: u32,
+    pub(super) group: u32,
+    pub(super) ctime_nanoseconds: u32,
+    pub(super) mtime_nanoseconds: u32,
+    pub(super) unused: u32,
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) ctime: i64,
+    pub(super) mtime: i64,
+}
+
+impl Check {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 72;
+
+    /// The struct as a message carries it.
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..4].copy_from_slice(&self.kind.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.path.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.device_major.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.device_minor.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.mode.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&self.owner.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&self.group.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&self.ctime_nanoseconds.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&self.mtime_nanoseconds.to_ne_bytes());
+        bytes[36..40].copy_from_slice(&self.unused.to_ne_bytes());
+        bytes[40..48].copy_from_slice(&self.inode.to_ne_bytes());
+        bytes[48..56].copy_from_slice(&self.size.to_ne_bytes());
+        bytes[56..64].copy_from_slice(&self.ctime.to_ne_bytes());
+        bytes[64..72].copy_from_slice(&self.mtime.to_ne_bytes());
+        bytes
+    }
+
+    /// The struct that these bytes hold.
+    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Check {
+        Check {
+            kind: u32::from_ne_bytes(array(bytes, 0)),
+            path: u32::from_ne_bytes(array(bytes, 4)),
+            device_major: u32::from_ne_bytes(array(bytes, 8)),
+            device_minor: u32::from_ne_bytes(array(bytes, 12)),
+            mode: u32::from_ne_bytes(array(bytes, 16)),
+            owner: u32::from_ne_bytes(array(bytes, 20)),
+            group: u32::from_ne_bytes(array(bytes, 24)),
+            ctime_nanoseconds: u32::from_ne_bytes(array(bytes, 28)),
+            mtime_nanoseconds: u32::from_ne_bytes(array(bytes, 32)),
+            unused: u32::from_ne_bytes(array(bytes, 36)),
+            inode: u64::from_ne_bytes(array(bytes, 40)),
+            size: u64::from_ne_bytes(array(bytes, 48)),
+            ctime: i64::from_ne_bytes(array(bytes, 56)),
+            mtime: i64::from_ne_bytes(array(bytes, 64)),
+        }
+    }
+}
+
+pub(super) const PAGE_SIZE: usize = 4096;
+
+/// The state of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Claim {
+    /// owner: the request is sent.
+    Offered = 0,
+    /// owner: carry the request out.
+    Go = 1,
+    /// owner: forget the request.
+    Withdrawn = 2,
+    /// Parked process: it carries the request out.
+    Taken = 3,
+    /// Parked process: it is the program.
+    Became = 4,
+    /// Parked process: a step failed, and the process exits.
+    Failed = 5,
+    /// Parked process: the request is invalid; it did nothing.
+    Refused = 6,
+}
+
+/// The claim word is the serial number of the request times this, plus the state.
+pub(super) const CLAIM_STATES: usize = 8;
+
+/// Steps in the page at most.
+pub(super) const MAX_FIRST: usize = 24;
+
+/// The owner sends a request before it has finished comparing itself with the parked process. The
+/// parked process prepares meanwhile, without visible effect. The owner then writes the result of
+/// the comparison into the page and sets the claim to `CLAIM_GO`.
+pub(super) struct Page;
+
+impl Page {
+    /// Bytes of the struct.
+    pub(super) const SIZE: usize = 1024;
+
+    // Offsets of the fields, in bytes.
+    /// Serial number and `Claim`.
+    pub(super) const CLAIM: usize = 0;
+    /// Of a fork: the child's pid, written by the kernel before the child runs.
+    pub(super) const CHILD: usize = 8;
+    /// Of a failed step: errno.
+    pub(super) const ERROR: usize = 12;
+    /// Of a failed step: its index, or `NO_STEP`.
+    pub(super) const INDEX: usize = 16;
+    /// How many steps are in the page; they run before those of the request.
+    pub(super) const FIRST: usize = 24;
+    /// Signals to reset to the default action; bit n-1 for signal n.
+    pub(super) const MAKE_DEFAULT: usize = 32;
+    /// Signals to ignore.
+    pub(super) const MAKE_IGNORED: usize = 40;
+    /// Signals to block.
+    pub(super) const MASK: usize = 48;
+    /// Of a zygote: `REPORT_*`.
+    pub(super) const REPORT: usize = 56;
+    pub(super) const STEPS: usize = 64;
+}
+
+/// The request failed before its first step.
+pub(super) const NO_STEP: u32 = 0xFFFFFFFF;
+
+/// The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs).
+/// The owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the
+/// stage, the index and the errno, shifted.
+pub(super) const REPORT_PENDING: u64 = 0x8000000000000000;
+pub(super) const REPORT_EXEC: u64 = 0;
+pub(super) const REPORT_STAGE_SHIFT: usize = 48;
+pub(super) const REPORT_INDEX_SHIFT: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Stage {
+    Descriptors = 1,
+    Action = 2,
+    Check = 4,
+    Exec = 6,
+}
+
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    std::array::from_fn(|at| bytes[offset + at])
+}

@@ -1,0 +1,546 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Writes the warm protocol for Rust and Python, from the C header that defines it.
+
+    scripts/protocol.py            writes the generated files
+    scripts/protocol.py --check    fails if a generated file differs from the header
+
+Both compile assertions on every value, size and offset, so the C compiler confirms what this script read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADER = "warm/main/protocol.h"
+RUST = "crates/spawnfd/src/warm/protocol.rs"
+PYTHON = "tests/warm/protocol.py"
+
+PREFIX = "spawnfd_"
+# C type: bytes, Rust type, letter of Python's struct.
+TYPES = {
+    f"{sign}int{bits}_t": (bits // 8, f"{'u' if sign else 'i'}{bits}", letter.upper() if sign else letter)
+    for bits, letter in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))
+    for sign in ("u", "")
+}
+COMMENT = r"/\*.*?\*/"
+TOKEN = re.compile(
+    rf"(?P<comment>{COMMENT})|(?P<directive>^\#[^\n]*)|(?P<word>\w+)|(?P<char>'[^'\n]')|(?P<other>[{{}}\[\];,=])",
+    re.DOTALL | re.MULTILINE,
+)
+DEFINE = re.compile(r"#define (\w+) (.+)")
+TYPED = re.compile(r"\b(U?)INT(\d+)_C\(([^()]*)\)")
+NUMBER = re.compile(r"\b(0x[0-9a-fA-F]+|\d+)[uU]?\b")
+
+
+class Unsupported(Exception):
+    """The header has a declaration outside the subset that this script reads."""
+
+
+@dataclass
+class Constant:
+    name: str
+    value: int | str
+    # "usize", unless the value has a C type of fixed width.
+    rust: str
+    doc: str
+
+
+@dataclass
+class Member:
+    name: str
+    value: int
+    doc: str
+
+
+@dataclass
+class Enum:
+    tag: str
+    members: list[Member]
+    # Of the field that holds it.
+    rust: str
+    doc: str
+
+    @property
+    def prefix(self) -> str:
+        words = [member.name.split("_") for member in self.members]
+        return "_".join(os.path.commonprefix(words)) + "_"
+
+    def short(self, member: Member) -> str:
+        return member.name.removeprefix(self.prefix)
+
+    @property
+    def count(self) -> Member | None:
+        return self.members[-1] if self.members[-1].name.endswith("_COUNT") else None
+
+    @property
+    def real(self) -> list[Member]:
+        return self.members[:-1] if self.count else self.members
+
+
+@dataclass
+class Field:
+    name: str
+    type: str
+    offset: int
+    size: int
+    doc: str
+
+
+@dataclass
+class Struct:
+    tag: str
+    fields: list[Field]
+    # An array of structs behind the other fields.
+    tail: Field | None
+    size: int
+    doc: str
+
+
+class Header:
+    """What a header declares, in the order of its declarations."""
+
+    def __init__(self, text: str) -> None:
+        self.items: list[Constant | Enum | Struct] = []
+        self.values: dict[str, int | str] = {}
+        self.tokens: list[tuple[str, str, int]] = []
+        at = 0
+        for found in TOKEN.finditer(text):
+            if text[at : found.start()].strip():
+                raise Unsupported(text[at : found.start()].strip())
+            at = found.end()
+            self.tokens.append((found.lastgroup or "", found[0], text.count("\n", 0, found.start())))
+        self.doc: list[str] = []
+        # The line on which the last declaration or part of one ended.
+        self.ended = -1
+        self.last: Constant | Member | Field | None = None
+        self.read()
+
+    # --- tokens ---
+
+    def skip_comments(self) -> None:
+        """A comment on the line of what ended before it belongs to that, any other to what comes next."""
+        while self.tokens and self.tokens[0][0] == "comment":
+            _, text, line = self.tokens.pop(0)
+            lines = [re.sub(r"^\s*\* ?", "", part).rstrip() for part in text[2:-2].split("\n")]
+            said = " ".join(" ".join(lines).split())
+            if said.startswith("---"):
+                continue
+            if self.last and line == self.ended:
+                self.last.doc = said
+            else:
+                self.doc = [said]
+
+    def peek(self) -> str:
+        self.skip_comments()
+        return self.tokens[0][1] if self.tokens else ""
+
+    def take(self, expected: str | None = None) -> str:
+        self.skip_comments()
+        if not self.tokens:
+            raise Unsupported("the end of the file")
+        _, text, line = self.tokens.pop(0)
+        if expected is not None and text != expected:
+            raise Unsupported(f"{text} on line {line + 1}, not {expected}")
+        self.ended = line
+        return text
+
+    def take_doc(self) -> str:
+        self.skip_comments()
+        doc, self.doc = " ".join(self.doc), []
+        return doc
+
+    # --- declarations ---
+
+    def read(self) -> None:
+        while self.peek():
+            if self.peek().startswith("#"):
+                self.directive()
+            else:
+                doc = self.take_doc()
+                word = self.take()
+                if word not in ("enum", "struct"):
+                    raise Unsupported(word)
+                tag = self.take()
+                self.take("{")
+                (self.enum if word == "enum" else self.struct)(tag.removeprefix(PREFIX), doc)
+                self.take("}")
+                self.take(";")
+                self.last = None
+        for struct in self.items:
+            for field in struct.fields if isinstance(struct, Struct) else ():
+                if held := re.match(r"enum (\w+)", field.doc):
+                    self.find(held[1].removeprefix(PREFIX)).rust = TYPES[field.type][1]
+
+    def find(self, tag: str) -> Enum:
+        for item in self.items:
+            if isinstance(item, Enum) and item.tag == tag:
+                return item
+        raise Unsupported(f"a field holds enum {tag}, which is not declared")
+
+    def directive(self) -> None:
+        doc = self.take_doc()
+        text = re.sub(COMMENT, "", self.take()).strip()
+        self.last = None
+        # The guard has no value.
+        if re.match(r"#(ifndef|endif|include)\b", text) or re.fullmatch(r"#define \w+", text):
+            self.doc = []
+            return
+        if not (found := DEFINE.fullmatch(text)):
+            raise Unsupported(text)
+        name, value = found[1], found[2].strip()
+        types = {("u" if unsigned else "i") + bits for unsigned, bits, _ in TYPED.findall(value)}
+        of_others = [
+            item for item in self.items if isinstance(item, Constant) and re.search(rf"\b{item.name}\b", value)
+        ]
+        types |= {item.rust for item in of_others}
+        if len(types) > 1:
+            raise Unsupported(f"{text}: of several types")
+        result = self.evaluate(value)
+        rust = "&str" if isinstance(result, str) else types.pop() if types else "usize"
+        self.add(Constant(name, result, rust, doc))
+
+    def add(self, constant: Constant) -> None:
+        self.values[constant.name] = constant.value
+        self.items.append(constant)
+        self.last = constant
+
+    def evaluate(self, text: str) -> int | str:
+        if re.fullmatch(r'"[^"\\]*"', text):
+            return text[1:-1]
+        if re.fullmatch(r"'[^'\\]'", text):
+            return ord(text[1])
+        plain = NUMBER.sub(r"\1", TYPED.sub(r"(\3)", text))
+        tree = ast.parse(plain, mode="eval")
+        allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Constant, ast.Name, ast.Load)
+        if not all(isinstance(node, allowed) for node in ast.walk(tree)):
+            raise Unsupported(text)
+        try:
+            result = eval(compile(tree, HEADER, "eval"), {"__builtins__": {}}, dict(self.values))
+        except NameError as error:
+            raise Unsupported(text) from error
+        return int(result)
+
+    def enum(self, tag: str, doc: str) -> None:
+        members: list[Member] = []
+        while self.peek() != "}":
+            own = self.take_doc()
+            name = self.take()
+            member = Member(name, members[-1].value + 1 if members else 0, own)
+            members.append(member)
+            self.last = member
+            if self.peek() == "=":
+                self.take("=")
+                member.value = int(self.evaluate(self.take()))
+            self.values[name] = member.value
+            if self.peek() != "}":
+                self.take(",")
+        self.peek()
+        self.items.append(Enum(tag, members, "u32", doc))
+
+    def struct(self, tag: str, doc: str) -> None:
+        fields: list[Field] = []
+        tail: Field | None = None
+        offset, alignment = 0, 1
+        while self.peek() != "}":
+            own = self.take_doc()
+            if tail:
+                raise Unsupported(f"struct {tag}: fields behind {tail.name}")
+            kind = self.take()
+            if kind == "struct":
+                inner = self.take().removeprefix(PREFIX)
+                of = next((item for item in self.items if isinstance(item, Struct) and item.tag == inner), None)
+                if of is None or of.tail:
+                    raise Unsupported(f"struct {tag}: struct {inner}")
+                name = self.take()
+                self.take("[")
+                count = self.evaluate(self.take())
+                self.take("]")
+                aligned, size = max(TYPES[field.type][0] for field in of.fields), of.size * int(count)
+                field = tail = Field(name, inner, offset, size, own)
+            elif kind in TYPES:
+                aligned = size = TYPES[kind][0]
+                field = Field(self.take(), kind, offset, size, own)
+                fields.append(field)
+            else:
+                raise Unsupported(f"struct {tag}: {kind}")
+            if offset % aligned:
+                raise Unsupported(f"struct {tag}: padding before {field.name}")
+            offset, alignment = offset + size, max(alignment, aligned)
+            self.take(";")
+            self.last = field
+        if offset % alignment:
+            raise Unsupported(f"struct {tag}: padding at its end")
+        self.items.append(Struct(tag, fields, tail, offset, doc))
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def camel(tag: str) -> str:
+    return "".join(word.capitalize() for word in tag.lower().split("_"))
+
+
+def plain(name: str) -> str:
+    return name.removeprefix(PREFIX.upper())
+
+
+def sentence(doc: str) -> str:
+    """A comment as a sentence of its own."""
+    # "a: source" and "main()" begin with a name.
+    begins_with_name = re.match(r"\w+(:|\()", doc)
+    return doc and (doc[0] if begins_with_name else doc[0].upper()) + doc[1:] + ("" if doc.endswith(".") else ".")
+
+
+def comment(doc: str, mark: str, indent: str = "", width: int = 100) -> list[str]:
+    start = f"{indent}{mark} "
+    return textwrap.wrap(sentence(doc), width, initial_indent=start, subsequent_indent=start, break_on_hyphens=False)
+
+
+def translated(doc: str, quote: str) -> str:
+    """A comment with the names that they have here."""
+    doc = re.sub(r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: quote + camel(found[1]) + quote, doc)
+    return re.sub(r"\bSPAWNFD_(\w+\*?)", lambda found: quote + found[1] + quote, doc)
+
+
+def rust_doc(doc: str, indent: str = "") -> list[str]:
+    return comment(translated(doc, "`"), "///", indent)
+
+
+def literal(constant: Constant) -> str:
+    if isinstance(constant.value, str):
+        return f'"{constant.value}"'
+    return f"0x{constant.value:X}" if constant.value > 1 << 31 else str(constant.value)
+
+
+def rust(header: Header) -> str:
+    lines = [
+        "// SPDX-License-Identifier: MIT OR Apache-2.0",
+        f"//! The protocol between an owner and a parked process. Generated from `{HEADER}`: edit that file and",
+        "//! run `scripts/protocol.py`.",
+        '#![allow(dead_code, reason = "the owner does not use every name of the protocol")]',
+    ]
+    before: object = None
+    for item in header.items:
+        grouped = isinstance(item, Constant) and isinstance(before, Constant) and not item.doc
+        lines += [*([] if grouped else [""]), *rust_doc(item.doc)]
+        before = item
+        if isinstance(item, Constant):
+            lines.append(f"pub(super) const {plain(item.name)}: {item.rust} = {literal(item)};")
+        elif isinstance(item, Enum):
+            lines += rust_enum(item)
+        else:
+            lines += rust_struct(item)
+    return "\n".join(lines) + "\n"
+
+
+def rust_enum(item: Enum) -> list[str]:
+    name = camel(item.tag)
+    lines = ["#[derive(Clone, Copy, PartialEq, Eq, Debug)]", f"#[repr({item.rust})]", f"pub(super) enum {name} {{"]
+    for member in item.real:
+        lines += [*rust_doc(member.doc, "    "), f"    {camel(item.short(member))} = {member.value},"]
+    lines.append("}")
+    if item.count:
+        members = [f"{name}::{camel(item.short(member))}" for member in item.real]
+        start = f"    pub(super) const ALL: [{name}; {item.count.value}] ="
+        line = f"{start} [{', '.join(members)}];"
+        lines += ["", f"impl {name} {{", "    /// In the order of their numbers."]
+        lines += [line] if len(line) <= 120 else [f"{start} [", *(f"        {member}," for member in members), "    ];"]
+        lines.append("}")
+    return lines
+
+
+def rust_struct(item: Struct) -> list[str]:
+    name = camel(item.tag)
+    every = [*item.fields, *([item.tail] if item.tail else [])]
+    offsets = [
+        line
+        for field in every
+        for line in (
+            *(rust_doc(field.doc, "    ") if item.tail else ()),
+            f"    pub(super) const {field.name.upper()}: usize = {field.offset};",
+        )
+    ]
+    size = ["    /// Bytes of the struct.", f"    pub(super) const SIZE: usize = {item.size};"]
+    if item.tail:
+        # Shared memory is accessed in place.
+        what = "    // Offsets of the fields, in bytes."
+        return [f"pub(super) struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
+    lines = ["#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]", f"pub(super) struct {name} {{"]
+    for field in item.fields:
+        lines += [*rust_doc(field.doc, "    "), f"    pub(super) {field.name}: {TYPES[field.type][1]},"]
+    lines += ["}", "", f"impl {name} {{", *size, ""]
+    lines += [
+        "    /// The struct as a message carries it.",
+        "    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {",
+        "        let mut bytes = [0; Self::SIZE];",
+        *(
+            f"        bytes[{field.offset}..{field.offset + field.size}].copy_from_slice(&self.{field.name}.to_ne_bytes());"
+            for field in item.fields
+        ),
+        "        bytes",
+        "    }",
+        "",
+        "    /// The struct that these bytes hold.",
+        f"    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> {name} {{",
+        f"        {name} {{",
+        *(
+            f"            {field.name}: {TYPES[field.type][1]}::from_ne_bytes(array(bytes, {field.offset})),"
+            for field in item.fields
+        ),
+        "        }",
+        "    }",
+        "}",
+    ]
+    return lines
+
+
+RUST_ARRAY = """
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    std::array::from_fn(|at| bytes[offset + at])
+}
+"""
+
+
+def python_doc(doc: str, indent: str = "") -> list[str]:
+    return comment(translated(doc, ""), "#", indent)
+
+
+def docstring(doc: str) -> list[str]:
+    lines = textwrap.wrap(sentence(translated(doc, "")), 90, break_on_hyphens=False)
+    if not lines:
+        return []
+    return (
+        [f'    """{lines[0]}"""', ""]
+        if len(lines) == 1
+        else ['    """', *(f"    {line}" for line in lines), '    """', ""]
+    )
+
+
+def python(header: Header) -> str:
+    lines = [
+        "# SPDX-License-Identifier: MIT OR Apache-2.0",
+        '"""The protocol between an owner and a parked process.',
+        "",
+        f"Generated from {HEADER}: edit that file and run scripts/protocol.py.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "import enum",
+        "import struct",
+        "from dataclasses import dataclass",
+        "from typing import ClassVar",
+        "",
+    ]
+    for item in header.items:
+        if isinstance(item, Constant):
+            lines += [*python_doc(item.doc), f"{plain(item.name)} = {literal(item)}"]
+        elif isinstance(item, Enum):
+            lines += ["", "", f"class {camel(item.tag)}(enum.IntEnum):", *docstring(item.doc)]
+            for member in item.real:
+                lines += [*python_doc(member.doc, "    "), f"    {item.short(member)} = {member.value}"]
+            lines += ["", ""]
+        else:
+            lines += ["", "", *python_struct(item), "", ""]
+    # At most two empty lines, and none before the end.
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n") + "\n"
+
+
+def python_struct(item: Struct) -> list[str]:
+    name, letters = camel(item.tag), "".join(TYPES[field.type][2] for field in item.fields)
+    lines = ["@dataclass", f"class {name}:", *docstring(item.doc)]
+    lines += [
+        f'    FORMAT: ClassVar[str] = "={letters}"',
+        f"    SIZE: ClassVar[int] = {sum(f.size for f in item.fields)}",
+    ]
+    if item.tail:
+        lines += [f"    # The array of {item.tail.name} follows."]
+    lines.append("")
+    for field in item.fields:
+        lines += [*python_doc(field.doc, "    "), f"    {field.name}: int = 0"]
+    lines += [
+        "",
+        "    def pack(self) -> bytes:",
+        "        return struct.pack(self.FORMAT, *vars(self).values())",
+        "",
+        "    @classmethod",
+        f"    def unpack(cls, data: bytes) -> {name}:",
+        "        return cls(*struct.unpack_from(cls.FORMAT, data))",
+    ]
+    return lines
+
+
+def assertions(header: Header) -> str:
+    """C that compiles only if the compiler reads the header as this script did."""
+    checks: list[str] = []
+    for item in header.items:
+        if isinstance(item, Constant):
+            if isinstance(item.value, str):
+                checks.append(f'__builtin_strcmp({item.name}, "{item.value}") == 0')
+                continue
+            checks.append(f"{item.name} == {item.value}{'u' if item.value > 0 else ''}")
+            # C promotes what is smaller to int.
+            if item.rust in ("u32", "i32", "u64", "i64"):
+                kind = f"{'u' if item.rust[0] == 'u' else ''}int{item.rust[1:]}_t"
+                checks.append(f"_Generic({item.name}, {kind}: 1, default: 0)")
+        elif isinstance(item, Enum):
+            checks += [f"{member.name} == {member.value}" for member in item.members]
+        else:
+            struct = f"struct {PREFIX}{item.tag}"
+            checks.append(f"sizeof({struct}) == {item.size}")
+            for field in [*item.fields, *([item.tail] if item.tail else [])]:
+                checks.append(f"offsetof({struct}, {field.name}) == {field.offset}")
+                checks.append(f"sizeof((({struct} *)0)->{field.name}) == {field.size}")
+                if field.type in TYPES:
+                    # A pointer of another type is no value of this one.
+                    checks.append(f"_Generic((({struct} *)0)->{field.name}, {field.type}: 1, default: 0)")
+    return "".join(f'_Static_assert({check}, "{HEADER}");\n' for check in checks)
+
+
+def compile_assertions(text: str, header: Header) -> str | None:
+    source = f"{text}\n#include <stddef.h>\n{assertions(header)}"
+    compiler = os.environ.get("CC", "cc")
+    command = [compiler, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "-"]
+    told = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    return told.stderr if told.returncode else None
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a generated file is out of date")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree, by default the one of this script")
+    options = parser.parse_args(arguments)
+    text = (options.root / HEADER).read_text()
+    try:
+        header = Header(text)
+    except Unsupported as error:
+        print(f"{HEADER}: unsupported: {error}", file=sys.stderr)
+        return 1
+    if refused := compile_assertions(text, header):
+        print(f"{HEADER}: the C compiler reads it differently:\n{refused}", file=sys.stderr)
+        return 1
+    outdated = 0
+    for path, written in ((RUST, rust(header) + RUST_ARRAY), (PYTHON, python(header))):
+        file = options.root / path
+        if file.exists() and file.read_text() == written:
+            continue
+        if options.check:
+            print(f"{path}: out of date; run scripts/protocol.py", file=sys.stderr)
+            outdated = 1
+        else:
+            file.write_text(written)
+    return outdated
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The protocol between an owner and a parked process.
+
+Generated from warm/main/protocol.h: edit that file and run scripts/protocol.py.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+# The first field of every message.
+VERSION = 1
+# Bytes of the longest message. The owner starts a program cold if its request is longer.
+MAX_MESSAGE = 131072
+# Descriptors that one message carries at most: SCM_MAX_FD of the kernel.
+MAX_DESCRIPTORS = 253
+# Descriptors 0 to 2 are every program's; a request keeps and places others from here on.
+FIRST_DESCRIPTOR = 3
+# Environment variable by which the owner tells a program to park: the fields of ParkField,
+# separated by colons. Descriptors, device and inode are decimal numbers.
+PARK_VARIABLE = "SPAWNFD_PARK"
+# Environment variable that lists the modules to import before parking, separated by commas.
+PRELOAD_VARIABLE = "SPAWNFD_PRELOAD"
+
+
+class ParkField(enum.IntEnum):
+    # The parked process's end of the pair.
+    SOCKET = 0
+    # A pidfd of the owner.
+    OWNER = 1
+    # The object that is preloaded.
+    OBJECT = 2
+    # The shared page.
+    PAGE = 3
+    # The executable to park in. Any other executable runs unchanged.
+    DEVICE = 4
+    INODE = 5
+    # Kind.
+    KIND = 6
+    # Mode.
+    MODE = 7
+    # A file for output before parking; this field may be absent.
+    OUTPUT = 8
+
+
+class Kind(enum.IntEnum):
+    """The point at which a program parks."""
+
+    # main().
+    MAIN = 109
+    # After CPython has initialized.
+    PYTHON = 112
+    # After Node.js has initialized.
+    NODE = 110
+
+
+class Mode(enum.IntEnum):
+    """How a parked process is used."""
+
+    # The process itself becomes the program.
+    RESERVE = 114
+    # The same, started by a sandbox program.
+    SANDBOX = 115
+    # Children of the process become programs.
+    FORK = 102
+    # Of the zygote only: it reports whether a program in its place would be preloaded.
+    PROBE = 112
+
+
+class Zygote(enum.IntEnum):
+    """Descriptors that the zygote inherits."""
+
+    SOCKET = 3
+    OWNER = 4
+    PAGE = 5
+
+
+class ReplyKind(enum.IntEnum):
+    # The process is parked. Text: names of variables, an empty string, names of files, an empty
+    # string. A forked child sends no text, and its pidfd.
+    PARKED = 0
+    # The process cannot park. Text: the reason.
+    CANNOT = 1
+
+
+@dataclass
+class Reply:
+    """The only message from a parked process to its owner. Text follows."""
+
+    FORMAT: ClassVar[str] = "=IIiIQ"
+    SIZE: ClassVar[int] = 24
+
+    version: int = 0
+    # ReplyKind.
+    kind: int = 0
+    pid: int = 0
+    unused: int = 0
+    # Memory that the process shares with no other.
+    private_bytes: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Reply:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+@dataclass
+class Request:
+    """
+    A message from the owner to a parked process. The steps, the checks, `keep` descriptor
+    numbers (int32_t), and the strings follow. The strings are argv, environ, and paths, each
+    with its NUL, and the bytes that some steps need.
+    """
+
+    FORMAT: ClassVar[str] = "=IIIIIIIIIIiIiIII"
+    SIZE: ClassVar[int] = 64
+
+    version: int = 0
+    # Number of the request; see Page.
+    serial: int = 0
+    # How many.
+    steps: int = 0
+    # How many descriptors come with the message.
+    sources: int = 0
+    # How many descriptors above 2 stay open.
+    keep: int = 0
+    # How many arguments.
+    argc: int = 0
+    # How many environment variables.
+    envc: int = 0
+    # Bytes of argv.
+    argv_length: int = 0
+    # Bytes of environ.
+    env_length: int = 0
+    # Bytes of all strings.
+    strings: int = 0
+    # No step names this descriptor number or a higher one.
+    above: int = 0
+    # FLAG_*.
+    flags: int = 0
+    # Source to execute, or NO_SOURCE.
+    program: int = 0
+    # Of the program to execute: an offset into the strings.
+    path: int = 0
+    # How many.
+    checks: int = 0
+    unused: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Request:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+# The program gets the environment of the parked process.
+FLAG_OWN_ENVIRONMENT = 1
+# The parked process forks a child that waits. The message carries the sources of ForkSource and has
+# no other content.
+FLAG_FORK = 2
+# The forked child reports its private memory.
+FLAG_MEASURE = 4
+FLAGS = 7
+NO_SOURCE = -1
+
+
+class ForkSource(enum.IntEnum):
+    """What a forked child gets: its own connection to the owner."""
+
+    SOCKET = 0
+    PAGE = 1
+
+
+class Op(enum.IntEnum):
+    """
+    What one step does. `a` and `b` as noted; a source is an index of the message's
+    descriptors; `text` is an offset into the strings.
+    """
+
+    # a: source, b: number.
+    PLACE = 0
+    # a: from, b: to; equal numbers: clear close-on-exec.
+    DUP2 = 1
+    # a: number.
+    CLOSE = 2
+    # x: first, y: last.
+    CLOSE_RANGE = 3
+    # a: source of the directory or NO_SOURCE, b: number, text: path, x y z: flags, mode and resolve
+    # of struct open_how.
+    OPEN = 4
+    # b: number.
+    OPEN_NULL = 5
+    # text: path.
+    CHDIR = 6
+    # a: source.
+    FCHDIR = 7
+    # a: mask.
+    UMASK = 8
+    SETSID = 9
+    # a: group.
+    SETPGID = 10
+    # a: number.
+    TCSETPGRP = 11
+    # a: number.
+    CTTY = 12
+    # a: resource, x: soft, y: hard.
+    RLIMIT = 13
+    # a: nice value.
+    NICE = 14
+    # a: policy, b: priority.
+    SCHEDULER = 15
+    NO_NEW_PRIVS = 16
+    # a: value.
+    OOM_SCORE_ADJ = 17
+    # a: source, the directory of the cgroup.
+    CGROUP = 18
+    # a: source, a ruleset.
+    LANDLOCK = 19
+    # a: source, b: number; only if both are the same file.
+    REPLACE = 20
+    # text: path.
+    CHROOT = 21
+    # text: x bytes of CPU mask.
+    AFFINITY = 22
+    # a: real, b: effective, x: saved.
+    USER_IDS = 23
+    # a: real, b: effective, x: saved.
+    GROUP_IDS = 24
+    # text: x bytes of group ids (uint32_t).
+    GROUPS = 25
+    KEEP_CAPABILITIES = 26
+    # text: x bytes, a Capabilities.
+    CAPABILITIES = 27
+
+
+@dataclass
+class Step:
+    FORMAT: ClassVar[str] = "=HHiiIQQQ"
+    SIZE: ClassVar[int] = 40
+
+    # Op.
+    op: int = 0
+    # Of the caller's action, for an error; or CONTEXT.
+    index: int = 0
+    a: int = 0
+    b: int = 0
+    text: int = 0
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Step:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+# The index of a step that is not an action of the caller.
+CONTEXT = 65535
+
+
+@dataclass
+class Capabilities:
+    """Bit n stands for capability n."""
+
+    FORMAT: ClassVar[str] = "=QQQQQ"
+    SIZE: ClassVar[int] = 40
+
+    effective: int = 0
+    permitted: int = 0
+    inheritable: int = 0
+    bounding: int = 0
+    ambient: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Capabilities:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+class CheckKind(enum.IntEnum):
+    """What must hold immediately before exec."""
+
+    # The path names this file, unchanged.
+    SAME = 0
+    # The source to execute is this file, unchanged.
+    SAME_SOURCE = 1
+    # The path names no file that a PATH search would accept.
+    ABSENT = 2
+
+
+@dataclass
+class Check:
+    """The identity of a file has the units of struct statx."""
+
+    FORMAT: ClassVar[str] = "=IIIIIIIIIIQQqq"
+    SIZE: ClassVar[int] = 72
+
+    # CheckKind.
+    kind: int = 0
+    # An offset into the strings.
+    path: int = 0
+    device_major: int = 0
+    device_minor: int = 0
+    mode: int = 0
+    owner: int = 0
+    group: int = 0
+    ctime_nanoseconds: int = 0
+    mtime_nanoseconds: int = 0
+    unused: int = 0
+    inode: int = 0
+    size: int = 0
+    ctime: int = 0
+    mtime: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Check:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+PAGE_SIZE = 4096
+
+
+class Claim(enum.IntEnum):
+    """The state of a request."""
+
+    # owner: the request is sent.
+    OFFERED = 0
+    # owner: carry the request out.
+    GO = 1
+    # owner: forget the request.
+    WITHDRAWN = 2
+    # Parked process: it carries the request out.
+    TAKEN = 3
+    # Parked process: it is the program.
+    BECAME = 4
+    # Parked process: a step failed, and the process exits.
+    FAILED = 5
+    # Parked process: the request is invalid; it did nothing.
+    REFUSED = 6
+
+
+# The claim word is the serial number of the request times this, plus the state.
+CLAIM_STATES = 8
+# Steps in the page at most.
+MAX_FIRST = 24
+
+
+@dataclass
+class Page:
+    """
+    The owner sends a request before it has finished comparing itself with the parked process.
+    The parked process prepares meanwhile, without visible effect. The owner then writes the
+    result of the comparison into the page and sets the claim to CLAIM_GO.
+    """
+
+    FORMAT: ClassVar[str] = "=QiiQQQQQQ"
+    SIZE: ClassVar[int] = 64
+    # The array of steps follows.
+
+    # Serial number and Claim.
+    claim: int = 0
+    # Of a fork: the child's pid, written by the kernel before the child runs.
+    child: int = 0
+    # Of a failed step: errno.
+    error: int = 0
+    # Of a failed step: its index, or NO_STEP.
+    index: int = 0
+    # How many steps are in the page; they run before those of the request.
+    first: int = 0
+    # Signals to reset to the default action; bit n-1 for signal n.
+    make_default: int = 0
+    # Signals to ignore.
+    make_ignored: int = 0
+    # Signals to block.
+    mask: int = 0
+    # Of a zygote: REPORT_*.
+    report: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack(self.FORMAT, *vars(self).values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Page:
+        return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+# The request failed before its first step.
+NO_STEP = 0xFFFFFFFF
+# The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs). The
+# owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the stage, the
+# index and the errno, shifted.
+REPORT_PENDING = 0x8000000000000000
+REPORT_EXEC = 0
+REPORT_STAGE_SHIFT = 48
+REPORT_INDEX_SHIFT = 32
+
+
+class Stage(enum.IntEnum):
+    DESCRIPTORS = 1
+    ACTION = 2
+    CHECK = 4
+    EXEC = 6
