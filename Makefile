@@ -53,6 +53,7 @@ test-docker test-python test-parked: setup
 test-rust test-docker test-python test-parked:
 	$(PYTHON) tests/run.py $(@:test-%=%)
 
+
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
 	scripts/setup-guest.sh

@@ -67,7 +67,7 @@ SUITES = {
         5 * MINUTE,
     ),
     "parked": Suite(
-        "Parked interpreters", f"{PYTEST} tests/warm-python tests/warm-node", 10 * MINUTE
+        "Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE
     ),
     # The full product, for `make test-all`.
     "rust-all": Suite(
@@ -87,7 +87,7 @@ SUITES = {
     ),
     "parked-all": Suite(
         "Parked interpreters, every version",
-        f"{PYTEST} tests/warm-python tests/warm-node",
+        f"{PYTEST} tests/warm",
         60 * MINUTE,
     ),
 }

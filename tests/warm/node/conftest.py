@@ -12,8 +12,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from owner import ROOT, build
 
-ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "nodes"
 VERSIONS = ("20", "22", "24", "26")
 
@@ -60,44 +60,21 @@ HERE = "of this machine"
 
 
 @pytest.fixture(
-    scope="session", params=VERSIONS if os.environ.get("SPAWNFD_ALL_VERSIONS") else [HERE]
+    scope="session", params=VERSIONS if os.environ.get("SPAWNFD_FULL") else [HERE]
 )
 def node(request: pytest.FixtureRequest) -> str:
     if request.param != HERE:
         return fetch(request.param)
     found = shutil.which("node")
-    said = found and subprocess.run([found, "-p", "process.version"], capture_output=True, text=True)
+    said = found and subprocess.run(
+        [found, "-p", "process.version"], capture_output=True, text=True
+    )
     old = not said or int(said.stdout.lstrip("v").partition(".")[0]) < int(VERSIONS[0])
     # Debian's own may be.
     return fetch(VERSIONS[0]) if old else os.path.realpath(found)
 
 
-def build(made: Path, *names: str) -> Path:
-    rooms = [ROOT / "warm" / room for room in names]
-    sources = [source for room in rooms for source in sorted(room.glob("*.c"))]
-    flags = [
-        "-std=c11",
-        "-O2",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        "-Wl,-z,initfirst",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-    ]
-    flags += [f"-I{room}" for room in rooms]
-    subprocess.run(["cc", *flags, "-o", str(made), *map(str, sources), "-ldl"], check=True)
-    return made
-
-
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("shim") / "shim.so"
+    made = tmp_path_factory.mktemp("shim") / "threads.so"
     return build(made, "main", "python", "node", "threads")
-
-
-@pytest.fixture(scope="session")
-def shim_without_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For all other programs."""
-    return build(tmp_path_factory.mktemp("shim") / "plain.so", "main", "python", "node")

@@ -10,12 +10,12 @@ import re
 import subprocess
 from pathlib import Path
 
-from starting import Finished
+from owner import Result
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
 VERSIONS = [f"3.{minor}" for minor in range(8, 14)]
 # Every build of a version, and in both modes.
-ALL = bool(os.environ.get("SPAWNFD_ALL_VERSIONS"))
+FULL = bool(os.environ.get("SPAWNFD_FULL"))
 
 
 @functools.cache
@@ -27,7 +27,7 @@ def interpreters() -> dict[str, list[str]]:
     for path in filter(os.path.exists, paths):
         say = "import sys; print('%d.%d' % sys.version_info[:2])"
         said = subprocess.run([path, "-Ic", say], capture_output=True, text=True, timeout=60)
-        if (version := said.stdout.strip()) in found and (ALL or not found[version]):
+        if (version := said.stdout.strip()) in found and (FULL or not found[version]):
             found[version].append(path)
     return found
 
@@ -37,7 +37,7 @@ def without_addresses(data: bytes) -> list[bytes]:
     return re.sub(rb"in \d\.\d+s", b"in ...", data).splitlines(True)
 
 
-def differences(expected: Finished, got: Finished) -> list:
+def differences(expected: Result, got: Result) -> list:
     found: list = [] if got.status == expected.status else [("status", expected.status, got.status)]
     for name in ("stdout", "stderr"):
         before, after = (without_addresses(getattr(one, name)) for one in (expected, got))

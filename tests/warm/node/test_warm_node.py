@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 from cases import ABOUT, CASES, STATE, Case
-from owner import CannotPark, Parked, Refused, Result, finish, pipes, run_cold, run_from, run_warm
+from owner import CannotPark, Refused, Result
+from protocol import PRELOAD_VARIABLE
+from runs import Parked, finish, pipes, run_cold, run_from, run_warm
 
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
 
@@ -98,13 +100,13 @@ def compare(
     parked = park(case.flags)
     if set(case.env) & set(parked.variables):
         # The owner starts such a one cold.
-        if parked.mode == "r":
+        if not parked.forks:
             parked.discard()
         parked = park(case.flags, env)
     if not parks_early(case) and case.argv[0] != parked.name:
         with pytest.raises(Refused):
             parked.become(case.argv, env, str(directory), [], refuses=True)
-        if parked.mode == "r":
+        if not parked.forks:
             parked.discard()
         parked = park(case.flags, name=case.argv[0])
     if not parks_early(case) and reads_stdin(case):
@@ -434,7 +436,7 @@ def test_is_parked_by_its_object_only(node: str, shim_without_threads: Path, mod
 
 
 def test_with_modules_loaded_ahead(node: str, shim: Path) -> None:
-    env = {**ENVIRONMENT, "SPAWNFD_PRELOAD": "http,node:zlib"}
+    env = {**ENVIRONMENT, PRELOAD_VARIABLE: "http,node:zlib"}
     parked = Parked(node, shim, ["-e"], env)
     code = (
         "console.log(process.moduleLoadList.includes('NativeModule zlib'), Math.max(...[1, 2]),"
@@ -445,14 +447,14 @@ def test_with_modules_loaded_ahead(node: str, shim: Path) -> None:
     assert ran.stderr == b""
     assert ran.stdout.startswith(b"true 2 undefined 21 ")
     assert ran.stdout.endswith(b"'x' ] /\n")
-    assert "SPAWNFD_PRELOAD" not in parked.variables
+    assert PRELOAD_VARIABLE not in parked.variables
     with pytest.raises(Refused):
         become(Parked(node, shim, ["-e"], env), ["other", "-e", code], refuses=True)
 
 
 def test_no_module_of_the_programs_is_loaded_ahead(node: str, shim: Path) -> None:
     with pytest.raises(CannotPark):
-        Parked(node, shim, ["-e"], {**ENVIRONMENT, "SPAWNFD_PRELOAD": "lodash"})
+        Parked(node, shim, ["-e"], {**ENVIRONMENT, PRELOAD_VARIABLE: "lodash"})
 
 
 def test_a_program_that_is_no_node_is_not_parked(shim: Path) -> None:
@@ -494,7 +496,7 @@ def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path
         mask=1 << 40 | 1 << 11,
         limits={resource.RLIMIT_NOFILE: (512, hard)},
     )
-    same(Result(cold.stdout, cold.stderr, cold.returncode), warm)
+    assert (warm.stdout, warm.stderr, warm.code) == (cold.stdout, cold.stderr, cold.returncode)
 
 
 @pytest.mark.parametrize("how", ["cold", "warm"])

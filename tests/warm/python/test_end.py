@@ -8,8 +8,8 @@ import resource
 import textwrap
 
 import pytest
+from calls import Call, Parked
 from comparing import ENV
-from starting import Call, Parked
 
 SEEN = """
     class Seen:
@@ -333,11 +333,7 @@ QUIET = {
 
 
 def text(program: str, tmp_path) -> str:
-    return (
-        textwrap.dedent(SEEN)
-        + f"name = {str(tmp_path / 'file')!r}\n"
-        + textwrap.dedent(program)
-    )
+    return textwrap.dedent(SEEN) + f"name = {str(tmp_path / 'file')!r}\n" + textwrap.dedent(program)
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

@@ -12,8 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from calls import DIRECTORY, Call, Parked, cold
 from comparing import ENV, differences, interpreters, write
-from starting import DIRECTORY, Call, CannotPark, Parked, cold
+from owner import CannotPark
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,7 +25,7 @@ def test_it_is_the_parked_process(shim, python):
     program = "import os; print(os.getpid(), 'park.so' in open('/proc/self/maps').read())"
     with Parked(shim, python, [python], ENV) as parked:
         finished = parked.run(Call([python, "-c", program], env=ENV))
-    assert finished.stdout.split() == [b"%d" % parked.process.pid, b"True"]
+    assert finished.stdout.split() == [b"%d" % parked.pid, b"True"]
 
 
 def test_a_fork_is_the_callers_child(shim, python):
@@ -34,7 +35,7 @@ def test_a_fork_is_the_callers_child(shim, python):
     with Parked(shim, python, [python], ENV, fork=True) as parked:
         parent, pid, warm = parked.run(Call([python, "-c", program], env=ENV)).stdout.split()
     assert (int(parent), warm) == (os.getpid(), b"True")
-    assert int(pid) != parked.process.pid
+    assert int(pid) != parked.pid
 
 
 @pytest.mark.parametrize("version", interpreters())

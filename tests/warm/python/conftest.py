@@ -5,14 +5,14 @@ import subprocess
 import zlib
 
 import pytest
-import starting
-from comparing import ALL, ENV, differences, interpreters
-from starting import Call, CannotPark, Parked, cold
+from calls import Call, Parked, cold
+from comparing import ENV, FULL, differences, interpreters
+from owner import CannotPark
 
 
 @pytest.fixture(scope="session")
-def shim(tmp_path_factory):
-    return starting.build(tmp_path_factory.mktemp("shim"))
+def shim(shim_without_threads):
+    return shim_without_threads
 
 
 # The system's first.
@@ -20,17 +20,22 @@ INTERPRETERS = sorted(sum(interpreters().values(), []), key=lambda path: path[:4
 MODES = ["reserve", "fork"]
 
 
-def pytest_collection_modifyitems(items):
-    """The first interpreter does all in both modes, each of the others in one, by turns."""
+def pytest_collection_modifyitems(config, items):
+    """Each test runs with the first interpreter and with one other, in one mode, by turns."""
 
     def is_its_turn(item):
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        if "same" not in params or params["python"] == INTERPRETERS[0]:
+        if FULL or "same" not in params:
             return True
-        name = item.nodeid.replace(f"-{params['same']}", "", 1)
-        return params["same"] == MODES[zlib.crc32(name.encode()) % 2]
+        name = item.nodeid
+        for part in (params["same"], params["python"]):
+            name = name.replace(part, "", 1)
+        turn = zlib.crc32(name.encode())
+        chosen = {INTERPRETERS[0], ([*INTERPRETERS[1:], None])[turn % max(1, len(INTERPRETERS) - 1)]}
+        return params["python"] in chosen and params["same"] == MODES[turn // 16 % len(MODES)]
 
-    items[:] = [item for item in items if ALL or is_its_turn(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_its_turn(item)])
+    items[:] = [item for item in items if is_its_turn(item)]
 
 
 @pytest.fixture(scope="session", params=INTERPRETERS)
@@ -65,7 +70,7 @@ def same(request, shim, python):
             pytest.skip(str(error))
         with parked:
             warm = parked.run(call)
-            if parked.fork:
+            if parked.forks:
                 assert differences(warm, parked.run(call)) == []
         expected = cold(python, call)
         found = differences(expected, warm)

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The object that parks Python, and all programs but Node.js."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from owner import build
+
+
+@pytest.fixture(scope="session")
+def shim_without_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("shim") / "park.so", "main", "python", "node")

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""An owner of parked processes without the library: it sends the messages of protocol.py itself.
+
+The suites for Python and Node.js share it. They start each program cold and from a parked process,
+and compare the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from protocol import (
+    CLAIM_STATES,
+    FIRST_DESCRIPTOR,
+    FLAG_FORK,
+    MAX_MESSAGE,
+    NO_SOURCE,
+    NO_STEP,
+    PAGE_SIZE,
+    PARK_VARIABLE,
+    PRELOAD_VARIABLE,
+    VERSION,
+    Claim,
+    ForkSource,
+    Kind,
+    Mode,
+    Op,
+    Page,
+    ParkField,
+    Reply,
+    ReplyKind,
+    Request,
+    Step,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+# Seconds after which a program counts as hanging, and a parked process as silent.
+TIMEOUT = 240.0
+# Node opens descriptors before it parks. They must get the numbers that they get without an owner.
+FIRST_NUMBER = {Kind.MAIN: 3, Kind.PYTHON: 3, Kind.NODE: 40}
+
+
+class CannotPark(Exception):
+    """The program said why it cannot park, or died."""
+
+
+class Refused(Exception):
+    """The parked process cannot become the program of a request, and did nothing."""
+
+
+def build(made: Path, *parts: str) -> Path:
+    """Compiles the object that is preloaded, from these directories of warm/."""
+    directories = [ROOT / "warm" / part for part in parts]
+    sources = [str(source) for part in directories for source in sorted(part.glob("*.c"))]
+    flags = "-std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wl,-z,initfirst -Wall -Wextra -Werror"
+    command = ["cc", *flags.split(), *(f"-I{part}" for part in directories)]
+    subprocess.run([*command, "-o", str(made), *sources, "-ldl"], check=True, timeout=TIMEOUT)
+    return made
+
+
+def connection() -> tuple[socket.socket, socket.socket, int, mmap.mmap]:
+    """Both ends of the pair, and the shared page: its descriptor and its mapping."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(TIMEOUT)
+    page = os.memfd_create("page")
+    os.ftruncate(page, PAGE_SIZE)
+    return ours, theirs, page, mmap.mmap(page, PAGE_SIZE)
+
+
+def receive(ours: socket.socket) -> tuple[Reply, bytes]:
+    """A reply and its text. EOFError: the process closed its end."""
+    data, fds, _, _ = socket.recv_fds(ours, MAX_MESSAGE, 1)
+    for fd in fds:
+        os.close(fd)
+    if not data:
+        raise EOFError
+    return Reply.unpack(data), data[Reply.SIZE :]
+
+
+Some = TypeVar("Some", bound="Parked")
+
+
+def split(names: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in names.split(b"\0")]
+
+
+class Parked:
+    """A program that waits to become another one of the same executable."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        preloaded: Path,
+        executable: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        mode: Mode = Mode.RESERVE,
+        preload: str = "",
+        ignored: Sequence[int] = (),
+    ) -> None:
+        """Starts the program, and waits until it is parked.
+
+        `preload`: modules to import before parking. `ignored`: signals that the process ignores.
+        """
+        self.forks = mode is Mode.FORK
+        self.serial = 0
+        # The parked process itself has become a program, or has failed to.
+        self.is_used = False
+        self.socket, theirs, page, self.page = connection()
+        opened = {
+            ParkField.SOCKET: theirs.detach(),
+            ParkField.OWNER: os.pidfd_open(os.getpid()),
+            ParkField.OBJECT: os.open(preloaded, os.O_RDONLY | os.O_CLOEXEC),
+            ParkField.PAGE: page,
+        }
+        given = {
+            field: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_NUMBER[kind])
+            for field, fd in opened.items()
+        }
+        identity = os.stat(executable)
+        fields = {
+            **given,
+            ParkField.DEVICE: identity.st_dev,
+            ParkField.INODE: identity.st_ino,
+            ParkField.KIND: chr(kind),
+            ParkField.MODE: chr(mode),
+        }
+        env = {
+            **env,
+            **({PRELOAD_VARIABLE: preload} if preload else {}),
+            PARK_VARIABLE: ":".join(str(value) for _, value in sorted(fields.items())),
+            "LD_PRELOAD": f"/proc/self/fd/{given[ParkField.OBJECT]}",
+        }
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+        started = subprocess.Popen(
+            list(argv),
+            executable=executable,
+            # Popen restores SIGPIPE and SIGXFSZ.
+            restore_signals=not ignored,
+            env=env,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=list(given.values()),
+        )
+        # This class reaps the process by its pid.
+        self.pid, started.returncode = started.pid, 0
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for fd in (*opened.values(), *given.values()):
+            os.close(fd)
+        try:
+            reply, text = receive(self.socket)
+        except EOFError:
+            raise CannotPark(f"it died: {self.discard():#x}") from None
+        if reply.kind == ReplyKind.CANNOT:
+            self.discard()
+            raise CannotPark(text.decode())
+        assert (reply.version, reply.kind, reply.pid) == (VERSION, ReplyKind.PARKED, self.pid)
+        variables, _, files = text.partition(b"\0\0")
+        self.variables, self.files = split(variables), split(files.rstrip(b"\0"))
+        self.private_bytes = reply.private_bytes
+
+    def fork_child(self) -> tuple[socket.socket, mmap.mmap, int]:
+        """Forks a child that waits as its parent does: its socket, its page, and its pid."""
+        ours, theirs, page, mapped = connection()
+        head = Request(
+            version=VERSION,
+            sources=len(ForkSource),
+            strings=1,
+            above=FIRST_DESCRIPTOR,
+            flags=FLAG_FORK,
+            program=NO_SOURCE,
+        )
+        given = {ForkSource.SOCKET: theirs.detach(), ForkSource.PAGE: page}
+        socket.send_fds(self.socket, [head.pack() + b"\0"], [given[one] for one in ForkSource])
+        for fd in given.values():
+            os.close(fd)
+        reply, _ = receive(ours)
+        assert reply.kind == ReplyKind.PARKED, reply
+        return ours, mapped, reply.pid
+
+    def become(
+        self,
+        argv: Sequence[str | bytes],
+        env: Mapping[str, str],
+        cwd: str,
+        descriptors: Sequence[int] | Mapping[int, int | None],
+        *,
+        umask: int | None = 0o22,
+        limits: Mapping[int, tuple[int, int]] | None = None,
+        make_default: int = 0,
+        make_ignored: int = 0,
+        mask: int = 0,
+        keep: Sequence[int] = (),
+        refuses: bool = False,
+    ) -> int:
+        """Makes the parked process, or a child of it, the program; returns its pid.
+
+        `descriptors`: what the program has as 0, 1, 2, or by number; None: closed.
+        `refuses`: the process is expected to refuse before it is told to go.
+        """
+        self.serial += 1
+        arguments = b"".join(os.fsencode(word) + b"\0" for word in argv)
+        variables = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in env.items())
+        strings = arguments + variables + os.fsencode(cwd) + b"\0"
+        steps: list[Step] = []
+        sources: list[int] = []
+        by_number = (
+            descriptors if isinstance(descriptors, Mapping) else dict(enumerate(descriptors))
+        )
+        for number, fd in by_number.items():
+            if fd is None:
+                steps.append(Step(op=Op.CLOSE, a=number))
+            else:
+                steps.append(Step(op=Op.PLACE, a=len(sources), b=number))
+                sources.append(fd)
+        steps.append(Step(op=Op.CHDIR, text=len(arguments) + len(variables)))
+        if umask is not None:
+            steps.append(Step(op=Op.UMASK, a=umask))
+        for resource, (soft, hard) in (limits or {}).items():
+            steps.append(Step(op=Op.RLIMIT, a=resource, x=soft, y=hard))
+        head = Request(
+            version=VERSION,
+            serial=self.serial,
+            steps=len(steps),
+            sources=len(sources),
+            keep=len(keep),
+            argc=len(argv),
+            envc=len(env),
+            argv_length=len(arguments),
+            env_length=len(variables),
+            strings=len(strings),
+            above=max([FIRST_DESCRIPTOR - 1, *keep]) + 1,
+            program=NO_SOURCE,
+        )
+        parts = [
+            head.pack(),
+            *(step.pack() for step in steps),
+            struct.pack(f"={len(keep)}i", *keep),
+        ]
+        ours, page, pid = self.fork_child() if self.forks else (self.socket, self.page, self.pid)
+        # A process that refuses a request before it is told to go waits for the next one.
+        first = Claim.GO if self.forks else Claim.OFFERED
+        found = Page(
+            claim=self.serial * CLAIM_STATES + first,
+            make_default=make_default,
+            make_ignored=make_ignored,
+            mask=mask,
+        )
+        page[: Page.SIZE] = found.pack()
+        socket.send_fds(ours, [*parts, strings], sources)
+        claim = memoryview(page)[:8].cast("Q")
+        if first is Claim.OFFERED and not refuses:
+            # This owner compares nothing.
+            claim[0] += Claim.GO - Claim.OFFERED
+        deadline = time.monotonic() + TIMEOUT
+        while (state := Claim(claim[0] % CLAIM_STATES)) in (Claim.OFFERED, Claim.GO, Claim.TAKEN):
+            assert time.monotonic() < deadline, state
+            time.sleep(0.0002)
+        found = Page.unpack(page[:])
+        if self.forks:
+            ours.close()
+        self.is_used = not self.forks and state in (Claim.BECAME, Claim.FAILED)
+        if state is Claim.FAILED:
+            os.waitpid(pid, 0)
+        refused_late = (state, found.index, found.error) == (Claim.FAILED, NO_STEP, errno.EINVAL)
+        if state is Claim.REFUSED or refused_late:
+            raise Refused
+        assert state is Claim.BECAME, (state, found.index, os.strerror(found.error))
+        return pid
+
+    def close(self) -> None:
+        """Closes the socket. A process that still waits reads the end of the file and exits."""
+        self.socket.close()
+
+    def discard(self) -> int:
+        """Ends a parked process that has not become a program; its wait status."""
+        self.close()
+        return reap(self.pid, TIMEOUT)
+
+    def __enter__(self: Some) -> Some:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_used:
+            self.close()
+        else:
+            self.discard()
+
+
+# --- a running program ----------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    # Of waitpid().
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def code(self) -> int:
+        """The exit status, or the negative number of a signal."""
+        return os.waitstatus_to_exitcode(self.status)
+
+
+def reap(pid: int, timeout: float) -> int:
+    """Waits for a process, and kills it after the timeout; its wait status."""
+    pidfd = os.pidfd_open(pid)
+    if not select.select([pidfd], [], [], max(timeout, 0))[0]:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    os.close(pidfd)
+    return os.waitpid(pid, 0)[1]
+
+
+def collect(
+    pid: int,
+    outputs: Mapping[int, int],
+    *,
+    writer: int | None = None,
+    data: bytes = b"",
+    interrupt: bool = False,
+) -> Result:
+    """Feeds and drains the pipes of a program, and reaps it.
+
+    `outputs`: the ends to read, by the number that the program writes to.
+    `interrupt`: send SIGINT after its first line.
+    """
+    said = {1: b"", 2: b""}
+    opened = dict(outputs)
+    deadline = time.monotonic() + TIMEOUT
+    if writer is not None:
+        threading.Thread(target=feed, args=(writer, data), daemon=True).start()
+    while opened:
+        ready = select.select(list(opened.values()), [], [], max(0, deadline - time.monotonic()))[0]
+        if not ready:
+            break
+        for number, fd in list(opened.items()):
+            if fd not in ready:
+                continue
+            try:
+                block = os.read(fd, 1 << 16)
+            except OSError:  # EIO: no process has the terminal open any more
+                block = b""
+            said[number] += block
+            if not block:
+                del opened[number]
+        if interrupt and b"\n" in said[1]:
+            interrupt = False
+            os.kill(pid, signal.SIGINT)
+    return Result(reap(pid, deadline - time.monotonic()), said[1], said[2])
+
+
+def feed(fd: int, data: bytes) -> None:
+    """Writes all data, unless the reader closes its end, and closes the descriptor."""
+    with contextlib.suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(fd, data) :]
+    os.close(fd)

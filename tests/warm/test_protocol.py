@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The generated files are those of the header, and scripts/protocol.py rejects what it cannot read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import protocol
+import pytest
+from owner import ROOT
+
+HEADER = "warm/main/protocol.h"
+GENERATED = ("crates/spawnfd/src/warm/protocol.rs", "tests/warm/protocol.py")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the header and the generated files."""
+    for name in (HEADER, *GENERATED):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/protocol.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def change(tree: Path, before: str, after: str) -> None:
+    header = tree / HEADER
+    text = header.read_text()
+    assert before in text
+    header.write_text(text.replace(before, after, 1))
+
+
+def test_generated_files_are_current() -> None:
+    checked = run("--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_structs_survive_a_round_trip_through_bytes() -> None:
+    for kind in (protocol.Request, protocol.Step, protocol.Check, protocol.Reply, protocol.Page):
+        data = bytes(range(1, kind.SIZE + 1))
+        assert kind.unpack(data).pack() == data
+
+
+def test_check_reports_a_changed_header(tree: Path) -> None:
+    assert run("--check", "--root", str(tree)).returncode == 0
+    change(tree, "SPAWNFD_OP_DUP2,", "SPAWNFD_OP_NEW,\n\tSPAWNFD_OP_DUP2,")
+    checked = run("--check", "--root", str(tree))
+    assert checked.returncode == 1
+    assert all(f"{name}: out of date" in checked.stderr for name in GENERATED)
+    assert run("--root", str(tree)).returncode == 0
+    assert "NEW = 1\n" in (tree / GENERATED[1]).read_text()
+    assert run("--check", "--root", str(tree)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("\tuint16_t index;", "\tchar index;", "char"),
+        ("\tuint16_t index;", "\tuint64_t index;", "padding"),
+        ("\tint32_t a;", "\tint32_t a[2];", "["),
+        ("SPAWNFD_STAGE_ACTION = 2", "SPAWNFD_STAGE_ACTION = sizeof(int)", "("),
+        ("#define SPAWNFD_MAX_FIRST 24", "#define SPAWNFD_MAX_FIRST(n) 24", "MAX_FIRST(n)"),
+        ("#define SPAWNFD_MAX_FIRST 24", "#define SPAWNFD_MAX_FIRST UNKNOWN", "UNKNOWN"),
+        ("\tuint64_t z;", "\tuint64_t z : 3;", ":"),
+        ("struct spawnfd_step {", "union spawnfd_step {", "union"),
+    ],
+)
+def test_what_the_script_cannot_read_is_rejected(
+    tree: Path, before: str, after: str, why: str
+) -> None:
+    change(tree, before, after)
+    checked = run("--check", "--root", str(tree))
+    assert checked.returncode == 1
+    assert "unsupported" in checked.stderr
+    assert why in checked.stderr
+
+
+def test_the_compiler_rejects_what_the_script_reads_otherwise(tree: Path) -> None:
+    # C rounds the quotient before it adds, the script afterwards.
+    change(tree, "#define SPAWNFD_MAX_FIRST 24", "#define SPAWNFD_MAX_FIRST (24 + -7 / 2)")
+    checked = run("--check", "--root", str(tree))
+    assert checked.returncode == 1
+    assert "the C compiler reads it differently" in checked.stderr
