@@ -66,13 +66,11 @@ SUITES = {
         f"{PYTEST} bench/agent bench/job bench/kernel bench/warm tests/test_run.py",
         5 * MINUTE,
     ),
-    "parked": Suite(
-        "Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE
-    ),
+    "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE),
     # The full product, for `make test-all`.
     "rust-all": Suite(
         "Rust, every launcher, all rounds",
-        f"{CARGO} --no-fail-fast --lib --bins --tests -- {IGNORED}",
+        f"{CARGO} --no-fail-fast --tests -- {IGNORED}",
         60 * MINUTE,
     ),
     "rust-doc": Suite("Rust: documentation", f"{CARGO} --doc", 5 * MINUTE),
