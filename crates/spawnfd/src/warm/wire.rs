@@ -183,10 +183,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
     let envc = if request.own_environment { 0 } else { plan.envp.len() };
     let env_length = copy(plan.envp.iter().take(envc), &mut strings);
     // The header comes first but needs the counts: it is filled in at the end.
-    let steps = request.handed_on.len() + 1 + request.steps.len();
-    let checks = if request.executes { plan.program.pinned.checks.len() } else { 0 };
-    let numbers = steps * protocol::Step::SIZE + checks * protocol::Check::SIZE + size_of_val(keep.as_slice());
-    let mut message = Vec::with_capacity(protocol::Request::SIZE + numbers + strings.len() + 512);
+    let mut message = Vec::with_capacity(512 + strings.len());
     message.extend_from_slice(&[0; protocol::Request::SIZE]);
     for &(source, number) in request.handed_on {
         let (op, a) = (Code::Replace as u16, source as i32);
@@ -199,7 +196,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         }
     }
     let steps = (message.len() - protocol::Request::SIZE) / protocol::Step::SIZE;
-    let path = if request.executes { encode_program(plan, &mut strings, &mut message) } else { 0 };
+    let (path, checks) = if request.executes { encode_program(plan, &mut strings, &mut message) } else { (0, 0) };
     keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
     message.extend_from_slice(&strings);
     let head = protocol::Request {
@@ -246,8 +243,8 @@ fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usiz
     strings.len() - before
 }
 
-/// Adds the checks of the program to execute; returns where its path lies.
-fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> u32 {
+/// Adds the checks of the program to execute; returns where its path lies, and how many checks there are.
+fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> (u32, usize) {
     let mut text = |string: &CStr| {
         let at = strings.len() as u32;
         strings.extend_from_slice(string.to_bytes_with_nul());
@@ -264,7 +261,7 @@ fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> 
         };
         message.extend_from_slice(&check.to_bytes());
     }
-    path
+    (path, plan.program.pinned.checks.len())
 }
 
 fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check {
