@@ -104,7 +104,7 @@ def running() -> list[int]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warmed_up() -> None:
+def warmed_up() -> Iterator[None]:
     """What the core keeps for the next spawn of a thread is there before anything is compared."""
     sf.run(["/bin/true"])
     with ThreadPoolExecutor(24) as pool:
@@ -125,6 +125,9 @@ def warmed_up() -> None:
     # What exists now stays: a collection after each test need not look at it.
     gc.collect()
     gc.freeze()
+    yield
+    # Hypothesis asks the collector for references as the session ends.
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
