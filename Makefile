@@ -21,7 +21,7 @@ CGROUP_SUITES := job=limits:: job=a_cgroup spawn=held::what_is_made job=in_a_cgr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel clean
+        bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -52,7 +52,6 @@ test-rust: setup ## One part of `make test`; the others are test-docker, test-py
 test-docker test-python test-parked: setup
 test-rust test-docker test-python test-parked:
 	$(PYTHON) tests/run.py $(@:test-%=%)
-
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
 	@mkdir -p build && rm -f $(SKIPS)
@@ -107,6 +106,9 @@ bench-warm: python ## Programs parked ahead: time of one call, calls per second,
 bench-kernel: setup ## Starts under the series' kernel, counted in instructions, in QEMU; build/bench/kernel.json.
 	scripts/setup-guest.sh
 	$(PY) bench/kernel/run.py --cache $(CACHE)/kernel
+
+bench-compare: setup ## This tree's times against those of BASE=commit, in one run (SUITES="launch job warm", IDS=patterns); build/bench/compare.json.
+	@$(PY) bench/compare/run.py --base "$(BASE)" --suites "$(or $(SUITES),launch job warm)" --ids "$(IDS)" --cache $(CACHE)/compare
 
 clean: ## Remove what was built here. The cache outside the tree stays: rm -rf $(CACHE)
 	rm -rf build target

@@ -32,6 +32,7 @@ step "$bin/mypy" --strict tests/run.py tests/test_run.py
     step "$bin/pyright" --pythonpath "$bin/python" &&
     step "$bin/python" -m mypy.stubtest spawnfd --mypy-config-file pyproject.toml)
 (cd bench/agent && MYPYPATH=.. step "$bin/mypy" --strict agentbench run.py)
+(cd bench/compare && MYPYPATH=..:../job:../warm step "$bin/mypy" --strict comparebench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)

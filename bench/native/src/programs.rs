@@ -4,6 +4,9 @@
 //! Their place in the build is ten directories deep. Whoever looks at a file before it executes it pays for each of them twice, which
 //! no user's program does.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -12,24 +15,24 @@ use crate::Result;
 
 const FIRST_INSTRUCTION: &str = "first-instruction";
 const LIST_FDS: &str = "list-fds";
+const PROGRAMS: [(&str, &[u8]); 2] = [
+    (FIRST_INSTRUCTION, include_bytes!(env!("SPAWNFD_BENCH_FIRST_INSTRUCTION"))),
+    (LIST_FDS, include_bytes!(env!("SPAWNFD_BENCH_LIST_FDS"))),
+];
 
 /// A directory with the programs, removed on drop.
 #[derive(Debug)]
 pub struct Programs(tempfile::TempDir);
 
 impl Programs {
-    /// Copies the programs.
+    /// Writes the programs to a directory of their own.
     ///
     /// # Errors
     ///
     /// The file system's.
     pub fn install() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("spawnfd-").tempdir_in("/tmp")?;
-        for (built, name) in
-            [(env!("SPAWNFD_BENCH_FIRST_INSTRUCTION"), FIRST_INSTRUCTION), (env!("SPAWNFD_BENCH_LIST_FDS"), LIST_FDS)]
-        {
-            std::fs::copy(built, directory.path().join(name)).with_context(|| built.to_owned())?;
-        }
+        install_into(directory.path())?;
         Ok(Self(directory))
     }
 
@@ -42,6 +45,25 @@ impl Programs {
     pub fn first_instruction(&self) -> PathBuf {
         first_instruction(self.directory())
     }
+}
+
+/// Writes the programs to `directory`.
+///
+/// # Errors
+///
+/// The file system's.
+pub fn install_into(directory: &Path) -> Result<()> {
+    for (name, content) in PROGRAMS {
+        let path = directory.join(name);
+        File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(&path)
+            .and_then(|mut file| file.write_all(content))
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// The no-libc child of the programs in `directory`.

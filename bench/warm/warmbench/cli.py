@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -99,30 +99,47 @@ def make_tasks(
     ]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Calls that can be made here, and for each call that is defined why not, if it cannot be."""
+
+    named: Mapping[str, str]
+    calls: Mapping[str, Call]
+    reasons: Mapping[str, str | None]
+    setting: Setting
+
+
+def prepare(
+    scratch: Path,
+    definitions: Definitions,
+    overrides: Mapping[str, str],
+    wanted: Collection[str] | None = None,
+) -> Prepared:
+    """A workspace in `scratch`, and the answers there of the wanted calls; None: of all."""
+    known = presets.load()
+    tools = presets.resolve_tools(known, overrides)
+    root, env = workspace.prepare(scratch, known, tools["git"])
+    named = {**tools, VENV: make_venv(scratch)}
+    asked = {
+        name: replace(call, argv=presets.resolve_argv(call.argv, named))
+        for name, call in definitions.calls.items()
+        if not wanted or name in wanted
+    }
+    reasons = {name: why_not(call, env) for name, call in asked.items()}
+    calls = {name: call for name, call in asked.items() if not reasons[name]}
+    references = {name: make_reference(call, root, env) for name, call in calls.items()}
+    setting = Setting(references=references, env=env, cwd=root, scratch=scratch)
+    return Prepared(named, calls, reasons, setting)
+
+
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
     """Measures, and returns what warm.json is to hold."""
-    known = presets.load()
     overrides = dict(item.partition("=")[::2] for item in options.tool)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
-        scratch = Path(folder)
-        tools = presets.resolve_tools(known, overrides)
-        root, env = workspace.prepare(scratch, known, tools["git"])
-        named = {**tools, VENV: make_venv(scratch)}
-        asked = {
-            name: replace(call, argv=presets.resolve_argv(call.argv, named))
-            for name, call in definitions.calls.items()
-            if not options.call or name in options.call
-        }
-        reasons = {name: why_not(call, env) for name, call in asked.items()}
-        calls = {name: call for name, call in asked.items() if not reasons[name]}
+        ready = prepare(Path(folder), definitions, overrides, options.call)
+        calls, setting = ready.calls, ready.setting
         tasks = [task for task in make_tasks(options, definitions, calls) if task.calls]
-        setting = Setting(
-            references={name: make_reference(call, root, env) for name, call in calls.items()},
-            env=env,
-            cwd=root,
-            scratch=scratch,
-        )
-        facts = machine.describe(named, root, ("spawnfd",))
+        facts = machine.describe(ready.named, setting.cwd, ("spawnfd",))
         with announce(console, facts, [task.timed for task in tasks]) as progress:
             measured = measure(tasks, setting, options.seed, progress)
         held = []
@@ -131,7 +148,7 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
-    left_out = {name: why for name, why in reasons.items() if why}
+    left_out = {name: why for name, why in ready.reasons.items() if why}
     left_out |= {what: why for one in measured for what, why in results.cold_ones(one).items()}
     for one in held:
         if not one.kib:

@@ -29,6 +29,11 @@ class Task:
     per_block: int
 
     @property
+    def warm_up(self) -> int:
+        """How many calls of a tool go before those that are timed."""
+        return max(WARM_UP_CALLS, 2 * (self.cell.in_flight - 1))
+
+    @property
     def timed(self) -> int:
         """How many calls are timed."""
         return len(self.calls) * len(self.methods) * self.blocks * self.per_block
@@ -113,11 +118,10 @@ def measure(
     found: list[Measured] = []
     for task in tasks:
         names = [call.name for call in task.calls]
-        warm_up = max(WARM_UP_CALLS, 2 * (task.cell.in_flight - 1))
         counts = [task.per_block] * task.blocks
         progress.begin(task.cell.name)
         with workers(setting, task) as running:
-            blocks = interleave(names, running, run_block, warm_up, counts, chooser, progress)
+            blocks = interleave(names, running, run_block, task.warm_up, counts, chooser, progress)
         progress.end("done")
         found.append(Measured(task, blocks))
     return found

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use spawnfd_bench::definitions::{BusyPolicy, Definitions};
 use spawnfd_bench::launch::Launch;
-use spawnfd_bench::programs::Programs;
+use spawnfd_bench::programs::{self, Programs};
 use spawnfd_bench::report::Report;
 use spawnfd_bench::worker;
 
@@ -32,6 +32,9 @@ struct Arguments {
     /// What this process is, when the benchmark starts itself as a parent.
     #[arg(long, hide = true)]
     worker: Option<String>,
+    /// Write the benchmark's own programs to this directory and exit, for bench-compare.
+    #[arg(long, hide = true, value_name = "DIRECTORY")]
+    install: Option<PathBuf>,
     /// How many busy threads, when it starts itself as the control.
     #[arg(long, hide = true)]
     busy: Option<usize>,
@@ -51,6 +54,10 @@ fn main() -> spawnfd_bench::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some(role) = &arguments.worker {
         worker::run(role)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(directory) = &arguments.install {
+        programs::install_into(directory)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(count) = arguments.busy {

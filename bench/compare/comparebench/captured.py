@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The job and warm suites: drives their worker processes, one method and one call at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Generic, TypeVar
+
+import jobbench.definitions
+import jobbench.measure
+import warmbench.cli
+import warmbench.definitions
+import warmbench.measure
+import warmbench.results
+from common import presets
+from common.session import Setting, make_setting
+from common.stats import quantile
+from jobbench.definitions import PLAIN, UNFILTERED
+
+from .quantity import Measure, Missing, Offer
+
+STALL_QUANTILE = 0.999
+# Calls of a block: few, so that the blocks of a pair lie close together.
+CALLS = 8
+GAP_CALLS = 2
+Rule = TypeVar("Rule", jobbench.definitions.Rule, warmbench.definitions.Rule)
+
+
+@dataclass(frozen=True)
+class Source(Generic[Rule]):
+    """A rule's side that is ours, for one call."""
+
+    rule: Rule
+    call: str
+
+    @property
+    def quantity(self) -> str:
+        """The source in words."""
+        return f"{self.rule.id.split('.')[0]} {self.rule.cell} {self.rule.under} {self.call}"
+
+
+def _sources(rules: Sequence[Rule], calls: Mapping[str, Sequence[str]]) -> dict[str, Source[Rule]]:
+    """By id; a rule with {call} in its id stands for one source a call."""
+    return {
+        rule.id.format(call=call): Source(rule, call)
+        for rule in rules
+        for call in (calls[rule.cell] if "{call}" in rule.id else (PLAIN,))
+    }
+
+
+class Job:
+    """The job ids: time per captured call, and the stall of an event loop."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch / "job"
+        self._definitions = jobbench.definitions.load()
+        self._presets = presets.load()
+        self._cells = {cell.name: cell for cell in self._definitions.cells}
+        calls = {cell.name: self._presets.members(cell.calls) for cell in self._cells.values()}
+        methods = self._definitions.methods
+        ours = [r for r in self._definitions.rules if methods[r.under].way.startswith("spawnfd.")]
+        self._sources = _sources(ours, calls)
+
+    def offers(self) -> Sequence[Offer]:
+        """The ids whose denominator is ours."""
+        offers: list[Offer] = []
+        for id_, source in self._sources.items():
+            cell = self._cells[source.rule.cell]
+            # A quantile of few ticks says nothing.
+            calls = cell.per_block["quick"] if cell.tick_us else max(CALLS, 2 * cell.in_flight)
+            offers.append(Offer(id_, source.quantity, "us", "less", calls))
+        return offers
+
+    @cached_property
+    def _setting(self) -> Setting:
+        self._scratch.mkdir()
+        tools = presets.resolve_tools(self._presets, {})
+        return make_setting(self._scratch, self._presets, tools, with_floor=False)
+
+    @contextmanager
+    def open(self, quantity: str) -> Iterator[Measure]:
+        """Starts a worker, and lets it make its first calls."""
+        source = next(s for s in self._sources.values() if s.quantity == quantity)
+        cell = self._cells[source.rule.cell]
+        method = self._definitions.methods[source.rule.under]
+        parent = self._definitions.parents[cell.parent]
+        task = jobbench.measure.Task(cell, UNFILTERED, (source.call,), (method,), parent, 1, 1)
+        if why := jobbench.measure.why_not(task, None, jobbench.measure.free_mib()):
+            raise Missing(why)
+        with jobbench.measure.workers(self._setting, task) as running:
+            worker = running[method.name]
+
+            def measure(calls: int) -> float:
+                block = jobbench.measure.run_block(worker, source.call, calls)
+                if source.rule.of == "stall":
+                    return quantile(block.late_us, STALL_QUANTILE)
+                return 1e6 * block.seconds / block.calls
+
+            measure(2 * cell.in_flight)
+            yield measure
+
+
+class Warm:
+    """The warm ids: time of one warm call, and warm calls per second."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch / "warm"
+        self._definitions = warmbench.definitions.load()
+        self._cells = {cell.name: cell for cell in self._definitions.cells}
+        rules = [rule for rule in self._definitions.rules if rule.of in ("p50", "time")]
+        self._sources = _sources(rules, {name: cell.calls for name, cell in self._cells.items()})
+
+    def offers(self) -> Sequence[Offer]:
+        """The ids of a median time or of a rate; the warm side is the denominator."""
+        offers: list[Offer] = []
+        for id_, source in self._sources.items():
+            cell = self._cells[source.rule.cell]
+            calls = GAP_CALLS if cell.gap_ms else 2 * cell.in_flight
+            if source.rule.of == "p50":
+                offers.append(Offer(id_, source.quantity, "us", "less", calls))
+            else:
+                offers.append(Offer(id_, source.quantity, "1/s", "more", calls))
+        return offers
+
+    @cached_property
+    def _prepared(self) -> warmbench.cli.Prepared:
+        self._scratch.mkdir()
+        return warmbench.cli.prepare(self._scratch, self._definitions, {})
+
+    @contextmanager
+    def open(self, quantity: str) -> Iterator[Measure]:
+        """Starts a worker, lets it park, and makes its first calls."""
+        source = next(s for s in self._sources.values() if s.quantity == quantity)
+        cell = self._cells[source.rule.cell]
+        method = self._definitions.methods[source.rule.under]
+        if why := self._prepared.reasons[source.call]:
+            raise Missing(why)
+        call = self._prepared.calls[source.call]
+        task = warmbench.measure.Task(cell, (call,), (method,), 1, 1)
+        with warmbench.measure.workers(self._prepared.setting, task) as running:
+            worker = running[method.name]
+            first = warmbench.measure.run_block(worker, source.call, task.warm_up)
+            if method.mode and warmbench.results.warm_share([first]) == 0:
+                raise Missing(f"never warm: {dict(first.started)}")
+
+            def measure(calls: int) -> float:
+                block = warmbench.measure.run_block(worker, source.call, calls)
+                if source.rule.of == "p50":
+                    return median(block.ns) / 1e3
+                return len(block.ns) / block.seconds
+
+            yield measure

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A build's server: measures what it is asked for, with the code and the benchmarks of its commit.
+
+    driver                             server
+                                       {"protocol": 1, "offers": [{"id": _, ...}]}
+    {"do": "open", "quantity": _}      {"opened": true} or {"opened": false, "missing": why}
+    {"do": "measure", "calls": _}      {"figure": _}
+    {"do": "close"}                    {"closed": true}
+    {"do": "finish"}                   {"finished": true}, and the server exits
+
+Each commit measures itself, so only this protocol has to stay the same between two commits.
+`open` starts a fresh worker process and warms it up; `measure` times one block of calls. The
+worker checks every answer. Any failure is one line {"error": "..."} and exit status 1.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from common.worker import tell
+
+from .captured import Job, Warm
+from .native import Launch
+from .quantity import Measure, Missing, Suite
+
+PROTOCOL = 1
+SUITES = ("launch", "job", "warm")
+
+
+def make(name: str, program: Path, scratch: Path) -> Suite:
+    """A suite by its name."""
+    suites: dict[str, Callable[[], Suite]] = {
+        "launch": lambda: Launch(program, scratch),
+        "job": lambda: Job(scratch),
+        "warm": lambda: Warm(scratch),
+    }
+    return suites[name]()
+
+
+class Server:
+    """Answers the driver's orders; at most one quantity is open."""
+
+    def __init__(self, suites: Sequence[Suite], out: TextIO) -> None:
+        self._out = out
+        self._open_by = {offer.quantity: s for s in suites for offer in s.offers()}
+        self._stack = ExitStack()
+        self._measure: Measure | None = None
+        offers = [asdict(offer) for suite in suites for offer in suite.offers()]
+        tell(out, protocol=PROTOCOL, offers=offers)
+
+    def _open(self, quantity: str) -> None:
+        try:
+            context = self._open_by[quantity].open(quantity)
+            self._measure = self._stack.enter_context(context)
+        except Missing as missing:
+            tell(self._out, opened=False, missing=str(missing))
+        else:
+            tell(self._out, opened=True)
+
+    def obey(self, order: Mapping[str, Any]) -> bool:
+        """Follows one order; False after the last."""
+        if order["do"] == "open":
+            self._open(order["quantity"])
+        elif order["do"] == "measure":
+            assert self._measure is not None
+            tell(self._out, figure=self._measure(order["calls"]))
+        elif order["do"] == "close":
+            self._stack.close()
+            tell(self._out, closed=True)
+        elif order["do"] == "finish":
+            tell(self._out, finished=True)
+            return False
+        return True
+
+    def run(self) -> None:
+        """Serves until `finish` or the end of stdin."""
+        with self._stack:
+            while (line := sys.stdin.readline()) and self.obey(json.loads(line)):
+                pass
+
+
+def main() -> int:
+    """`python -m comparebench.serve --program BENCH_LAUNCH --scratch DIRECTORY SUITE ...`."""
+    parser = argparse.ArgumentParser(prog="comparebench.serve")
+    parser.add_argument("--program", type=Path, required=True, help="bench-launch of this build")
+    parser.add_argument("--scratch", type=Path, required=True, help="an empty directory")
+    parser.add_argument("suites", nargs="+", choices=SUITES)
+    options = parser.parse_args()
+    # The driver ends its servers itself.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        suites = [make(name, options.program, options.scratch) for name in options.suites]
+        Server(suites, sys.stdout).run()
+    except Exception as error:  # the driver must learn of any failure, whatever it is
+        tell(sys.stdout, error=f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
