@@ -37,10 +37,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The uid and gid of [`Confined::User`].
 const USER: &str = "65534";
 
-/// What a test's process runs under.
+/// The confinement of a test's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confined {
-    /// Whatever the test runner has.
+    /// That of the test runner.
     #[default]
     No,
     /// Docker's default seccomp profile and capabilities; as root also in a pid namespace, whose session leader is outside it.
@@ -79,7 +79,7 @@ macro_rules! isolated {
     ($body:expr) => { $crate::isolated!(@ , $body) };
 }
 
-/// What [`isolated!`](crate::isolated!) expands to.
+/// The expansion of [`isolated!`](crate::isolated!).
 #[derive(Debug)]
 pub struct Isolated {
     name: String,
@@ -200,7 +200,7 @@ impl Isolated {
 
         let outcome = wait_for(Some(test), Instant::now() + self.limit);
         let message = match outcome {
-            // What the test began may need a moment to end.
+            // Processes that the test has started may need a moment to end.
             Outcome::Ended(status) if wait_for(None, Instant::now() + GRACE) == Outcome::Childless => {
                 exit(status.code().unwrap_or_else(|| {
                     eprintln!("{status}");

@@ -171,7 +171,7 @@ NO_SOURCE = -1
 
 
 class ForkSource(enum.IntEnum):
-    """What a forked child gets: its own connection to the owner."""
+    """A forked child's own connection to the owner."""
 
     SOCKET = 0
     PAGE = 1
@@ -179,7 +179,7 @@ class ForkSource(enum.IntEnum):
 
 class Op(enum.IntEnum):
     """
-    What one step does. `a` and `b` as noted; a source is an index of the message's
+    The operation of one step. `a` and `b` as noted; a source is an index of the message's
     descriptors; `text` is an offset into the strings.
     """
 
@@ -289,7 +289,7 @@ class Capabilities:
 
 
 class CheckKind(enum.IntEnum):
-    """What must hold immediately before exec."""
+    """The conditions that must hold immediately before exec."""
 
     # The path names this file, unchanged.
     SAME = 0

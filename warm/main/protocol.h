@@ -129,10 +129,10 @@ struct spawnfd_request {
 
 #define SPAWNFD_NO_SOURCE INT32_C(-1)
 
-/* What a forked child gets: its own connection to the owner. */
+/* A forked child's own connection to the owner. */
 enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_COUNT };
 
-/* What one step does. `a` and `b` as noted; a source is an index of the message's descriptors;
+/* The operation of one step. `a` and `b` as noted; a source is an index of the message's descriptors;
  * `text` is an offset into the strings. */
 enum spawnfd_op {
 	SPAWNFD_OP_PLACE,	/* a: source, b: number */
@@ -192,7 +192,7 @@ struct spawnfd_capabilities {
 	uint64_t ambient;
 };
 
-/* What must hold immediately before exec. */
+/* The conditions that must hold immediately before exec. */
 enum spawnfd_check_kind {
 	SPAWNFD_CHECK_SAME,	   /* the path names this file, unchanged */
 	SPAWNFD_CHECK_SAME_SOURCE, /* the source to execute is this file, unchanged */

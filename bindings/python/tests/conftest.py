@@ -122,7 +122,7 @@ def warmed_up() -> Iterator[None]:
     # libuv keeps pipes of its own.
     for run_on in LOOPS.values():
         run_on(partial(anyio.sleep, 0))
-    # What exists now stays: a collection after each test need not look at it.
+    # The collections around each test skip the objects that exist now.
     gc.collect()
     gc.freeze()
     yield

@@ -32,7 +32,7 @@ macro_rules! launchers {
             flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone, reserve Reserve,
             reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
     };
-    // What carries out the steps: a child in shared memory, one in memory of its own, a parked process.
+    // The executor of the steps: a child in shared memory, one in memory of its own, a parked process.
     (steps, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve Reserve]
             [passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, by_descriptor ByDescriptor,

@@ -241,7 +241,7 @@ pub(super) const FLAG_MEASURE: u32 = 4;
 pub(super) const FLAGS: u32 = 7;
 pub(super) const NO_SOURCE: i32 = -1;
 
-/// What a forked child gets: its own connection to the owner.
+/// A forked child's own connection to the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum ForkSource {
@@ -254,8 +254,8 @@ impl ForkSource {
     pub(super) const ALL: [ForkSource; 2] = [ForkSource::Socket, ForkSource::Page];
 }
 
-/// What one step does. `a` and `b` as noted; a source is an index of the message's descriptors;
-/// `text` is an offset into the strings.
+/// The operation of one step. `a` and `b` as noted; a source is an index of the message's
+/// descriptors; `text` is an offset into the strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub(super) enum Op {
@@ -436,7 +436,7 @@ impl Capabilities {
     }
 }
 
-/// What must hold immediately before exec.
+/// The conditions that must hold immediately before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum CheckKind {
