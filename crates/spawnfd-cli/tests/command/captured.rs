@@ -138,8 +138,9 @@ fn a_terminal() {
             json(&["--terminal=101x33", "sh", "-c", "tty >/dev/null && stty size; echo err >&2; echo x >/dev/tty"]);
         assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("33 101\r\nerr\r\nx\r\n")));
         assert_eq!((value["stderr"].as_str(), value["drain"].as_str()), (Some(""), Some("eof")));
-        // Its value is no word of its own, and the bytes come as they are.
-        let called = run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw; echo; printf '\\t.'"]);
+        // Without a size, and the bytes come as they are. The end of the input is a typed character: its echo would be output.
+        let called =
+            run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw -echo; echo; printf '\\t.'"]);
         assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "24 80\r\n\n\t.", ""));
         let (code, value) = enough_time(Duration::from_millis(500), |time, mark| {
             let line = format!("echo begun; touch {}; exec sleep 1000", mark.display());
