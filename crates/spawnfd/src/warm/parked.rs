@@ -4,10 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
@@ -20,7 +19,7 @@ use super::prefix::Prefix;
 use super::protocol::{self, ParkField, Zygote};
 use super::referent::Referent;
 use super::standing::Standing;
-use super::watch::is_library;
+use super::watch::Moment;
 use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
 use crate::authority::Marker;
@@ -38,8 +37,6 @@ use crate::tree::{Tree, Want};
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
-/// How far the time stamps of files may be behind the clock.
-const GRANULARITY: Duration = Duration::from_millis(20);
 /// SIGPIPE and SIGXFSZ: made default in what is started, ignored or not.
 const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
@@ -135,8 +132,8 @@ pub(super) struct Birth {
     pub(super) given: Vec<Referent>,
     variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
-    /// The time of the files' clock before it was started.
-    begun: SystemTime,
+    /// Just before it was executed.
+    pub(super) begun: Moment,
     /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
     are_told_apart: bool,
 }
@@ -299,7 +296,7 @@ impl Parked {
             // What runs goes first. (Not by a nice value: no unprivileged process could go back.)
             command.scheduler(abi::SCHED_BATCH, 0);
         }
-        let begun = SystemTime::now();
+        let begun = Moment::now();
         let child = command.spawn().map_err(|error| NotParked::of_start(&error))?;
         drop(theirs);
         front.iter_mut().for_each(|tree| tree.born(child.id(), child.as_fd()));
@@ -433,21 +430,6 @@ impl Parked {
     /// What it and the owner write to.
     pub(super) fn page(&self) -> Arc<wire::Page> {
         self.line.page.clone()
-    }
-
-    /// Whether a file that it was made of has changed, or gone, since: before anybody watched, or perhaps before it was read.
-    pub(super) fn is_outdated(&self) -> bool {
-        let begun = self.birth.begun - GRANULARITY;
-        self.birth.files.iter().any(|file| match std::fs::metadata(OsStr::from_bytes(file)) {
-            Ok(found) => {
-                SystemTime::UNIX_EPOCH + Duration::new(found.ctime() as u64, found.ctime_nsec() as u32) >= begun
-            }
-            // An interpreter also names what it has looked for and not found; a library that need not be there is named with two slashes.
-            Err(_) => {
-                let need_not = file.windows(2).any(|two| two == b"//");
-                file.ends_with(b" (deleted)") || is_library(file) && !need_not
-            }
-        })
     }
 
     /// Its process id.

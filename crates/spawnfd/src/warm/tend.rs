@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
 use super::making::For;
-use super::parked::{Born, NotParked, Parked, Recipe};
+use super::parked::{Birth, Born, NotParked, Parked, Recipe};
 use super::state::State;
 use super::wire::Page;
 use super::{Mode, reason};
@@ -178,14 +178,20 @@ impl State {
         match outcome {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.prefix.is_some();
-                if !entry.recipe.executes && common.watch.add(id, &parked.birth.files, sandboxed).is_err() {
+                let Birth { files, begun, .. } = &*parked.birth;
+                // What executes other programs has nothing to watch.
+                let outdated = match entry.recipe.executes {
+                    true => Ok(false),
+                    false => common.watch.add(id, files, sandboxed, *begun).map(|may_have_changed| {
+                        // It may have found what another mount hides, or shows, by now.
+                        may_have_changed || since.is_none_or(|(_, since)| since != common.watch.remounts())
+                    }),
+                };
+                let Ok(outdated) = outdated else {
                     entry.lacked("inotify");
                     return Some(parked);
-                }
-                // It may have found what another mount hides, or shows, by now.
-                let remounted =
-                    !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.remounts());
-                if remounted || parked.is_outdated() {
+                };
+                if outdated {
                     entry.disturbed += 1;
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
                     if entry.disturbed >= PATIENCE {
@@ -227,8 +233,10 @@ impl State {
                     return None;
                 }
                 match why {
-                    // What has been parked before met with something, and will be again when that is over.
-                    NotParked::Ever(why) if !entry.proven => entry.cannot = Some(reason(&why)),
+                    // After a change the program may have met a file that was half written. It is tried again, as what has been parked before.
+                    NotParked::Ever(why) if !entry.proven && !entry.stale && entry.disturbed == 0 => {
+                        entry.cannot = Some(reason(&why));
+                    }
                     NotParked::Now(why) | NotParked::Ever(why) => entry.lacked(&why),
                 }
                 None

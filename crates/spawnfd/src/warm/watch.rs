@@ -6,7 +6,9 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
@@ -37,6 +39,41 @@ const VARIANTS: [&str; 8] = [HWCAPS, "tls", "haswell", "xeon_phi", "avx512_1", "
 /// How many may stand within one another: of those of one architecture.
 const DEPTH: usize = 4;
 
+/// How far the ctime of a change may lie before the time of the change: the kernel's clock tick, and what file systems round off.
+const GRANULARITY: Duration = Duration::from_millis(20);
+/// The same for a file system that stores whole seconds, or every second one.
+const COARSE_GRANULARITY: Duration = Duration::from_secs(2);
+
+/// The time before a parked process was executed, by two clocks. Files carry time stamps of the wall clock, which can be set back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    wall: SystemTime,
+    steady: Instant,
+}
+
+impl Moment {
+    pub(super) fn now() -> Moment {
+        Moment { wall: SystemTime::now(), steady: Instant::now() }
+    }
+
+    /// Whether the inode at `path` may have changed since. An inode that cannot be read may have.
+    fn precedes_change_of(&self, path: &Path) -> bool {
+        let Ok(found) = std::fs::metadata(path) else { return true };
+        let nanoseconds = u32::try_from(found.ctime_nsec()).unwrap_or(0);
+        let granularity = if nanoseconds == 0 { COARSE_GRANULARITY } else { GRANULARITY };
+        let ctime = Duration::new(u64::try_from(found.ctime()).unwrap_or(0), nanoseconds);
+        let wall = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // FUSE may report any time.
+        ctime.saturating_add(granularity) >= wall
+    }
+
+    /// Whether the wall clock has been set back since: then ctimes prove nothing.
+    fn wall_clock_was_set_back(&self) -> bool {
+        // The other half is for the clock tick.
+        self.wall + self.steady.elapsed() > SystemTime::now() + GRANULARITY / 2
+    }
+}
+
 /// The files and directories of all entries, and whom each concerns.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -47,11 +84,23 @@ pub(super) struct Watch {
 }
 
 /// One file or directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watched {
     /// Whom it concerns.
     entries: HashSet<u64>,
     names: Names,
+    /// From this time on, inotify reports every change that concerns these entries. A new entry or name resets it.
+    since: Instant,
+}
+
+/// One call of [`Watch::add`].
+struct Addition<'a> {
+    inotify: &'a OwnedFd,
+    entry: u64,
+    /// Just before the parked process was executed.
+    begun: Moment,
+    /// Something may have changed between that time and the time from which inotify reports changes.
+    may_have_changed: bool,
 }
 
 /// Which names in a directory matter.
@@ -63,6 +112,20 @@ struct Names {
 }
 
 impl Names {
+    fn one(name: &OsStr) -> Names {
+        Names { these: HashSet::from([name.as_bytes().to_vec()]), ..Names::default() }
+    }
+
+    /// Adds names; returns whether any of them is new.
+    fn extend(&mut self, more: Names) -> bool {
+        let size = |names: &Names| (names.all, names.libraries, names.these.len());
+        let before = size(self);
+        self.all |= more.all;
+        self.libraries |= more.libraries;
+        self.these.extend(more.these);
+        before != size(self)
+    }
+
     fn matter(&self, name: &[u8]) -> bool {
         // What CPython writes beside its modules by itself.
         (self.all && name != b"__pycache__") || (self.libraries && is_library(name)) || self.these.contains(name)
@@ -97,14 +160,24 @@ impl Watch {
     /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie. Of what is not there: that it comes.
     /// `sandboxed`: it sits among mounts of its own.
     ///
+    /// Returns whether any of this may have changed since `begun` without an event from inotify. The watches stay in place then: they cover
+    /// the next attempt to park from its start, so changes that do not matter to the entry hold up only one attempt.
+    ///
     /// # Errors
     /// As inotify_add_watch(2). ENOENT: there is no mount table.
-    pub(super) fn add(&mut self, entry: u64, files: &[Vec<u8>], sandboxed: bool) -> rustix::io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        entry: u64,
+        files: &[Vec<u8>],
+        sandboxed: bool,
+        begun: Moment,
+    ) -> rustix::io::Result<bool> {
         if self.mounts.table().is_none() {
             return Err(rustix::io::Errno::NOENT);
         }
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
+        let to = &mut Addition { inotify, entry, begun, may_have_changed: false };
         let cache = b"/etc/ld.so.cache".to_vec();
         let (mut seen, mut ways, mut searched) = (HashSet::new(), HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
@@ -112,27 +185,31 @@ impl Watch {
             // A link on the way may come to lead elsewhere.
             for link in path.ancestors().take_while(|at| seen.insert(*at)).filter(|at| at.is_symlink()) {
                 if let (Some(directory), Some(name)) = (link.parent(), link.file_name()) {
-                    let names = self.watch(inotify, directory, of_directory(), entry)?;
-                    names.these.insert(name.as_bytes().to_vec());
+                    self.watch(to, directory, of_directory(), Names::one(name))?;
                 }
             }
             if let Some(directory) = path.ancestors().skip(1).find(|at| at.is_dir())
                 && ways.insert(directory.to_owned())
             {
-                self.watch_way(inotify, directory, entry, &mut ways)?;
+                self.watch_way(to, directory, &mut ways)?;
             }
             if is_library(file)
                 && let Some(directory) = path.parent().filter(|at| at.is_dir())
                 && searched.insert(directory.to_owned())
             {
-                self.watch_searched(inotify, directory, entry)?;
+                self.watch_searched(to, directory)?;
             }
             if path.is_dir() {
-                self.watch(inotify, path, of_directory(), entry)?.all = true;
+                self.watch(to, path, of_directory(), Names { all: true, ..Names::default() })?;
             } else if path.exists() {
-                self.watch(inotify, path, of_file(), entry)?;
-            } else if let Some((directory, name)) = nearest(path) {
-                self.watch(inotify, directory, of_directory(), entry)?.these.insert(name.as_bytes().to_vec());
+                self.watch(to, path, of_file(), Names::default())?;
+            } else {
+                // An interpreter also names what it has looked for and not found; a library that need not be there is named with two slashes.
+                let need_not = file.windows(2).any(|two| two == b"//");
+                to.may_have_changed |= file.ends_with(b" (deleted)") || is_library(file) && !need_not && *file != cache;
+                if let Some((directory, name)) = nearest(path) {
+                    self.watch(to, directory, of_directory(), Names::one(name))?;
+                }
             }
         }
         if sandboxed {
@@ -140,15 +217,14 @@ impl Watch {
         }
         // What has been mounted until now may have come between.
         let _ = self.look();
-        Ok(())
+        Ok(to.may_have_changed || begun.wall_clock_was_set_back())
     }
 
     /// Watches where a directory lies, however it is reached: it may be renamed, or one above it, and another come to stand there.
     fn watch_way(
         &mut self,
-        inotify: &OwnedFd,
+        to: &mut Addition<'_>,
         directory: &Path,
-        entry: u64,
         ways: &mut HashSet<PathBuf>,
     ) -> rustix::io::Result<()> {
         let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
@@ -157,9 +233,9 @@ impl Watch {
             if number > 0 && !ways.insert(at.to_owned()) {
                 break;
             }
-            match self.watch(inotify, at, of_way(), entry) {
+            match self.watch(to, at, of_way(), Names::default()) {
                 // It may be passed through, and not be read.
-                Ok(_) | Err(rustix::io::Errno::ACCESS) => {}
+                Ok(()) | Err(rustix::io::Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -167,20 +243,23 @@ impl Watch {
     }
 
     /// Watches a directory in which ld.so looks for libraries, and those in it where it looks first.
-    fn watch_searched(&mut self, inotify: &OwnedFd, directory: &Path, entry: u64) -> rustix::io::Result<()> {
+    fn watch_searched(&mut self, to: &mut Addition<'_>, directory: &Path) -> rustix::io::Result<()> {
         let is_variant = |at: &Path| {
             VARIANTS.iter().any(|name| at.ends_with(name)) || at.parent().is_some_and(|above| above.ends_with(HWCAPS))
         };
         let top = directory.ancestors().find(|at| !is_variant(at)).unwrap_or(directory);
         let mut found = vec![(top.to_owned(), 0)];
         while let Some((at, depth)) = found.pop() {
-            let names = self.watch(inotify, &at, of_directory(), entry)?;
-            let within: Vec<PathBuf> = if at.ends_with(HWCAPS) {
-                names.all = true;
+            let is_hwcaps = at.ends_with(HWCAPS);
+            let names = if is_hwcaps {
+                Names { all: true, ..Names::default() }
+            } else {
+                Names { all: false, libraries: true, these: VARIANTS.map(Vec::from).into() }
+            };
+            self.watch(to, &at, of_directory(), names)?;
+            let within: Vec<PathBuf> = if is_hwcaps {
                 std::fs::read_dir(&at).into_iter().flatten().flatten().map(|one| one.path()).collect()
             } else {
-                names.libraries = true;
-                names.these.extend(VARIANTS.map(Vec::from));
                 VARIANTS.map(|name| at.join(name)).into()
             };
             // Each stands once in what ld.so makes of them; a link may lead round in a circle.
@@ -190,18 +269,27 @@ impl Watch {
         Ok(())
     }
 
-    fn watch(
-        &mut self,
-        inotify: &OwnedFd,
-        path: &Path,
-        flags: WatchFlags,
-        entry: u64,
-    ) -> rustix::io::Result<&mut Names> {
-        let watch = add_watch(inotify, path, flags)?;
-        let watched = self.watched.entry(watch).or_default();
-        watched.entries.insert(entry);
-        self.mounts.note(entry, path);
-        Ok(&mut watched.names)
+    fn watch(&mut self, to: &mut Addition<'_>, path: &Path, flags: WatchFlags, names: Names) -> rustix::io::Result<()> {
+        let watch = match add_watch(to.inotify, path, flags) {
+            // It was there a moment ago.
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {
+                to.may_have_changed = true;
+                return Ok(());
+            }
+            watch => watch?,
+        };
+        let fresh = || Watched { entries: HashSet::new(), names: Names::default(), since: Instant::now() };
+        let watched = self.watched.entry(watch).or_insert_with(fresh);
+        let is_new_entry = watched.entries.insert(to.entry);
+        if watched.names.extend(names) || is_new_entry {
+            watched.since = Instant::now();
+        }
+        // Inotify reports later changes only. The ctime shows the earlier ones.
+        if watched.since > to.begun.steady {
+            to.may_have_changed = to.may_have_changed || to.begun.precedes_change_of(path);
+        }
+        self.mounts.note(to.entry, path);
+        Ok(())
     }
 
     /// Whether inotify has something to say; takes in whether the mount table has.
@@ -229,7 +317,7 @@ impl Watch {
                 changed.extend(self.watched.values().flat_map(|watched| &watched.entries));
                 continue;
             }
-            let Some(Watched { entries, names }) = self.watched.get(&event.wd()) else { continue };
+            let Some(Watched { entries, names, .. }) = self.watched.get(&event.wd()) else { continue };
             // Without a name it is the file itself, or the directory.
             if event.file_name().is_none_or(|name| names.matter(name.to_bytes())) {
                 changed.extend(entries);
@@ -257,6 +345,38 @@ impl Watch {
 }
 
 /// Whether a file is a library, by its name.
-pub(super) fn is_library(name: &[u8]) -> bool {
+fn is_library(name: &[u8]) -> bool {
     name.windows(3).any(|part| part == b".so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(wall: SystemTime) -> Moment {
+        Moment { wall, steady: Instant::now() }
+    }
+
+    #[test]
+    fn a_ctime_that_is_equal_or_within_the_granularity_counts_as_changed() {
+        let directory = spawnfd_tests::scratch();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").expect("write");
+        let found = std::fs::metadata(&file).expect("stat");
+        let ctime = Duration::new(found.ctime() as u64, found.ctime_nsec() as u32);
+        let ctime = SystemTime::UNIX_EPOCH + ctime;
+        for (after, may_have_changed) in [(0, true), (20, true), (2001, false)] {
+            let moment = moment(ctime + Duration::from_millis(after));
+            assert_eq!(moment.precedes_change_of(&file), may_have_changed, "{after} ms");
+        }
+        assert!(moment(ctime).precedes_change_of(&directory.path().join("absent")));
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_back_is_noticed() {
+        let now = SystemTime::now();
+        assert!(moment(now + Duration::from_millis(500)).wall_clock_was_set_back());
+        assert!(!moment(now).wall_clock_was_set_back());
+        assert!(!moment(now - Duration::from_secs(3600)).wall_clock_was_set_back());
+    }
 }
