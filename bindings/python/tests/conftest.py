@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import time
 import zlib
@@ -22,6 +23,15 @@ import spawnfd as sf
 import trio
 import uvloop
 from patience import EVER
+
+# nohup and shells without job control ignore these, and programs would inherit that.
+for number, action in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, action)
 
 Go = Callable[[Callable[[], Awaitable[Any]]], Any]
 
