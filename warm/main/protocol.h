@@ -132,8 +132,8 @@ struct spawnfd_request {
 /* A forked child's own connection to the owner. */
 enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_COUNT };
 
-/* The operation of one step. `a` and `b` as noted; a source is an index of the message's descriptors;
- * `text` is an offset into the strings. */
+/* The operation of one step. `a` and `b` as noted; a source is an index of the message's
+ * descriptors; `text` is an offset into the strings. */
 enum spawnfd_op {
 	SPAWNFD_OP_PLACE,	/* a: source, b: number */
 	SPAWNFD_OP_DUP2,	/* a: from, b: to; equal numbers: clear close-on-exec */
