@@ -24,8 +24,8 @@ from .quantity import Measure, Missing, Offer
 
 STALL_QUANTILE = 0.999
 # Calls of a block: few, so that the blocks of a pair lie close together.
-CALLS = 8
-GAP_CALLS = 2
+CALLS = 3
+GAP_CALLS = 1
 Rule = TypeVar("Rule", jobbench.definitions.Rule, warmbench.definitions.Rule)
 
 

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -95,6 +96,8 @@ def run(options: argparse.Namespace, console: Console) -> results.Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 without a regression, 1 with one, 2 if there is no comparison."""
     options = parse(arguments)
+    # Ended from outside, the command still ends its servers and removes its directories.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     try:
         found = run(options, console)

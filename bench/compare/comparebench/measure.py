@@ -131,6 +131,14 @@ def choose(
     }
 
 
+def _close(sides: Sequence[Side]) -> None:
+    # All at once: some workers wait a second for their last child.
+    for side in sides:
+        side.tell_close()
+    for side in sides:
+        side.hear_closed()
+
+
 class Driver:
     """Takes sessions of both builds."""
 
@@ -154,11 +162,19 @@ class Driver:
                 opened.append(side)
         if not subject.missing:
             subject.sessions.append(self._pairs(subject, order, seconds))
-        # Both at once: some workers wait a second for their last child.
-        for side in opened:
-            side.tell_close()
-        for side in opened:
-            side.hear_closed()
+        _close(opened)
+        if len(opened) == 1:
+            self._try_alone(subject)
+
+    def _try_alone(self, subject: Subject) -> None:
+        """If a build lacks memory only beside the other, none of the two has lost the quantity."""
+        (name,) = subject.missing
+        index = 0 if name == self._sides[0].name else 1
+        side = self._sides[index]
+        if side.open(subject.quantities[index]) is None:
+            _close([side])
+            why = f"not beside the other build: {subject.missing[name]}"
+            subject.missing = {each.name: why for each in self._sides}
 
     def _pairs(
         self, subject: Subject, order: Sequence[int], seconds: float
@@ -183,8 +199,9 @@ class Driver:
         self, subjects: Sequence[Subject], plan: Plan, end: float, say: Callable[[str], None]
     ) -> None:
         """The passes over all subjects; fewer if the time is short."""
+        took = 0.0
         for number in range(plan.passes):
-            if number > FEWEST and time.monotonic() > end:
+            if number > FEWEST and time.monotonic() + took > end:
                 break
             took = self.one_pass(subjects, plan.session_s)
             say(f"pass {number + 1}: {len(subjects)} quantities, {took:.0f} s")
