@@ -10,6 +10,7 @@ use super::held::Held;
 use super::making::For;
 use super::parked::{Birth, Born, NotParked, Parked, Recipe};
 use super::state::State;
+use super::watch::Found;
 use super::wire::Page;
 use super::{Mode, reason};
 use crate::numbers::{Known, standard_is_open};
@@ -49,6 +50,14 @@ impl Entry {
         self.disturbed += 1;
         self.due = now + AGAIN * (1 << self.disturbed.saturating_sub(ATTEMPTS).min(8));
         self.lacks = (self.disturbed >= ATTEMPTS).then(|| (reason(what), now));
+    }
+
+    /// A file has changed before a process of it was ready.
+    fn changed_again(&mut self) {
+        self.disturbed += 1;
+        if self.disturbed >= PATIENCE {
+            self.lacked("changing files");
+        }
     }
 }
 
@@ -96,7 +105,11 @@ impl State {
             entry.proven = false;
             entry.cannot = None;
             entry.stale = true;
+            let count = self.gone.len();
             self.gone.extend(entry.drain());
+            if self.gone.len() == count {
+                entry.changed_again();
+            }
         }
     }
 
@@ -180,22 +193,24 @@ impl State {
                 let sandboxed = entry.recipe.prefix.is_some();
                 let Birth { files, begun, .. } = &*parked.birth;
                 // What executes other programs has nothing to watch.
-                let outdated = match entry.recipe.executes {
-                    true => Ok(false),
-                    false => common.watch.add(id, files, sandboxed, *begun).map(|may_have_changed| {
-                        // It may have found what another mount hides, or shows, by now.
-                        may_have_changed || since.is_none_or(|(_, since)| since != common.watch.remounts())
-                    }),
+                let found = match entry.recipe.executes {
+                    true => Ok(Found::Unchanged),
+                    false => common.watch.add(id, files, sandboxed, *begun),
                 };
-                let Ok(outdated) = outdated else {
+                let Ok(found) = found else {
                     entry.lacked("inotify");
                     return Some(parked);
                 };
-                if outdated {
-                    entry.disturbed += 1;
+                // It may have found what another mount hides, or shows, by now.
+                let remounted =
+                    !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.remounts());
+                if remounted || found != Found::Unchanged {
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
-                    if entry.disturbed >= PATIENCE {
-                        entry.lacked("changing files");
+                    if remounted || found == Found::ChangedAgain {
+                        entry.changed_again();
+                    } else {
+                        // If it changes again, the next attempt learns of that from inotify.
+                        entry.disturbed += 1;
                     }
                     return Some(parked);
                 }

@@ -93,6 +93,17 @@ struct Watched {
     since: Instant,
 }
 
+/// What is known of an entry's files once they are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// None has changed since before the parked process was executed.
+    Unchanged,
+    /// One may have changed. Nothing was watched for the entry before.
+    PerhapsChanged,
+    /// One may have changed, though the entry had watches before the process was executed.
+    ChangedAgain,
+}
+
 /// One call of [`Watch::add`].
 struct Addition<'a> {
     inotify: &'a OwnedFd,
@@ -101,6 +112,8 @@ struct Addition<'a> {
     begun: Moment,
     /// Something may have changed between that time and the time from which inotify reports changes.
     may_have_changed: bool,
+    /// The entry had a watch before that time.
+    had_watches: bool,
 }
 
 /// Which names in a directory matter.
@@ -161,7 +174,7 @@ impl Watch {
     /// `sandboxed`: it sits among mounts of its own.
     ///
     /// Returns whether any of this may have changed since `begun` without an event from inotify. The watches stay in place then: they cover
-    /// the next attempt to park from its start, so changes that do not matter to the entry hold up only one attempt.
+    /// the next attempt to park from its start, so changes that do not matter to the entry cost only one attempt.
     ///
     /// # Errors
     /// As inotify_add_watch(2). ENOENT: there is no mount table.
@@ -171,13 +184,13 @@ impl Watch {
         files: &[Vec<u8>],
         sandboxed: bool,
         begun: Moment,
-    ) -> rustix::io::Result<bool> {
+    ) -> rustix::io::Result<Found> {
         if self.mounts.table().is_none() {
             return Err(rustix::io::Errno::NOENT);
         }
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
-        let to = &mut Addition { inotify, entry, begun, may_have_changed: false };
+        let to = &mut Addition { inotify, entry, begun, may_have_changed: false, had_watches: false };
         let cache = b"/etc/ld.so.cache".to_vec();
         let (mut seen, mut ways, mut searched) = (HashSet::new(), HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
@@ -217,7 +230,11 @@ impl Watch {
         }
         // What has been mounted until now may have come between.
         let _ = self.look();
-        Ok(to.may_have_changed || begun.wall_clock_was_set_back())
+        Ok(match to.may_have_changed || begun.wall_clock_was_set_back() {
+            false => Found::Unchanged,
+            true if to.had_watches => Found::ChangedAgain,
+            true => Found::PerhapsChanged,
+        })
     }
 
     /// Watches where a directory lies, however it is reached: it may be renamed, or one above it, and another come to stand there.
@@ -285,8 +302,10 @@ impl Watch {
             watched.since = Instant::now();
         }
         // Inotify reports later changes only. The ctime shows the earlier ones.
-        if watched.since > to.begun.steady {
-            to.may_have_changed = to.may_have_changed || to.begun.precedes_change_of(path);
+        if watched.since <= to.begun.steady {
+            to.had_watches = true;
+        } else if !to.may_have_changed {
+            to.may_have_changed = to.begun.precedes_change_of(path);
         }
         self.mounts.note(to.entry, path);
         Ok(())
