@@ -4,7 +4,7 @@
 use std::thread;
 
 use spawnfd_tests::confine::{self, Confinement, Error};
-use spawnfd_tests::{Answer, Errno, State, has_syscall, require_syscall};
+use spawnfd_tests::{Answer, Errno, State, has_syscall, isolated, require_syscall};
 
 /// Runs `body` in a thread of its own, which it may confine.
 fn in_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -20,92 +20,104 @@ fn errno(number: libc::c_long, arguments: [usize; 3]) -> i32 {
 
 #[test]
 fn docker_answers_as_docker_does() {
-    if !(require_syscall("close_range") && require_syscall("pidfd_open")) {
-        return;
-    }
-    in_thread(|| {
-        confine::docker().expect("confined");
-        assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
-        assert_eq!(errno(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_io_uring_setup, [0, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_kcmp, [0, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_setns, [usize::MAX, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_mount, [0, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_bpf, [0, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_pidfd_getfd, [usize::MAX, 0, 0]), libc::EPERM);
-        // What Docker allows gets as far as the kernel.
-        assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EINVAL);
-        assert_eq!(errno(libc::SYS_pidfd_open, [std::process::id() as usize, 0xffff, 0]), libc::EINVAL);
-        assert_eq!(errno(libc::SYS_socket, [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]), 0);
-        assert_eq!(errno(libc::SYS_socket, [libc::AF_VSOCK as usize, libc::SOCK_STREAM as usize, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_personality, [0xffff_ffff, 0, 0]), 0);
-        let no_randomisation = libc::ADDR_NO_RANDOMIZE as usize;
-        assert_eq!(errno(libc::SYS_personality, [no_randomisation, 0, 0]), libc::EPERM);
-        // Flags first on x86-64 and aarch64; with a namespace flag it is refused before anything else is looked at.
-        let new_user = (libc::CLONE_NEWUSER | libc::SIGCHLD) as usize;
-        assert_eq!(errno(libc::SYS_clone, [new_user, 0, 0]), libc::EPERM);
-        assert!(thread::spawn(|| ()).join().is_ok(), "clone without namespaces works");
-        assert!(!has_syscall("clone3") && !has_syscall("unshare") && has_syscall("close_range"));
+    isolated!(|| {
+        if !(require_syscall("close_range") && require_syscall("pidfd_open")) {
+            return;
+        }
+        in_thread(|| {
+            confine::docker().expect("confined");
+            assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
+            assert_eq!(errno(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_io_uring_setup, [0, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_kcmp, [0, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_setns, [usize::MAX, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_mount, [0, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_bpf, [0, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_pidfd_getfd, [usize::MAX, 0, 0]), libc::EPERM);
+            // What Docker allows gets as far as the kernel.
+            assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EINVAL);
+            assert_eq!(errno(libc::SYS_pidfd_open, [std::process::id() as usize, 0xffff, 0]), libc::EINVAL);
+            assert_eq!(errno(libc::SYS_socket, [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]), 0);
+            assert_eq!(errno(libc::SYS_socket, [libc::AF_VSOCK as usize, libc::SOCK_STREAM as usize, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_personality, [0xffff_ffff, 0, 0]), 0);
+            let no_randomisation = libc::ADDR_NO_RANDOMIZE as usize;
+            assert_eq!(errno(libc::SYS_personality, [no_randomisation, 0, 0]), libc::EPERM);
+            // Flags first on x86-64 and aarch64; with a namespace flag it is refused before anything else is looked at.
+            let new_user = (libc::CLONE_NEWUSER | libc::SIGCHLD) as usize;
+            assert_eq!(errno(libc::SYS_clone, [new_user, 0, 0]), libc::EPERM);
+            assert!(thread::spawn(|| ()).join().is_ok(), "clone without namespaces works");
+            assert!(!has_syscall("clone3") && !has_syscall("unshare") && has_syscall("close_range"));
+        });
     });
 }
 
 #[test]
 fn close_range_unshares_where_unshare_may_not() {
-    if !require_syscall("close_range") {
-        return;
-    }
-    in_thread(|| {
-        confine::docker().expect("confined");
-        let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
-        assert_eq!(errno(libc::SYS_close_range, [1 << 20, 1 << 21, unshare]), 0);
+    isolated!(|| {
+        if !require_syscall("close_range") {
+            return;
+        }
+        in_thread(|| {
+            confine::docker().expect("confined");
+            let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
+            assert_eq!(errno(libc::SYS_close_range, [1 << 20, 1 << 21, unshare]), 0);
+        });
     });
 }
 
 #[test]
 fn confinement_stays_with_its_thread() {
-    let before = State::of_self();
-    let inside = in_thread(|| {
-        confine::docker().expect("confined");
-        State::of_self()
+    isolated!(|| {
+        let before = State::of_self();
+        let inside = in_thread(|| {
+            confine::docker().expect("confined");
+            State::of_self()
+        });
+        let after = State::of_self();
+        // Other tests of this process open descriptors and start threads and children meanwhile.
+        State::assert_same(&before, &after, &["fds", "threads", "children", "mappings"]);
+        assert_eq!(inside.seccomp, Answer::Known("filter".to_owned()));
+        let lines = State::diff(&before, &inside, &[]);
+        assert!(lines.iter().any(|line| line.starts_with("seccomp_filters: ")), "{lines:#?}");
     });
-    let after = State::of_self();
-    // Other tests of this process open descriptors and start threads and children meanwhile.
-    State::assert_same(&before, &after, &["fds", "threads", "children", "mappings"]);
-    assert_eq!(inside.seccomp, Answer::Known("filter".to_owned()));
-    let lines = State::diff(&before, &inside, &[]);
-    assert!(lines.iter().any(|line| line.starts_with("seccomp_filters: ")), "{lines:#?}");
 }
 
 #[test]
 fn single_calls_are_refused() {
-    in_thread(|| {
-        confine::deny(&[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]).expect("confined");
-        assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
-        assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EPERM);
-        // Later refusals win over earlier ones of the same kind.
-        confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined again");
-        assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
-        assert_eq!(errno(libc::SYS_getpid, [0, 0, 0]), 0);
+    isolated!(|| {
+        in_thread(|| {
+            confine::deny(&[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]).expect("confined");
+            assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
+            assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EPERM);
+            // Later refusals win over earlier ones of the same kind.
+            confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined again");
+            assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
+            assert_eq!(errno(libc::SYS_getpid, [0, 0, 0]), 0);
+        });
     });
 }
 
 #[test]
 fn a_refusal_comes_before_dockers_answer() {
-    in_thread(|| {
-        let confinement = Confinement::default().docker().deny("clone3", Errno::EPERM).expect("known");
-        confinement.deny("close_range", Errno::ENOSYS).expect("known").apply().expect("confined");
-        assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::EPERM);
-        assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
-        assert_eq!(errno(libc::SYS_unshare, [0, 0, 0]), libc::EPERM);
+    isolated!(|| {
+        in_thread(|| {
+            let confinement = Confinement::default().docker().deny("clone3", Errno::EPERM).expect("known");
+            confinement.deny("close_range", Errno::ENOSYS).expect("known").apply().expect("confined");
+            assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::EPERM);
+            assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
+            assert_eq!(errno(libc::SYS_unshare, [0, 0, 0]), libc::EPERM);
+        });
     });
 }
 
 #[test]
 fn unknown_names_are_errors() {
-    assert!(
-        matches!(confine::deny(&[("nonsense", libc::EPERM)]), Err(Error::UnknownSyscall(name)) if name == "nonsense")
-    );
-    assert!(matches!(confine::errno("EWHAT"), Err(Error::UnknownErrno(_))));
-    assert_eq!(confine::errno("ENOSYS").ok(), Some(Errno::ENOSYS));
-    assert_eq!(confine::errno("38").ok(), Some(Errno::ENOSYS));
+    isolated!(|| {
+        assert!(
+            matches!(confine::deny(&[("nonsense", libc::EPERM)]), Err(Error::UnknownSyscall(name)) if name == "nonsense")
+        );
+        assert!(matches!(confine::errno("EWHAT"), Err(Error::UnknownErrno(_))));
+        assert_eq!(confine::errno("ENOSYS").ok(), Some(Errno::ENOSYS));
+        assert_eq!(confine::errno("38").ok(), Some(Errno::ENOSYS));
+    });
 }

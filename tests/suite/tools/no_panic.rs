@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use spawnfd_tests::{scratch, skip};
+use spawnfd_tests::{isolated, scratch, skip};
 
 /// Names that must not be called from there. Not in the list is `panic_cannot_unwind`, the guard of `extern "C"` functions, which
 /// only somebody else's panic could reach.
@@ -28,36 +28,38 @@ const SYS: [&str; 4] = ["spawnfd_sys::call::", "spawnfd_sys::arch::", "receive_d
 
 #[test]
 fn the_child_s_half_cannot_panic() {
-    for (package, parts) in [
-        (
-            "spawnfd-child",
-            &[
-                "spawnfd_child::child::",
-                "spawnfd_child::descriptors::",
-                "spawnfd_child::plan::",
-                "spawnfd_child::report::",
-            ][..],
-        ),
-        ("spawnfd-sys", &SYS[..]),
-    ] {
-        let Some(text) = disassembly(package) else { return skip("no cargo, or no objdump") };
-        let (mut function, mut of_child, mut seen, mut found) = (String::new(), false, 0, Vec::new());
-        for line in text.lines() {
-            if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
-                function = name.1.to_owned();
-                // What the parent does with a plan when it is over is in the same code, and nobody else's.
-                of_child = parts.iter().any(|part| function.contains(part)) && !function.contains("drop_in_place");
-                seen += usize::from(of_child);
-            } else if line.contains("R_X86_64") && of_child {
-                let target = line.rsplit('\t').next().unwrap_or(line);
-                if BAD.iter().any(|bad| target.contains(bad)) && !target.contains("panic_cannot_unwind") {
-                    found.push(format!("{function}: {target}"));
+    isolated!(|| {
+        for (package, parts) in [
+            (
+                "spawnfd-child",
+                &[
+                    "spawnfd_child::child::",
+                    "spawnfd_child::descriptors::",
+                    "spawnfd_child::plan::",
+                    "spawnfd_child::report::",
+                ][..],
+            ),
+            ("spawnfd-sys", &SYS[..]),
+        ] {
+            let Some(text) = disassembly(package) else { return skip("no cargo, or no objdump") };
+            let (mut function, mut of_child, mut seen, mut found) = (String::new(), false, 0, Vec::new());
+            for line in text.lines() {
+                if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
+                    function = name.1.to_owned();
+                    // What the parent does with a plan when it is over is in the same code, and nobody else's.
+                    of_child = parts.iter().any(|part| function.contains(part)) && !function.contains("drop_in_place");
+                    seen += usize::from(of_child);
+                } else if line.contains("R_X86_64") && of_child {
+                    let target = line.rsplit('\t').next().unwrap_or(line);
+                    if BAD.iter().any(|bad| target.contains(bad)) && !target.contains("panic_cannot_unwind") {
+                        found.push(format!("{function}: {target}"));
+                    }
                 }
             }
+            assert!(seen > 0, "{package}: no function of {parts:?} was found");
+            assert!(found.is_empty(), "{package}: {found:#?}");
         }
-        assert!(seen > 0, "{package}: no function of {parts:?} was found");
-        assert!(found.is_empty(), "{package}: {found:#?}");
-    }
+    });
 }
 
 /// The object code of a crate in release, with relocations, names made readable.

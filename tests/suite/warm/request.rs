@@ -3,11 +3,11 @@
 
 use std::process::Command;
 
-use spawnfd_tests::{deadline, scratch};
+use spawnfd_tests::{isolated, scratch};
 
 #[test]
 fn the_reader_of_requests_stays_inside() {
-    deadline(std::time::Duration::from_secs(300), fuzz);
+    isolated!(limit: std::time::Duration::from_secs(300), fuzz);
 }
 
 fn fuzz() {

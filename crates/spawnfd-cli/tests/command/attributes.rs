@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each flag does, as the program itself sees it.
+//! The effect of each flag, as the program itself sees it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -364,7 +364,7 @@ fn capabilities_by_set() {
         assert_eq!(both, [0, chown, chown, chown, 0]);
         let user = sets(&["--uid", "65534", "--capabilities", "inheritable=kill:ambient=kill"]);
         assert_eq!(user, [kill, kill, kill, bounding, kill]);
-        // What a change of ids takes away does not come back unasked.
+        // Capabilities that a change of ids removes come back only on request.
         let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "--uid", "65534", "--capabilities", "bounding=kill"];
         let outer = ["--capabilities", "inheritable=kill:ambient=kill"];
         assert_eq!(status(&[&outer[..], &inner].concat(), "CapAmb"), "0000000000000000");
@@ -378,7 +378,7 @@ fn capabilities_by_set() {
             let called = run(["--uid", uid, "--capabilities", "bounding=kill", "--chroot", "/", "true"]);
             assert_eq!(called.code, Some(0), "{uid}: {}", called.stderr);
         }
-        // What is not effective cannot be used by the actions that follow.
+        // Later actions cannot use capabilities that are not effective.
         let called = run(["--capabilities", "effective=none", "--chroot", "/", "true"]);
         assert!(complaint(&called, 125).starts_with("--chroot /: "));
         let called = run(["--capabilities", "effective=kill:permitted=chown", "true"]);

@@ -288,7 +288,7 @@ fn the_launcher_is_chosen() {
         assert_eq!(json(&["true"]).1["started"], "clone");
         let called = run(["--launcher", "thread", "--json", "true"]);
         assert_eq!(serde_json::from_str::<Value>(&called.stderr).unwrap()["started"], "thread");
-        // What only the calling thread can give.
+        // Attributes that only the calling thread can give.
         let called = run(["--launcher", "thread", "--parent-death-signal", "KILL", "echo", "x"]);
         assert_eq!((called.code, called.stdout.as_str()), (Some(0), "x\n"));
         assert_eq!(called.stderr, "spawnfd: started without the thread: parent-death signal\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `spawnfd doctor` finds, in shims made for it.
+//! The findings of `spawnfd doctor`, in shims made for the tests.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

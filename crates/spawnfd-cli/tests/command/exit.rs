@@ -236,7 +236,7 @@ fn usage_errors_as_json() {
         let called = run(["--capture", "--terminal=1", "--json", "--", "true"]);
         assert_eq!((called.code, called.stderr.as_str()), (Some(125), ""));
         assert_eq!(of(&called.stdout)["error"]["argument"], "--terminal 1");
-        // What is the program's, or a flag's value, does not ask for it.
+        // Words of the program, and values of flags, are not flags.
         for args in [
             &["--close", "x", "true", "--json"][..],
             &["--close", "x", "--arg0", "--json", "true"],

@@ -192,7 +192,7 @@ impl State {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.prefix.is_some();
                 let Birth { files, begun, .. } = &*parked.birth;
-                // What executes other programs has nothing to watch.
+                // A process that executes other programs has nothing to watch.
                 let found = match entry.recipe.executes {
                     true => Ok(Found::Unchanged),
                     false => common.watch.add(id, files, sandboxed, *begun),

@@ -93,7 +93,7 @@ struct Watched {
     since: Instant,
 }
 
-/// What is known of an entry's files once they are watched.
+/// The state of an entry's files once they are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// None has changed since before the parked process was executed.
