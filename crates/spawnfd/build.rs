@@ -41,7 +41,7 @@ fn zygote(warm: &Path) {
     for room in ["main", "zygote"] {
         command.arg("-I").arg(warm.join(room));
     }
-    command.args(["become.c", "line.c", "request.c"].map(|file| warm.join("main").join(file)));
+    command.args(["authority.c", "become.c", "line.c", "request.c"].map(|file| warm.join("main").join(file)));
     command.args(["zygote.c", "libc.c", "x86_64.c"].map(|file| warm.join("zygote").join(file)));
     build(command, "spawnfd-zygote");
 }

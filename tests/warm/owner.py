@@ -95,10 +95,6 @@ def receive(ours: socket.socket) -> tuple[Reply, bytes]:
 Some = TypeVar("Some", bound="Parked")
 
 
-def split(names: bytes) -> list[str]:
-    return [os.fsdecode(name) for name in names.split(b"\0")]
-
-
 class Parked:
     """A program that waits to become another one of the same executable."""
 
@@ -174,8 +170,12 @@ class Parked:
             self.discard()
             raise CannotPark(text.decode())
         assert (reply.version, reply.kind, reply.pid) == (VERSION, ReplyKind.PARKED, self.pid)
-        variables, _, files = text.partition(b"\0\0")
-        self.variables, self.files = split(variables), split(files.rstrip(b"\0"))
+        # A list ends with an empty string; the status and the security label follow.
+        strings = iter(text.split(b"\0"))
+        self.variables, self.files = (
+            [os.fsdecode(name) for name in iter(strings.__next__, b"")] for _ in range(2)
+        )
+        self.status = next(strings).decode(errors="replace")
         self.private_bytes = reply.private_bytes
 
     def fork_child(self) -> tuple[socket.socket, mmap.mmap, int]:

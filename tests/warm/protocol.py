@@ -80,7 +80,8 @@ class Zygote(enum.IntEnum):
 
 class ReplyKind(enum.IntEnum):
     # The process is parked. Text: names of variables, an empty string, names of files, an empty
-    # string. A forked child sends no text, and its pidfd.
+    # string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
+    # no text, and its pidfd.
     PARKED = 0
     # The process cannot park. Text: the reason.
     CANNOT = 1
@@ -97,7 +98,8 @@ class Reply:
     # ReplyKind.
     kind: int = 0
     pid: int = 0
-    unused: int = 0
+    # capabilities(7).
+    securebits: int = 0
     # Memory that the process shares with no other.
     private_bytes: int = 0
 

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "park.h"
+#include "authority.h"
 #include "internal.h"
 #include "line.h"
 
@@ -399,24 +400,26 @@ static uint64_t private_memory(void)
 
 static void tell_that_it_is_parked(void)
 {
-	static char text[sizeof(variables.text) + sizeof(files.text) + 2];
-	uint64_t private_bytes;
-	size_t length;
+	static char text[sizeof(variables.text) + sizeof(files.text) + 2 + SPAWNFD_AUTHORITY_ROOM];
+	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED};
+	size_t length, authority;
+
+	_Static_assert(sizeof(text) + sizeof(reply) <= SPAWNFD_MAX_MESSAGE, "a reply fits");
 
 	spawnfd_note_mapped();
 	spawnfd_note_searched();
-	private_bytes = private_memory();
+	reply.private_bytes = private_memory();
 	if (variables.full || files.full)
 		spawnfd_cannot_park("too many names");
 	memcpy(text, variables.text, variables.length);
 	length = variables.length + 1;
 	memcpy(text + length, files.text, files.length);
 	length += files.length + 1;
+	authority = spawnfd_report_authority(text + length, SPAWNFD_AUTHORITY_ROOM, &reply);
+	if (!authority)
+		spawnfd_cannot_park("too many groups");
 	park.parked = true;
-	spawnfd_say(&park.line,
-		    (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED,
-					   .private_bytes = private_bytes},
-		    text, length, -1);
+	spawnfd_say(&park.line, reply, text, length + authority, -1);
 }
 
 /* --- waiting, and becoming the program ----------------------------------------------------------

@@ -76,7 +76,8 @@ enum spawnfd_zygote {
 
 enum spawnfd_reply_kind {
 	/* The process is parked. Text: names of variables, an empty string, names of files, an
-	 * empty string. A forked child sends no text, and its pidfd. */
+	 * empty string, /proc/thread-self/status, and the security label (empty: none). A forked
+	 * child sends no text, and its pidfd. */
 	SPAWNFD_REPLY_PARKED,
 	/* The process cannot park. Text: the reason. */
 	SPAWNFD_REPLY_CANNOT
@@ -87,7 +88,7 @@ struct spawnfd_reply {
 	uint32_t version;
 	uint32_t kind; /* enum spawnfd_reply_kind */
 	int32_t pid;
-	uint32_t unused;
+	uint32_t securebits;	/* capabilities(7) */
 	uint64_t private_bytes; /* memory that the process shares with no other */
 };
 

@@ -12,6 +12,7 @@
  * what exec costs, and no more.
  */
 #define _GNU_SOURCE
+#include "authority.h"
 #include "line.h"
 #include "park.h"
 #include "zygote.h"
@@ -167,6 +168,23 @@ static _Noreturn void probe(const char *where, char **envp)
 	_exit(0);
 }
 
+/* Tells the owner that this process is parked. */
+static void report(void)
+{
+	/* Two empty strings: it has looked at no variables, and needs no files. */
+	static char text[2 + SPAWNFD_AUTHORITY_ROOM];
+	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED, .private_bytes = OWN_MEMORY};
+	size_t length = spawnfd_report_authority(text + 2, SPAWNFD_AUTHORITY_ROOM, &reply);
+	const char why[] = "too many groups";
+
+	if (!length) {
+		reply.kind = SPAWNFD_REPLY_CANNOT;
+		spawnfd_say(&line, reply, why, sizeof(why) - 1, -1);
+		_exit(126);
+	}
+	spawnfd_say(&line, reply, text, 2 + length, -1);
+}
+
 void spawnfd_zygote(int argc, char **argv)
 {
 	static _Alignas(16) char message[SPAWNFD_ROOM];
@@ -184,10 +202,7 @@ void spawnfd_zygote(int argc, char **argv)
 	fcntl(SPAWNFD_ZYGOTE_OWNER, F_SETFD, FD_CLOEXEC);
 	prctl(PR_SET_NAME, "spawnfd-zygote", 0, 0, 0);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	spawnfd_say(
-		&line,
-		(struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED, .private_bytes = OWN_MEMORY},
-		NULL, 0, -1);
+	report();
 	for (;;) {
 		size_t count, length = spawnfd_receive(&line, message, request.sources, &count);
 		bool sound;

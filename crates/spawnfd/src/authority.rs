@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
 use spawnfd_child::{Room, leave_marker};
@@ -92,6 +92,8 @@ pub(crate) struct Authority {
     namespaces: Arc<Namespaces>,
     /// The security module's label, and the user who has logged in, for audit; errors where there is no such thing.
     labels: [rustix::io::Result<Vec<u8>>; 2],
+    /// See [`has_pending_label`].
+    pending_label: bool,
     /// Session keyring, and where keys that are asked for go. Process and thread keyrings are not handed down.
     keyrings: [Result<usize, Errno>; 2],
 }
@@ -111,7 +113,7 @@ pub(crate) fn remember_if_alone() {
     }
 }
 
-/// What /proc/thread-self/status says, of what counts.
+/// What a status file says of a thread's authority, and what is read along with it.
 struct Status {
     /// The [`LINES`] there are, in the kernel's order.
     lines: String,
@@ -120,49 +122,122 @@ struct Status {
     ignored: u64,
     /// CAP_SYS_ADMIN is permitted, or may be.
     administers: bool,
+    /// The process has one thread.
+    alone: bool,
 }
 
-/// /proc/thread-self/status, in one pass: this is done for each start.
-fn read_status() -> rustix::io::Result<Status> {
-    // A name may hold any bytes; the lines that count do not.
-    let text = own_proc::read(Own::Status)?;
-    let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-    let mut status = Status {
-        lines: String::with_capacity(512),
-        filters: Some(0),
-        umask: String::new(),
-        ignored: 0,
-        administers: true,
-    };
-    let (mut mode, mut count, mut alone) = (None, None, false);
-    for line in text.split_inclusive('\n') {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.trim_ascii();
-        match name {
-            "Umask" => value.clone_into(&mut status.umask),
-            "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
-            "CapPrm" => {
-                status.administers =
-                    u64::from_str_radix(value, 16).map_or(true, |permitted| permitted >> CAP_SYS_ADMIN & 1 == 1);
+impl Status {
+    /// Reads the text of a /proc status file in one pass: each start does this.
+    fn parse(text: Vec<u8>) -> Status {
+        // A name may hold any bytes; the lines that count do not.
+        let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+        let mut status = Status {
+            lines: String::with_capacity(512),
+            filters: Some(0),
+            umask: String::new(),
+            ignored: 0,
+            administers: true,
+            alone: false,
+        };
+        let (mut mode, mut count) = (None, None);
+        for line in text.split_inclusive('\n') {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim_ascii();
+            match name {
+                "Umask" => value.clone_into(&mut status.umask),
+                "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
+                "CapPrm" => {
+                    status.administers =
+                        u64::from_str_radix(value, 16).map_or(true, |permitted| permitted >> CAP_SYS_ADMIN & 1 == 1);
+                }
+                "Threads" => status.alone = value == "1",
+                "Seccomp" => mode = Some(value),
+                "Seccomp_filters" => count = value.parse().ok(),
+                _ => {}
             }
-            "Threads" => alone = value == "1",
-            "Seccomp" => mode = Some(value),
-            "Seccomp_filters" => count = value.parse().ok(),
-            _ => {}
+            if LINES.iter().any(|(known, _)| *known == name) {
+                status.lines.push_str(line);
+            }
         }
-        if LINES.iter().any(|(known, _)| *known == name) {
-            status.lines.push_str(line);
-        }
+        status.filters = match mode {
+            None | Some("0") => Some(0),
+            Some(_) => count,
+        };
+        status
     }
-    status.filters = match mode {
-        None | Some("0") => Some(0),
-        Some(_) => count,
-    };
-    if let (Some(filters), true) = (status.filters, alone) {
+}
+
+/// The calling thread's status.
+fn read_status() -> rustix::io::Result<Status> {
+    let status = Status::parse(own_proc::read(Own::Status)?);
+    if let (Some(filters), true) = (status.filters, status.alone) {
         ALONE_WITH.store(filters, Ordering::Relaxed);
     }
     Ok(status)
 }
+
+/// Name and value of a status line.
+fn field(line: &str) -> (&str, &str) {
+    line.split_once(':').map_or((line, ""), |(name, value)| (name, value.trim_ascii()))
+}
+
+/// What a status line is called in reasons.
+fn name_of(line: &str) -> &'static str {
+    let (name, _) = field(line);
+    LINES.iter().find(|(known, _)| *known == name).map_or("status", |(_, what)| what)
+}
+
+/// What a process reports of itself after its exec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reported<'a> {
+    /// The text of its /proc/thread-self/status.
+    pub(crate) status: &'a [u8],
+    /// Its security label; empty if there is none.
+    pub(crate) label: &'a [u8],
+    pub(crate) securebits: u32,
+}
+
+/// What a process was given beyond the authority of the thread that started it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added {
+    pub(crate) no_new_privs: bool,
+    /// Seccomp filters.
+    pub(crate) filters: u32,
+}
+
+/// Labels that an exec gives, or that new files, sockets and keys get, instead of the usual ones.
+const PENDING_LABELS: [Own; 4] = [Own::ExecLabel, Own::FileLabel, Own::SocketLabel, Own::KeyLabel];
+
+/// Whether the calling thread has set one of the [`PENDING_LABELS`], or may have. `label` is its own.
+///
+/// `absent` takes the places of those that no security module of this kernel has: the modules do not change at run time.
+fn has_pending_label(
+    label: &rustix::io::Result<Vec<u8>>,
+    absent: &AtomicU8,
+    read: impl Fn(Own) -> rustix::io::Result<Vec<u8>>,
+) -> bool {
+    use rustix::io::Errno;
+    // The module that has the label has the others.
+    if matches!(label, Err(Errno::INVAL | Errno::NOENT)) {
+        return false;
+    }
+    (0..).zip(PENDING_LABELS).filter(|(place, _)| absent.load(Ordering::Relaxed) >> place & 1 == 0).any(
+        |(place, which)| match read(which) {
+            Ok(label) => !label.trim_ascii_end().is_empty(),
+            Err(Errno::INVAL | Errno::NOENT) => {
+                // AppArmor answers EINVAL for the exec label while none is set. It has no others.
+                if which != Own::ExecLabel {
+                    absent.fetch_or(1 << place, Ordering::Relaxed);
+                }
+                false
+            }
+            Err(_) => true,
+        },
+    )
+}
+
+/// The places in [`PENDING_LABELS`] that this kernel does not have.
+static ABSENT_LABELS: AtomicU8 = AtomicU8::new(0);
 
 impl Authority {
     /// The calling thread's.
@@ -175,6 +250,7 @@ impl Authority {
         let namespaces = namespaces(&status)?;
         let Status { lines, filters, umask, ignored, .. } = status;
         let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
+        let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
             thread: std::thread::current().id(),
             filters,
@@ -184,6 +260,7 @@ impl Authority {
             securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
             namespaces,
             labels,
+            pending_label,
             keyrings: [call::session_keyring(), call::request_key_destination()],
         })
     }
@@ -192,9 +269,7 @@ impl Authority {
     pub(crate) fn differs(&self, other: &Authority) -> Option<&'static str> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
-            let line = pairs.find(|(one, another)| one != another).map_or("", |(line, _)| line);
-            let what = LINES.iter().find(|(name, _)| line.split_once(':').is_some_and(|(line, _)| line == *name));
-            return Some(what.map_or("status", |(_, what)| what));
+            return Some(pairs.find(|(one, another)| one != another).map_or("status", |(line, _)| name_of(line)));
         }
         let same_filters = match self.filters {
             None => false,
@@ -211,7 +286,42 @@ impl Authority {
             .next()
             .or((self.securebits != other.securebits).then_some("securebits"))
             .or((self.labels != other.labels).then_some("security label"))
+            // What one thread has pending, no child of another gets.
+            .or((self.pending_label || other.pending_label).then_some("exec label"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
+    }
+
+    /// In what the authority of a process differs from this thread's, which started and executed it with what was `added`.
+    ///
+    /// If nothing differs, an exec changes nothing: a program that is executed from that process, and one that takes its place without an
+    /// exec, both have the authority that a child of this thread has before and after its exec.
+    pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: Added) -> Option<&'static str> {
+        let found = Status::parse(reported.status.to_vec());
+        if self.status.lines().count() != found.lines.lines().count() {
+            return Some("status");
+        }
+        let as_expected = |line: &str, found: &str| {
+            let ((name, before), (of, now)) = (field(line), field(found));
+            let expected = match name {
+                "NoNewPrivs" if added.no_new_privs => now == "1",
+                "Seccomp" if added.filters > 0 => now == "2",
+                "Seccomp_filters" if added.filters > 0 => {
+                    let count = |text: &str| text.parse::<u32>();
+                    count(now) == count(before).map(|before| before + added.filters)
+                }
+                // Before Linux 5.16 a filter turns mitigations on.
+                "Speculation_Store_Bypass" | "SpeculationIndirectBranch" if added.filters > 0 => true,
+                _ => before == now,
+            };
+            name == of && expected
+        };
+        let mut pairs = self.status.lines().zip(found.lines.lines());
+        if let Some((line, _)) = pairs.find(|(line, found)| !as_expected(line, found)) {
+            return Some(name_of(line));
+        }
+        let securebits = self.securebits.is_ok_and(|own| own == reported.securebits as usize);
+        let label = self.labels[0].as_ref().map_or(&[][..], Vec::as_slice) == reported.label;
+        (!securebits).then_some("securebits").or((!label).then_some("security label"))
     }
 
     /// Whether a thread that the calling one has just started, and that has done nothing since, still has it.
@@ -304,4 +414,94 @@ impl Drop for Marker {
 
 fn has_several([user, effective_user, saved_user, group, effective_group, saved_group]: [u32; 6]) -> bool {
     [effective_user, saved_user] != [user; 2] || [effective_group, saved_group] != [group; 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_pending_label_is_found_and_absent_ones_are_not_read_again() {
+        let label = || Ok(b"system_u:system_r:unconfined_t:s0\n".to_vec());
+        let unset = |_| Ok(Vec::new());
+        let absent = AtomicU8::new(0);
+        // SELinux: all four are there, and empty.
+        assert!(!has_pending_label(&label(), &absent, unset));
+        for pending in PENDING_LABELS {
+            assert!(has_pending_label(&label(), &absent, |which| if which == pending {
+                label()
+            } else {
+                unset(which)
+            }));
+        }
+        // AppArmor: one is there, and the kernel refuses to read it while it is not set.
+        assert!(!has_pending_label(&label(), &absent, |_| Err(Errno::INVAL)));
+        let asked = std::cell::Cell::new(0);
+        let only_exec = |which| {
+            asked.set(asked.get() + 1);
+            assert_eq!(which, Own::ExecLabel);
+            label()
+        };
+        assert!(has_pending_label(&label(), &absent, only_exec));
+        assert_eq!(asked.get(), 1);
+        // No security module has labels.
+        assert!(!has_pending_label(&Err(Errno::INVAL), &absent, |_| unreachable!()));
+        // Equality cannot be shown.
+        assert!(has_pending_label(&label(), &AtomicU8::new(0), |_| Err(Errno::ACCESS)));
+    }
+
+    #[test]
+    fn a_report_is_compared_line_by_line() {
+        let authority = Authority::of_calling_thread().expect("/proc");
+        let status = std::fs::read("/proc/thread-self/status").expect("/proc");
+        let label = std::fs::read("/proc/thread-self/attr/current").unwrap_or_default();
+        let securebits = authority.securebits.expect("prctl") as u32;
+        let reported = Reported { status: &status, label: &label, securebits };
+        let plain = Added::default();
+        assert_eq!(authority.changed_by_exec(&reported, plain), None);
+        let text = String::from_utf8(status.clone()).expect("text");
+        for (name, what) in LINES {
+            let changed: String = text
+                .lines()
+                .map(|line| if field(line).0 == name { format!("{name}:\tother\n") } else { format!("{line}\n") })
+                .collect();
+            let expected = text.lines().any(|line| field(line).0 == name).then_some(what);
+            let reported = Reported { status: changed.as_bytes(), ..reported };
+            assert_eq!(authority.changed_by_exec(&reported, plain), expected, "{name}");
+        }
+        let without = text.lines().filter(|line| field(line).0 != "CapPrm").map(|line| format!("{line}\n"));
+        let without: String = without.collect();
+        let missing = Reported { status: without.as_bytes(), ..reported };
+        assert_eq!(authority.changed_by_exec(&missing, plain), Some("status"));
+        assert_eq!(authority.changed_by_exec(&Reported::default(), plain), Some("status"));
+        let securebits = Reported { securebits: securebits ^ 1, ..reported };
+        assert_eq!(authority.changed_by_exec(&securebits, plain), Some("securebits"));
+        let label = Reported { label: b"another", ..reported };
+        assert_eq!(authority.changed_by_exec(&label, plain), Some("security label"));
+    }
+
+    #[test]
+    fn what_was_added_is_expected() {
+        let authority = Authority::of_calling_thread().expect("/proc");
+        let (filters, securebits) = (authority.filters.expect("counted"), authority.securebits.expect("prctl") as u32);
+        let label = authority.labels[0].clone().unwrap_or_default();
+        let with = |no_new_privs: bool, mode: u32, filters: u32| -> String {
+            let line = |line: &str| match field(line).0 {
+                "NoNewPrivs" => format!("NoNewPrivs:\t{}\n", u8::from(no_new_privs)),
+                "Seccomp" => format!("Seccomp:\t{mode}\n"),
+                "Seccomp_filters" => format!("Seccomp_filters:\t{filters}\n"),
+                _ => format!("{line}\n"),
+            };
+            authority.status.lines().map(line).collect()
+        };
+        let changed = |text: String, added: Added| {
+            let reported = Reported { status: text.as_bytes(), label: &label, securebits };
+            authority.changed_by_exec(&reported, added)
+        };
+        let all = Added { no_new_privs: true, filters: 1 };
+        assert_eq!(changed(with(true, 2, filters + 1), all), None);
+        assert_eq!(changed(with(true, 2, filters), all), Some("seccomp"));
+        assert_eq!(changed(with(false, 2, filters + 1), all), Some("no_new_privs"));
+    }
 }

@@ -15,6 +15,11 @@ use crate::numbers::Known;
 pub(crate) enum Own {
     Status,
     Label,
+    /// The label that the next exec gives; empty if the usual one. The other three are the same of what is made.
+    ExecLabel,
+    FileLabel,
+    SocketLabel,
+    KeyLabel,
     LoginUid,
     Cgroup,
     OomScoreAdj,
@@ -24,12 +29,16 @@ pub(crate) enum Own {
 }
 
 impl Own {
-    const COUNT: usize = 7;
+    const COUNT: usize = 11;
 
     fn path(self) -> &'static str {
         match self {
             Own::Status => "/proc/thread-self/status",
             Own::Label => "/proc/thread-self/attr/current",
+            Own::ExecLabel => "/proc/thread-self/attr/exec",
+            Own::FileLabel => "/proc/thread-self/attr/fscreate",
+            Own::SocketLabel => "/proc/thread-self/attr/sockcreate",
+            Own::KeyLabel => "/proc/thread-self/attr/keycreate",
             Own::LoginUid => "/proc/thread-self/loginuid",
             Own::Cgroup => "/proc/thread-self/cgroup",
             Own::OomScoreAdj => "/proc/self/oom_score_adj",

@@ -94,6 +94,7 @@ pub struct Confinement {
     user: Option<(u32, u32)>,
     no_new_privs: bool,
     nofile: Option<u64>,
+    capabilities: Option<u64>,
 }
 
 impl Confinement {
@@ -122,6 +123,16 @@ impl Confinement {
     #[must_use]
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
         self.user = Some((uid, gid));
+        self
+    }
+
+    /// Leaves these capabilities permitted and effective, by their names in lower case without `cap_`. The bounding set stays.
+    ///
+    /// # Panics
+    /// If there is no capability of such a name.
+    #[must_use]
+    pub fn capabilities(mut self, names: &[&str]) -> Self {
+        self.capabilities = Some(caps::set_of(names));
         self
     }
 
@@ -159,7 +170,7 @@ impl Confinement {
         }
         let before = Caps::get().map_err(at("capget"))?;
         let after = self.capabilities_after(before);
-        if after != before {
+        if after != before && self.capabilities.is_none() {
             drop_from_bounding()?;
             prctl("PR_CAP_AMBIENT_CLEAR_ALL", libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize)?;
         }
@@ -176,8 +187,9 @@ impl Confinement {
     }
 
     fn capabilities_after(&self, before: Caps) -> Caps {
-        let keep = match self.user {
-            Some((uid, _)) if uid != 0 => 0,
+        let keep = match (self.capabilities, self.user) {
+            (Some(keep), _) => keep,
+            (None, Some((uid, _))) if uid != 0 => 0,
             _ if self.docker => caps::set_of(&DOCKER_CAPS),
             _ => return before,
         };

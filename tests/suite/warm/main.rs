@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod authority;
 mod confined;
 mod request;
 mod zygote;

@@ -10,6 +10,7 @@ use spawnfd_sys::call::{self, FilterInstruction};
 
 use super::Park;
 use super::prefix::Inside;
+use crate::authority::Added;
 use crate::command::Command;
 use crate::numbers::Known;
 
@@ -47,6 +48,11 @@ impl Confinement {
 
     pub(super) fn has_filter(&self) -> bool {
         !self.filter.is_empty()
+    }
+
+    /// What a parked process has of it beyond the authority of the keeper thread.
+    pub(super) fn added(&self) -> Added {
+        Added { no_new_privs: self.no_new_privs, filters: self.has_filter().into() }
     }
 
     /// Has a command begin inside. `None`: an application has closed the ruleset.

@@ -22,7 +22,7 @@ use super::standing::Standing;
 use super::watch::Moment;
 use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
-use crate::authority::Marker;
+use crate::authority::{Added, Marker, Reported};
 use crate::child::{Child, Landing, Started};
 use crate::command::{Command, SignalSet, Stdio, step_failed};
 use crate::env::Env;
@@ -132,10 +132,23 @@ pub(super) struct Birth {
     pub(super) given: Vec<Referent>,
     variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
+    /// What the recipe adds to the authority of the keeper thread; `None`: a program in front decides on it, or it is a probe.
+    added: Option<Added>,
     /// Just before it was executed.
     pub(super) begun: Moment,
     /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
     are_told_apart: bool,
+}
+
+impl Birth {
+    /// Why a parked process is not used: its exec has changed its authority, so that the keeper's says nothing about it.
+    ///
+    /// A program in front changes it in any case, in the same way as the one that a cold start executes: `begin` has shown that the keeper
+    /// had the same authority before and after that one's start.
+    fn changed_by_exec(&self, reported: &Reported<'_>) -> Option<NotParked> {
+        let changed = self.standing.authority().changed_by_exec(reported, self.added?)?;
+        Some(NotParked::Ever(format!("exec changes {changed}")))
+    }
 }
 
 /// A small program in the place of another, behind one in front of it.
@@ -317,6 +330,7 @@ impl Parked {
                 given,
                 variables: Vec::new(),
                 files: Vec::new(),
+                added: recipe.prefix.is_none().then(|| recipe.confinement.added()),
                 begun,
                 are_told_apart,
             }),
@@ -326,6 +340,11 @@ impl Parked {
             barren: None,
         };
         parked.line.renumber()?;
+        let now = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
+        if let Some(what) = parked.birth.standing.authority().differs(now.authority()) {
+            // Another thread has changed the ids of all threads, for example.
+            return Err(NotParked::Now(format!("{what} changed")));
+        }
         Ok(parked)
     }
 
@@ -336,7 +355,10 @@ impl Parked {
         }
         let mut message = vec![0; wire::MAX_MESSAGE];
         Some(match self.line.hear(Duration::ZERO, &mut message).and_then(|(message, _)| wire::decode(message)) {
-            Some(Reply::Parked { private, variables, files, .. }) => {
+            Some(Reply::Parked { private, variables, files, authority, .. }) => {
+                if let Some(changed) = self.birth.changed_by_exec(&authority) {
+                    return Some(Err(changed));
+                }
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
                 self.private = private;
                 // What is parked ends with this process by itself, and the one in front with that.

@@ -98,7 +98,8 @@ pub(super) enum Zygote {
 #[repr(u32)]
 pub(super) enum ReplyKind {
     /// The process is parked. Text: names of variables, an empty string, names of files, an empty
-    /// string. A forked child sends no text, and its pidfd.
+    /// string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
+    /// no text, and its pidfd.
     Parked = 0,
     /// The process cannot park. Text: the reason.
     Cannot = 1,
@@ -111,7 +112,8 @@ pub(super) struct Reply {
     /// `ReplyKind`.
     pub(super) kind: u32,
     pub(super) pid: i32,
-    pub(super) unused: u32,
+    /// capabilities(7).
+    pub(super) securebits: u32,
     /// Memory that the process shares with no other.
     pub(super) private_bytes: u64,
 }
@@ -126,7 +128,7 @@ impl Reply {
         bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.kind.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.pid.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.unused.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.securebits.to_ne_bytes());
         bytes[16..24].copy_from_slice(&self.private_bytes.to_ne_bytes());
         bytes
     }
@@ -137,7 +139,7 @@ impl Reply {
             version: u32::from_ne_bytes(array(bytes, 0)),
             kind: u32::from_ne_bytes(array(bytes, 4)),
             pid: i32::from_ne_bytes(array(bytes, 8)),
-            unused: u32::from_ne_bytes(array(bytes, 12)),
+            securebits: u32::from_ne_bytes(array(bytes, 12)),
             private_bytes: u64::from_ne_bytes(array(bytes, 16)),
         }
     }

@@ -54,6 +54,11 @@ impl Standing {
         Some(Standing { authority: own.authority.of_heir_of(thread), ..own })
     }
 
+    /// The authority among it.
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// The file creation mask.
     pub(super) fn umask(&self) -> u32 {
         u32::from_str_radix(self.authority.umask(), 8).unwrap_or(0o22)

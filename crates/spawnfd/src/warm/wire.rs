@@ -10,6 +10,7 @@ use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan,
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
 use super::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
+use crate::authority::Reported;
 
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;
@@ -376,8 +377,9 @@ pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
 /// What a parked process answers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// It waits. The names of variables it has looked at, the files it was made of, and its own memory in bytes.
-    Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]> },
+    /// It is parked. The names of the variables that it has looked at, the files that it was made of, its own memory in bytes, and its
+    /// authority. A forked child has its parent's.
+    Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]>, authority: Reported<'a> },
     /// It cannot be parked.
     Cannot { why: &'a [u8] },
 }
@@ -393,10 +395,12 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
         return Some(Reply::Cannot { why: text });
     }
     (head.kind == ReplyKind::Parked as u32).then(|| {
-        let mut lists = text.split(|&byte| byte == 0);
-        let mut list = || lists.by_ref().take_while(|text| !text.is_empty()).collect();
+        let mut strings = text.split(|&byte| byte == 0);
+        let mut list = || strings.by_ref().take_while(|text| !text.is_empty()).collect();
         let (variables, files) = (list(), list());
-        Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files }
+        let mut string = || strings.next().unwrap_or_default();
+        let authority = Reported { status: string(), label: string(), securebits: head.securebits };
+        Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files, authority }
     })
 }
 

@@ -89,10 +89,15 @@ fn a_zygote_reports_as_a_child_of_the_clone_launcher() {
 
 #[test]
 fn replies_are_read_by_version_and_kind() {
-    let head = protocol::Reply { version: protocol::VERSION, kind: 0, pid: 5, unused: 0, private_bytes: 6 };
+    let head = protocol::Reply { version: protocol::VERSION, kind: 0, pid: 5, securebits: 7, private_bytes: 6 };
     let message = |head: protocol::Reply, text: &[u8]| [&head.to_bytes()[..], text].concat();
-    let parked = Reply::Parked { pid: 5, private: 6, variables: vec![b"A", b"B"], files: vec![b"/f"] };
-    assert_eq!(decode(&message(head, b"A\0B\0\0/f\0\0")), Some(parked));
+    let authority = Reported { status: b"Uid:\t0\n", label: b"unconfined\n", securebits: 7 };
+    let parked = Reply::Parked { pid: 5, private: 6, variables: vec![b"A", b"B"], files: vec![b"/f"], authority };
+    assert_eq!(decode(&message(head, b"A\0B\0\0/f\0\0Uid:\t0\n\0unconfined\n\0")), Some(parked));
+    // A forked child sends no text.
+    let authority = Reported { status: b"", label: b"", securebits: 7 };
+    let forked = Reply::Parked { pid: 5, private: 6, variables: vec![], files: vec![], authority };
+    assert_eq!(decode(&message(head, b"")), Some(forked));
     let cannot = protocol::Reply { kind: ReplyKind::Cannot as u32, ..head };
     assert_eq!(decode(&message(cannot, b"threads")), Some(Reply::Cannot { why: b"threads" }));
     assert_eq!(decode(&message(protocol::Reply { kind: 2, ..head }, b"")), None);

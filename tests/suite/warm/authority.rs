@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A warm start gives a program the authority that a cold start gives it. An exec can change capabilities, so a parked process may have
+//! others than the thread that started it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{code, state};
+use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
+use spawnfd_tests::confine::Confinement;
+use spawnfd_tests::{isolated, program, require_root, scratch};
+
+/// Every kind of warm start.
+const KINDS: [(Mode, bool); 4] =
+    [(Mode::Reserve, false), (Mode::Fork, false), (Mode::Reserve, true), (Mode::Fork, true)];
+
+/// Leaves the calling thread one capability, which an exec by root adds to.
+fn keep_only_kill() {
+    Confinement::default().capabilities(&["kill"]).apply().expect("confined");
+}
+
+/// Makes the calling thread a user's, with one capability, which an exec takes away.
+fn become_user_with_nice() {
+    Confinement::default().user(54_321, 54_321).capabilities(&["sys_nice"]).apply().expect("confined");
+}
+
+/// Programs parked by the calling thread, each by itself or as any program.
+fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
+    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    if any {
+        warm.add_any(1, None).expect("a keeper");
+    } else {
+        for path in programs {
+            let template = Template::open(path).expect("a template");
+            warm.add_template(&template, Park { depth: 1, ..Park::default() }).expect("a keeper");
+        }
+    }
+    warm.fill(Duration::from_secs(60));
+    warm
+}
+
+/// Runs `compare` in a thread that `confine` has confined, with processes that were parked before that, and with some that were parked after.
+fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm) + Sync) {
+    for (mode, any) in KINDS {
+        let earlier = warm(mode, any, programs);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                confine();
+                let later = warm(mode, any, programs);
+                for warm in [&earlier, &later] {
+                    // Also when the first start has parked a process again.
+                    for _ in 0..2 {
+                        compare(warm);
+                        warm.fill(Duration::from_secs(60));
+                    }
+                }
+            });
+            thread.join().expect("its assertions hold");
+        });
+    }
+}
+
+#[test]
+fn an_exec_does_not_give_dropped_capabilities_back() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let directory = scratch();
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "secret").expect("own directory");
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("own file");
+        std::os::unix::fs::chown(&secret, Some(54_321), Some(54_321)).expect("root");
+        let oracle = program("spawnfd-oracle");
+        let programs = [Path::new("/bin/cat"), &oracle];
+        in_confined_thread(&programs, keep_only_kill, |warm| {
+            // With no_new_privs, the exec of a cold child does not regain the bounding set. Without, it does.
+            for restricted in [true, false] {
+                let command = |path: &Path| {
+                    let mut command = Template::open(path).expect("a template").command();
+                    command.stdin(Stdio::Null).stderr(Stdio::Null);
+                    if restricted {
+                        command.no_new_privs();
+                    }
+                    command
+                };
+                let cold = state(&mut command(&oracle));
+                let warmed = state(command(&oracle).warm(warm));
+                assert_eq!(warmed.authority(), cold.authority(), "{:?}", warm.stats());
+                let read = code(command(Path::new("/bin/cat")).arg(&secret).stdout(Stdio::Null).warm(warm).spawn());
+                assert_eq!(read, Ok(i32::from(restricted)), "{:?}", warm.stats());
+            }
+        });
+    });
+}
+
+#[test]
+fn actions_have_the_rights_of_the_caller() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let nice = |warm: Option<&Warm>| {
+            let mut command = Template::open("/bin/true").expect("a template").command();
+            command.nice(-5);
+            if let Some(warm) = warm {
+                command.warm(warm);
+            }
+            code(command.spawn())
+        };
+        let same = |warm: &Warm| assert_eq!(nice(Some(warm)), nice(None), "{:?}", warm.stats());
+        let programs = [Path::new("/bin/true")];
+        // Fewer than an exec by root gives.
+        in_confined_thread(&programs, keep_only_kill, same);
+        // More than an exec by another user leaves.
+        in_confined_thread(&programs, become_user_with_nice, |warm| {
+            assert_eq!(nice(None), Ok(0));
+            same(warm);
+        });
+    });
+}
+
+#[test]
+fn a_process_that_exec_has_changed_is_not_parked() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        std::thread::spawn(|| {
+            keep_only_kill();
+            for (mode, any) in KINDS {
+                let warm = warm(mode, any, &[Path::new("/bin/true")]);
+                let mut command = Command::new("/bin/true");
+                assert_eq!(code(command.warm(&warm).spawn()), Ok(0));
+                let stats = warm.stats();
+                assert_eq!(stats.cannot.values().collect::<Vec<_>>(), ["exec changes capabilities"], "{stats:?}");
+                assert_eq!(stats.parked, 0, "{stats:?}");
+            }
+        })
+        .join()
+        .expect("its assertions hold");
+    });
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What a parked process reports of its authority. */
+#ifndef SPAWNFD_AUTHORITY_H
+#define SPAWNFD_AUTHORITY_H
+
+#include <stddef.h>
+
+#include "protocol.h"
+
+/* Bytes for the report; enough for 1,000 supplementary groups. */
+#define SPAWNFD_AUTHORITY_ROOM (12 << 10)
+
+/*
+ * Writes the calling thread's /proc status and its security label to `text`, each with a NUL, and
+ * sets reply->securebits. A file that cannot be read leaves an empty string. Returns the bytes
+ * written, or 0 if they are more than `size`.
+ */
+size_t spawnfd_report_authority(char *text, size_t size, struct spawnfd_reply *reply);
+
+#endif
