@@ -544,6 +544,14 @@ pub fn ids() -> [u32; 6] {
     ids
 }
 
+/// The ids for access to files: user, then group.
+#[doc(alias("setfsuid", "setfsgid"))]
+pub fn file_ids() -> [u32; 2] {
+    // An id that is none changes nothing, and the calls answer with the one there is.
+    let unchanged = |answer: Result<usize, Errno>| answer.map_or(u32::MAX, |id| id as u32);
+    [unchanged(enter!(__NR_setfsuid, u32::MAX)), unchanged(enter!(__NR_setfsgid, u32::MAX))]
+}
+
 /// The supplementary groups written to the front of `buffer`; how many there are.
 pub fn groups(buffer: &mut [u32]) -> Result<usize, Errno> {
     enter!(__NR_getgroups, buffer.len(), buffer.as_mut_ptr())

@@ -6,6 +6,8 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::process::getppid;
+use spawnfd_guard::process::is_foreign;
 use spawnfd_sys::fork_generation;
 
 use crate::numbers::Known;
@@ -26,10 +28,12 @@ pub(crate) enum Own {
     CoreFilter,
     /// The directory of its namespaces.
     Namespaces,
+    /// The same of the process's parent, as of when it was opened.
+    Parent,
 }
 
 impl Own {
-    const COUNT: usize = 11;
+    const COUNT: usize = 12;
 
     fn path(self) -> &'static str {
         match self {
@@ -44,19 +48,35 @@ impl Own {
             Own::OomScoreAdj => "/proc/self/oom_score_adj",
             Own::CoreFilter => "/proc/self/coredump_filter",
             Own::Namespaces => "/proc/thread-self/ns",
+            Own::Parent => "/proc",
         }
     }
 
     fn flags(self) -> OFlags {
         match self {
-            Own::Namespaces => OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Own::Namespaces | Own::Parent => OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             _ => OFlags::RDONLY | OFlags::CLOEXEC,
         }
     }
 }
 
-fn open(which: Own) -> rustix::io::Result<Known> {
-    openat(CWD, which.path(), which.flags(), Mode::empty()).map(Known::new)
+fn open(which: Own) -> rustix::io::Result<OwnedFd> {
+    if which == Own::Parent {
+        return open_parent();
+    }
+    openat(CWD, which.path(), which.flags(), Mode::empty())
+}
+
+fn open_parent() -> rustix::io::Result<OwnedFd> {
+    let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let pid = parent();
+    // 0: the parent is in another pid namespace. In the /proc of another one, its number is another process's.
+    if pid == 0 || is_foreign() {
+        return Err(rustix::io::Errno::SRCH);
+    }
+    let directory = openat(CWD, format!("{}/{pid}/ns", Own::Parent.path()), Own::Parent.flags(), Mode::empty())?;
+    // The parent had its number when the directory was opened.
+    if parent() == pid { Ok(directory) } else { Err(rustix::io::Errno::SRCH) }
 }
 
 /// All of one thread, of one process: see [`fork_generation`].
@@ -89,7 +109,7 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
         }
         *place = None;
         match open(which) {
-            Ok(known) => Some(look.take()?(place.insert(known).get()?)),
+            Ok(file) => Some(look.take()?(place.insert(Known::new(file)).get()?)),
             Err(error) => Some(Err(error)),
         }
     });
@@ -97,10 +117,15 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
         Ok(Some(outcome)) => outcome,
         // The thread is ending, or keeps nothing.
         _ => match look {
-            Some(look) => look(&openat(CWD, which.path(), which.flags(), Mode::empty())?),
+            Some(look) => look(&open(which)?),
             None => Err(rustix::io::Errno::IO),
         },
     }
+}
+
+/// Has the calling thread open that file anew, the next time.
+fn forget(which: Own) {
+    let _ = ALL.try_with(|all| all.borrow_mut().files[which as usize] = None);
 }
 
 /// Has the calling thread keep no file open.
@@ -139,4 +164,23 @@ pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result
         }
         Ok(found)
     })
+}
+
+/// Whether the calling thread may look into this process's parent.
+pub(crate) fn reaches_parent() -> bool {
+    let look = || {
+        with(Own::Parent, |directory| match readlinkat(directory, "user", Vec::with_capacity(32)) {
+            // So some kernels refuse.
+            Ok(found) if found.is_empty() => Err(rustix::io::Errno::ACCESS),
+            found => found.map(drop),
+        })
+    };
+    match look() {
+        // The parent has ended, and another process is the parent now.
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::NOENT) => {
+            forget(Own::Parent);
+            look().is_ok()
+        }
+        found => found.is_ok(),
+    }
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reaps children that were dropped while they ran: one thread while there are any, none otherwise.
+//! Reaps children that were dropped while they ran: a thread while there are any, none otherwise.
+//!
+//! A seccomp filter can keep a thread from waiting, so each thread that drops a child has a reaper with its own [`Reach`].
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd_sys::wait_pidfd;
 
+use crate::authority::Reach;
+use crate::error::Stage;
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
 use crate::thread::{Leaving, start_thread};
@@ -15,83 +19,102 @@ use crate::thread::{Leaving, start_thread};
 const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug, Default)]
-struct State {
-    /// Handed over, not yet seen by the thread.
-    arrived: Vec<Known>,
-    /// Wakes the thread; there while it runs.
-    bell: Option<Arc<Bell>>,
-    /// The thread that ended last.
-    leaving: Option<Leaving>,
+struct Reapers {
+    running: Vec<Arc<Reaper>>,
+    /// Children for which no thread could be started: the next reaper takes them.
+    unclaimed: Vec<Known>,
+    /// The threads that have ended, and may still be there.
+    leaving: Vec<Leaving>,
 }
 
-/// Without a descriptor, as none was left, its thread looks now and then.
+/// A running thread.
 #[derive(Debug)]
-struct Bell(Option<Known>);
-
-static STATE: PerProcess<State> = PerProcess::new(State { arrived: Vec::new(), bell: None, leaving: None });
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock()
+struct Reaper {
+    /// The thread's; `None` if that cannot be told.
+    reach: Option<Arc<Reach>>,
+    /// Children that the thread has not seen yet.
+    arrived: Mutex<Vec<Known>>,
+    /// Wakes the thread. Without one, as no descriptor was free, the thread looks now and then.
+    wake: Option<Known>,
 }
+
+static REAPERS: PerProcess<Reapers> =
+    PerProcess::new(Reapers { running: Vec::new(), unclaimed: Vec::new(), leaving: Vec::new() });
 
 /// Takes over a child that nobody will wait for.
 pub(crate) fn adopt(pidfd: Known) {
-    let mut state = state();
-    state.arrived.push(pidfd);
-    // Where the application has put something else at the bell's number nobody hears it: another thread is begun.
-    if !state.bell.as_ref().is_some_and(|bell| bell.ring()) {
-        start(&mut state);
-    }
-}
-
-/// Whether somebody reaps what is handed over.
-pub(crate) fn is_there() -> bool {
-    state().bell.is_some()
-}
-
-/// Whether the thread is on its way out.
-pub(crate) fn is_leaving() -> bool {
-    let state = state();
-    state.bell.is_none() && state.leaving.is_some_and(Leaving::is_there)
-}
-
-/// Starts the thread. Where no thread can be had the children wait for the next one.
-fn start(state: &mut State) {
-    let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-    let bell = Arc::new(Bell(eventfd.map(Known::new)));
-    let ours = bell.clone();
-    if start_thread("spawnfd-reaper", 128 << 10, move || run(&ours)).is_ok() {
-        state.bell = Some(bell);
-    }
-}
-
-impl Bell {
-    /// Whether the thread hears of it.
-    fn ring(&self) -> bool {
-        let Some(eventfd) = &self.0 else { return true };
-        eventfd.get().is_some_and(|eventfd| rustix::io::write(eventfd, &1u64.to_ne_bytes()).is_ok())
-    }
-
-    fn eventfd(&self) -> Option<&OwnedFd> {
-        self.0.as_ref().and_then(Known::get)
-    }
-}
-
-fn run(bell: &Arc<Bell>) {
-    let mut children: Vec<Known> = Vec::new();
-    loop {
-        let mut state = state();
-        children.append(&mut state.arrived);
-        let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
-        children.retain(|child| child.get().is_some_and(runs));
-        if children.is_empty() {
-            // That of another thread stays.
-            state.bell.take_if(|now| Arc::ptr_eq(now, bell));
-            state.leaving = Leaving::now();
-            return;
+    let reach = Reach::of_calling_thread(Stage::Wait).ok();
+    let mut reapers = REAPERS.lock();
+    let serves = |reaper: &&Arc<Reaper>| match (&reaper.reach, &reach) {
+        (Some(own), Some(reach)) => own.equals(reach),
+        (own, reach) => own.is_none() && reach.is_none(),
+    };
+    // A thread that cannot be woken, because the application has put something else at the number, is replaced.
+    let serving = reapers.running.iter().filter(serves).find(|reaper| reaper.wake());
+    match serving {
+        Some(reaper) => reaper.arrived().push(pidfd),
+        None => {
+            reapers.unclaimed.push(pidfd);
+            start(&mut reapers, reach);
         }
-        drop(state);
-        let eventfd = bell.eventfd();
+    }
+}
+
+/// Whether a thread reaps what is handed over.
+pub(crate) fn is_there() -> bool {
+    !REAPERS.lock().running.is_empty()
+}
+
+/// Whether a thread is on its way out, and none is at work.
+pub(crate) fn is_leaving() -> bool {
+    let reapers = REAPERS.lock();
+    reapers.running.is_empty() && reapers.leaving.iter().any(|thread| thread.is_there())
+}
+
+/// Starts a thread, which takes the unclaimed children. If no thread can be started, they wait for the next one.
+fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Known::new);
+    let reaper = Arc::new(Reaper { reach, arrived: Mutex::default(), wake });
+    let thread = reaper.clone();
+    // The thread waits for the lock that is held here.
+    if start_thread("spawnfd-reaper", 128 << 10, move || thread.run()).is_ok() {
+        reaper.arrived().append(&mut reapers.unclaimed);
+        reapers.running.push(reaper);
+    }
+}
+
+impl Reaper {
+    fn arrived(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the thread sees what arrives.
+    fn wake(&self) -> bool {
+        let Some(wake) = &self.wake else { return true };
+        wake.get().is_some_and(|eventfd| rustix::io::write(eventfd, &1u64.to_ne_bytes()).is_ok())
+    }
+
+    fn run(self: Arc<Reaper>) {
+        let mut children: Vec<Known> = Vec::new();
+        loop {
+            let mut reapers = REAPERS.lock();
+            children.append(&mut self.arrived());
+            let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
+            children.retain(|child| child.get().is_some_and(runs));
+            if children.is_empty() {
+                reapers.running.retain(|reaper| !Arc::ptr_eq(reaper, &self));
+                reapers.leaving.retain(|thread| thread.is_there());
+                reapers.leaving.extend(Leaving::now());
+                return;
+            }
+            drop(reapers);
+            self.sleep(&children);
+        }
+    }
+
+    /// Sleeps until a child has ended, or another arrives.
+    fn sleep(&self, children: &[Known]) {
+        let eventfd = self.wake.as_ref().and_then(Known::get);
         let mut watched: Vec<PollFd<'_>> = children
             .iter()
             .map(AsFd::as_fd)
@@ -99,7 +122,7 @@ fn run(bell: &Arc<Bell>) {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let _ = poll(&mut watched, eventfd.is_none().then_some(&UNSEEN));
-        if let Some(eventfd) = bell.eventfd() {
+        if let Some(eventfd) = eventfd {
             let _ = rustix::io::read(eventfd, &mut [0; 8]);
         }
     }

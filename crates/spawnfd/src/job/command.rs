@@ -116,13 +116,13 @@ impl Command<'_> {
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
     ///
-    /// One thread serves all runs; it starts with the first and ends when there have been none for a while. The program is
+    /// One thread serves all runs of callers that are confined in the same way; it starts with the first and ends when there have been none
+    /// for a while. The program is
     /// started by the calling thread, whose confinement it inherits; the call does not wait until it has become the program.
     /// Dropping the handle changes nothing.
     ///
     /// No other run is moved on while `done` is called, so it must not block. What would wait there for a run, or for a place with a
-    /// [`Limiter`](crate::Limiter), is an error at once. A program that is started there inherits what the library's thread has, its confinement
-    /// above all: that of the thread that had it made, with the first run, which need not be the one that this run was started by.
+    /// [`Limiter`](crate::Limiter), is an error at once. A program that is started there inherits what the library's thread has.
     /// From there also comes the program's signal mask, while all signals are blocked in `done` itself, and in threads that it makes.
     ///
     /// # Errors

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One thread that moves all asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
+//! The thread that moves asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
+//!
+//! It signals programs and looks for their descendants, so it serves only callers that have its [`Reach`]. Mostly that is all of a process;
+//! threads that are confined, or scheduled, in another way have another engine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,6 +16,7 @@ use spawnfd_sys::{Errno, call};
 use super::running::{Part, Running, timespec};
 use super::waker::contained;
 use super::{Output, Stop, TerminalSize, Waker};
+use crate::authority::Reach;
 use crate::error::{Error, Result, Stage, errno};
 use crate::numbers::Known;
 use crate::per_process::PerProcess;
@@ -79,6 +83,8 @@ pub(super) enum Order {
 
 /// What the thread and those who submit to it share. The jobs themselves are the thread's own.
 struct Engine {
+    /// The thread's, and that of each caller.
+    reach: Arc<Reach>,
     poll: Known,
     wake: Known,
     inbox: PerProcess<Inbox>,
@@ -114,24 +120,25 @@ struct Job {
 }
 
 #[derive(Default)]
-struct Current {
-    /// The engine of this process, if one runs.
-    engine: Option<Arc<Engine>>,
-    /// The thread that ended last.
-    leaving: Option<Leaving>,
+struct Engines {
+    /// Those that run. No two of them have the same reach.
+    running: Vec<Arc<Engine>>,
+    /// The threads that have ended, and may still be there.
+    leaving: Vec<Leaving>,
 }
 
-static CURRENT: PerProcess<Current> = PerProcess::new(Current { engine: None, leaving: None });
+static ENGINES: PerProcess<Engines> = PerProcess::new(Engines { running: Vec::new(), leaving: Vec::new() });
 
-/// Has the thread end if it has no runs. `false`: it has.
+/// Ends the threads that have no runs. `false`: one of them has.
 pub(crate) fn end_if_idle() -> bool {
-    CURRENT.lock().engine.as_ref().is_none_or(|engine| engine.end_if_idle())
+    // Each is asked, also after one that has runs.
+    ENGINES.lock().running.iter().filter(|engine| !engine.end_if_idle()).count() == 0
 }
 
-/// Whether one is on its way out that has been told to end, or ended by itself.
+/// Whether a thread has been told to end, or has ended by itself, and is still there.
 pub(crate) fn is_leaving() -> bool {
-    let current = CURRENT.lock();
-    current.engine.as_ref().map_or_else(|| current.leaving.is_some_and(Leaving::is_there), |engine| engine.lock().over)
+    let engines = ENGINES.lock();
+    engines.running.iter().any(|engine| engine.lock().over) || engines.leaving.iter().any(|thread| thread.is_there())
 }
 
 /// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
@@ -161,29 +168,30 @@ impl Drop for Expected {
     }
 }
 
-/// A run to come, and the engine for it.
+/// A run to come, and an engine that has the calling thread's reach.
 fn enroll() -> Result<Expected> {
-    let mut current = CURRENT.lock();
-    if let Some(engine) = &current.engine
-        && let Some(id) = engine.expect()
-    {
-        return Ok(Expected { engine: engine.clone(), id, has_come: false });
+    let reach = Reach::of_calling_thread(Stage::Capture)?;
+    let mut engines = ENGINES.lock();
+    for engine in engines.running.iter().filter(|engine| engine.reach.equals(&reach)) {
+        if let Some(id) = engine.expect() {
+            return Ok(Expected { engine: engine.clone(), id, has_come: false });
+        }
     }
-    let engine = Arc::new(Engine::new()?);
+    let engine = Arc::new(Engine::new(reach)?);
     let id = engine.expect().unwrap_or_default();
     engine.start()?;
-    current.engine = Some(engine.clone());
+    engines.running.push(engine.clone());
     Ok(Expected { engine, id, has_come: false })
 }
 
 impl Engine {
-    fn new() -> Result<Engine> {
+    fn new(reach: Arc<Reach>) -> Result<Engine> {
         let failed = |e| Error::new(Stage::Capture, errno(e), "epoll_create1(EPOLL_CLOEXEC)");
         let poll = Known::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?);
         let wake = Known::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
         let in_copy = || Inbox { over: true, ..Inbox::default() };
-        Ok(Engine { poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
+        Ok(Engine { reach, poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
@@ -291,10 +299,11 @@ impl Engine {
             inbox.over = true;
             desk.take(&mut inbox);
         }
-        let mut current = CURRENT.lock();
-        current.engine.take_if(|engine| Arc::ptr_eq(engine, self));
-        current.leaving = Leaving::now();
-        drop(current);
+        let mut engines = ENGINES.lock();
+        engines.running.retain(|engine| !Arc::ptr_eq(engine, self));
+        engines.leaving.retain(|thread| thread.is_there());
+        engines.leaving.extend(Leaving::now());
+        drop(engines);
         desk.give_up(has_unwound);
     }
 
@@ -559,7 +568,8 @@ mod tests {
 
     #[test]
     fn one_that_unwinds_is_over() {
-        let engine = Arc::new(Engine::new().expect("descriptors"));
+        let reach = Reach::of_calling_thread(Stage::Capture).expect("/proc");
+        let engine = Arc::new(Engine::new(reach).expect("descriptors"));
         assert!(engine.expect().is_some());
         engine.run_as(|_| panic!("this test's own"));
         assert!(engine.expect().is_none());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This process's guard: one helper for all its trees, started with the first, gone a while after the last.
+//! This process's guard: a helper for all its trees, started with the first, gone a while after the last.
+//!
+//! A guard serves only callers that have its [`Reach`]: threads that are confined, or scheduled, in another way have another one.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -13,18 +15,23 @@ use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
 use spawnfd_sys::{Errno, abi, call, wait_pidfd};
 
 use super::{failed, image};
+use crate::CapabilitySets;
+use crate::authority::Reach;
 use crate::child::Child;
 use crate::command::Command;
-use crate::error::{Result, errno};
+use crate::error::{Result, Stage, errno};
 use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::reaper;
 
-static GUARD: PerProcess<Option<Guard>> = PerProcess::new(None);
+/// No two of them have the same reach.
+static GUARDS: PerProcess<Vec<Guard>> = PerProcess::new(Vec::new());
 
 #[derive(Debug)]
 struct Guard {
+    /// The helper's, and that of each caller.
+    reach: Arc<Reach>,
     table: Arc<Table>,
     /// The table's memory, for another guard if this one is killed.
     memory: Known,
@@ -54,45 +61,50 @@ pub(super) struct Watch {
 
 /// Has a tree guarded, which has this cgroup's directory if it is not empty.
 pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
-    let mut guard = GUARD.lock();
+    let reach = Reach::of_calling_thread(Stage::Tree)?;
+    let mut guards = GUARDS.lock();
     // One that has just ended is replaced; the next is there to stay.
     for _ in 0..3 {
-        // Ended by itself, then nobody enters; or killed, then another takes over its trees.
-        if let Some(current) = &mut *guard
-            && current.helper.has_ended()
-            && !current.restart()?
-        {
-            *guard = None;
-        }
-        let current = match &mut *guard {
-            Some(current) => current,
-            none => none.insert(Guard::start()?),
+        let place = guards.iter().position(|guard| guard.reach.equals(&reach));
+        let place = match place {
+            // Ended by itself, then nobody enters; or killed, then another takes over its trees.
+            Some(place) if guards[place].helper.has_ended() && !guards[place].restart()? => {
+                guards.remove(place);
+                None
+            }
+            place => place,
         };
-        if current.table.enter() {
-            return current.take(cgroup);
+        let place = match place {
+            Some(place) => place,
+            None => {
+                guards.push(Guard::start(reach.clone())?);
+                guards.len() - 1
+            }
+        };
+        if guards[place].table.enter() {
+            return guards[place].take(cgroup);
         }
-        *guard = None;
+        guards.remove(place);
     }
     Err(failed(Errno::EAGAIN, "guard"))
 }
 
-/// Has the guard end now if it has no tree.
+/// Has each guard end now that has no tree.
 pub(crate) fn end_guard_if_idle() {
-    let mut guard = GUARD.lock();
-    if let Some(guard) = guard.as_mut().filter(|guard| guard.table.close()) {
+    for guard in GUARDS.lock().iter_mut().filter(|guard| guard.table.close()) {
         guard.helper.expect_end();
         let _ = guard.helper.signal(abi::SIGKILL as i32);
     }
 }
 
-/// Whether it is on its way out: until it has been reaped.
+/// Whether a guard is on its way out: until it has been reaped.
 pub(crate) fn is_guard_leaving() -> bool {
     let is_left = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
-    GUARD.lock().as_ref().is_some_and(is_left) && reaper::is_there()
+    GUARDS.lock().iter().any(is_left) && reaper::is_there()
 }
 
 impl Guard {
-    fn start() -> Result<Guard> {
+    fn start(reach: Arc<Reach>) -> Result<Guard> {
         let broken = |call: &'static str| move |errno| failed(errno, call);
         let memory = memfd::create("spawnfd-trees", false).map(above_standard).map_err(broken("memfd_create()"))?;
         memfd::set_length(&memory, SIZE as u64).map_err(broken("ftruncate()"))?;
@@ -100,7 +112,7 @@ impl Guard {
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = Helper::start(&memory)?;
         let memory = Known::new(memory);
-        Ok(Guard { table: Arc::new(table), memory, helper, next: 0 })
+        Ok(Guard { reach, table: Arc::new(table), memory, helper, next: 0 })
     }
 
     /// Starts another helper for the same table, unless the last one has ended by itself. `false`: the table's memory is not there any more
@@ -130,7 +142,14 @@ impl Guard {
 
 impl Helper {
     fn start(memory: &OwnedFd) -> Result<Helper> {
-        let child = start(memory, |_| ())?;
+        let capabilities = capabilities_beyond_exec()?;
+        let child = start(memory, |command| {
+            // An exec by root gives back capabilities that the caller has dropped.
+            command.no_new_privs();
+            if let Some(sets) = capabilities {
+                command.capabilities(sets);
+            }
+        })?;
         let pid = child.id() as i32;
         let mark = sys::Fd::duplicate(child.as_fd().as_raw_fd()).ok().and_then(|pidfd| Mark::of(&pidfd, pid));
         let pidfd = Known::new(child.into_pidfd());
@@ -194,6 +213,40 @@ pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> R
     }
 }
 
+/// Capabilities with which a helper signals processes and finds them: kill, ptrace, and the two that override file permissions.
+const NEEDED: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
+
+/// The sets by which a helper has the caller's capabilities after its exec, which takes away those of a user that are not ambient. `None`:
+/// it has them anyway.
+///
+/// # Errors
+/// EPERM: an exec takes away, in any case, one that the helper needs.
+fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
+    const PR_CAPBSET_READ: u32 = 23;
+    const PR_GET_SECUREBITS: u32 = 27;
+    const NOROOT: usize = 1;
+    let [effective, permitted, inheritable] = call::capabilities().map_err(|errno| failed(errno, "capget()"))?;
+    let is_bounded = |capability: &usize| call::prctl(PR_CAPBSET_READ, *capability, 0) == Ok(1);
+    let owned = (0..64).filter(|capability| effective >> capability & 1 == 1);
+    let bounding = owned.filter(is_bounded).fold(0, |set, capability| set | 1 << capability);
+    let lasting = effective & (bounding | inheritable);
+    if (effective & !lasting) & NEEDED != 0 {
+        return Err(failed(Errno::EPERM, "guard: the bounding set lacks a capability of the caller"));
+    }
+    let [_, user, ..] = call::ids();
+    let is_root = user == 0 && call::prctl(PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
+    // Root's exec gives back the bounding set; no_new_privs takes away what was not permitted before.
+    let is_kept = lasting == 0 || is_root && effective == permitted;
+    let sets = CapabilitySets {
+        effective: lasting,
+        permitted: lasting,
+        inheritable: lasting,
+        bounding: u64::MAX,
+        ambient: lasting,
+    };
+    Ok((!is_kept).then_some(sets))
+}
+
 impl Watch {
     pub(super) fn announcement(&self) -> Announcement {
         let (slot, ticket) = (self.slot, self.ticket);
@@ -228,7 +281,7 @@ impl Watch {
 
     /// Has the helper reaped, whenever it ends.
     fn expect_end(&self) {
-        if let Some(guard) = GUARD.lock().as_mut().filter(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
+        if let Some(guard) = GUARDS.lock().iter_mut().find(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
             guard.helper.expect_end();
         }
     }

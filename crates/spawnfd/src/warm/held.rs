@@ -103,8 +103,6 @@ impl Held {
         }
         let now = Standing::of_calling_thread().ok_or("/proc")?;
         let mut steps = parked.birth.standing.steps_to(&now, self.executes())?;
-        // Last: who may do less cannot look, and is to be told what it is.
-        parked.birth.marker.reach()?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if self.is_sandboxed() && steps.len() > 1 => return Err("limits"),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,10 +14,9 @@ use rustix::time::{
 use spawnfd_sys::{Errno, fork_generation};
 
 use super::making::Making;
-use super::parked::NotParked;
 use super::state::State;
 use super::tend::Work;
-use crate::authority::Marker;
+use crate::authority::Reach;
 use crate::error::errno;
 use crate::numbers::{Known, standard_is_open};
 use crate::per_process::PerProcess;
@@ -124,8 +123,8 @@ impl Keeper {
         let bell = Bell::new()?;
         let rings = bell.clone();
         let (state, ended) = (self.state.clone(), self.ended.clone());
-        let maker = std::thread::current().id();
-        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &rings, maker, &ended))?;
+        let maker = Reach::read()?;
+        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &rings, &maker, &ended))?;
         *running = Some(Running { bell, thread });
         Ok(())
     }
@@ -152,9 +151,8 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &AtomicBool) {
-    // Of this thread; what is parked keeps it.
-    let mut left = Weak::new();
+/// `maker`: of the thread that started this one.
+fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: &Arc<Reach>, ended: &AtomicBool) {
     let mut all: Vec<Making> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
@@ -163,17 +161,10 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: ThreadId, ended: &A
         drop(shared);
         let mut done = Vec::new();
         match work {
-            Work::Park { whose, recipe, object } => {
-                let marker = left.upgrade().map_or_else(|| Marker::leave().map(Arc::new), Ok);
-                let begun = marker.map_err(|errno| NotParked::from(("clone()", errno))).and_then(|marker| {
-                    left = Arc::downgrade(&marker);
-                    Making::begin(whose, recipe, object, maker, marker)
-                });
-                match begun {
-                    Ok(making) => all.push(making),
-                    Err(why) => done.push((whose, Err(why))),
-                }
-            }
+            Work::Park { whose, recipe, object } => match Making::begin(whose, recipe, object, maker.clone()) {
+                Ok(making) => all.push(making),
+                Err(why) => done.push((whose, Err(why))),
+            },
             Work::Fork(parent, count) => {
                 let born = parent.lock().fork(count);
                 let Some(shared) = state.upgrade() else { return };

@@ -4,7 +4,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -14,7 +13,7 @@ use super::image;
 use super::line::Failed;
 use super::parked::{NOT_PARKED, NotParked, PROBES, Parked, Probe, Recipe};
 use super::prefix::Prefix;
-use crate::authority::Marker;
+use crate::authority::Reach;
 use crate::error::errno;
 use crate::numbers::{Known, above_standard};
 
@@ -44,8 +43,8 @@ pub(super) struct Making {
     pub(super) whose: For,
     recipe: Arc<Recipe>,
     object: Arc<Known>,
-    maker: ThreadId,
-    marker: Arc<Marker>,
+    /// Of the thread that started the keeper.
+    maker: Arc<Reach>,
     /// It is there to show that this one in front hands on what parks.
     front: Option<Front>,
     until: Instant,
@@ -54,7 +53,7 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Starts a program, from a thread that `maker` has started.
+    /// Starts a program, from a thread that was started by one with the reach of `maker`.
     ///
     /// # Errors
     /// Why it is not.
@@ -62,11 +61,10 @@ impl Making {
         whose: For,
         recipe: Arc<Recipe>,
         object: Arc<Known>,
-        maker: ThreadId,
-        marker: Arc<Marker>,
+        maker: Arc<Reach>,
     ) -> Result<Making, NotParked> {
         let until = Instant::now();
-        let mut making = Making { whose, recipe, object, maker, marker, front: None, until, parked: None };
+        let mut making = Making { whose, recipe, object, maker, front: None, until, parked: None };
         making.start()?;
         Ok(making)
     }
@@ -77,9 +75,8 @@ impl Making {
         // Before the program could run instead.
         let (front, probe) = self.unproven().map(|_| Front::new()).transpose()?.unzip();
         self.front = front;
-        let marker = self.marker.clone();
         self.until = Instant::now() + START;
-        self.parked = Some(Parked::begin(&self.recipe, &self.object, self.maker, marker, probe.as_ref())?);
+        self.parked = Some(Parked::begin(&self.recipe, &self.object, &self.maker, probe.as_ref())?);
         Ok(())
     }
 

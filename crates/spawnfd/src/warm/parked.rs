@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
@@ -22,7 +21,7 @@ use super::standing::Standing;
 use super::watch::Moment;
 use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
-use crate::authority::{Added, Marker, Reported};
+use crate::authority::{Added, Reach, Reported};
 use crate::child::{Child, Landing, Started};
 use crate::command::{Command, SignalSet, Stdio, step_failed};
 use crate::env::Env;
@@ -125,8 +124,6 @@ pub(super) struct Birth {
     has_front: bool,
     /// What it was born with.
     pub(super) standing: Standing,
-    /// The same of Landlock.
-    pub(super) marker: Arc<Marker>,
     env: Arc<ArgBlock>,
     /// What the program in front was given.
     pub(super) given: Vec<Referent>,
@@ -190,7 +187,7 @@ pub(super) enum Answer {
 }
 
 impl Parked {
-    /// Starts a program, from a thread that `maker` has started. `probe`: another, which only says whether it could be loaded into, in the
+    /// Starts a program, from a thread that was started by one with the reach of `maker`. `probe`: another, which only says whether it could be loaded into, in the
     /// place of the recipe's.
     ///
     /// # Errors
@@ -198,8 +195,7 @@ impl Parked {
     pub(super) fn begin(
         recipe: &Recipe,
         object: &Known,
-        maker: ThreadId,
-        marker: Arc<Marker>,
+        maker: &Arc<Reach>,
         probe: Option<&Probe>,
     ) -> Result<Parked, NotParked> {
         let standing = Standing::of_heir_of(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()))?;
@@ -325,7 +321,6 @@ impl Parked {
                 executes: recipe.executes,
                 has_front: recipe.prefix.is_some(),
                 standing,
-                marker,
                 env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
                 given,
                 variables: Vec::new(),

@@ -3,13 +3,13 @@
 //!
 //! What differs is carried over to the parked process, or else the program is started cold: authority first of all.
 
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 use spawnfd_child::Op;
 use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
-use crate::authority::Authority;
+use crate::authority::{Authority, Reach};
 use crate::inherited::{Inherited, Place};
 use crate::own_proc::{self, Own};
 
@@ -34,9 +34,18 @@ pub(super) struct Standing {
 impl Standing {
     /// The calling thread's. `None`: /proc cannot be read, or statx is refused.
     pub(super) fn of_calling_thread() -> Option<Standing> {
+        Standing::with(Authority::of_calling_thread().ok()?)
+    }
+
+    /// The calling thread's, which was started by a thread with that reach.
+    pub(super) fn of_heir_of(maker: &Arc<Reach>) -> Option<Standing> {
+        Standing::with(Authority::of_heir_of(maker).ok()?)
+    }
+
+    fn with(authority: Authority) -> Option<Standing> {
         let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
         Some(Standing {
-            authority: Authority::of_calling_thread().ok()?,
+            authority,
             inherited: Inherited::of_calling_thread(),
             group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: std::array::from_fn(|resource| {
@@ -46,12 +55,6 @@ impl Standing {
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
             core_filter: own_proc::read(Own::CoreFilter).ok(),
         })
-    }
-
-    /// The calling thread's, which that one has started.
-    pub(super) fn of_heir_of(thread: ThreadId) -> Option<Standing> {
-        let own = Standing::of_calling_thread()?;
-        Some(Standing { authority: own.authority.of_heir_of(thread), ..own })
     }
 
     /// The authority among it.

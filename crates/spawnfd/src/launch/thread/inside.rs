@@ -105,9 +105,9 @@ fn begin(socket: RawFd, authority: &Authority) -> Result<(Room, Begun), Failed> 
 fn stand_beside(marker: RawFd, authority: &Authority) -> Result<i32, Failed> {
     put(marker, MARKER).map_err(|errno| ("dup3()", errno))?;
     empty(FIRST, RawFd::MAX);
-    let own = Authority::of_calling_thread().map_err(|_| ("open(\"/proc/thread-self\")", Errno::ENOENT))?;
+    let own = Authority::of_heir_of(authority.reach()).map_err(|_| ("open(\"/proc/thread-self\")", Errno::ENOENT))?;
     // Something has changed all threads' meanwhile.
-    if !authority.is_held_by_its_heir(&own) {
+    if authority.differs(&own).is_some() {
         return Err(("compare()", Errno::EAGAIN));
     }
     call::gettid().map_err(|errno| ("gettid()", errno))

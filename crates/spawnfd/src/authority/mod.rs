@@ -9,15 +9,18 @@
 //!   number and no other thread: all have theirs from there. Otherwise equality is not shown.
 //! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`reach`]); not asked between
 //!   threads of one process, so there has to be a process born with the credentials in question.
+//!
+//! [`Reach`] is the part that the library's own threads and helpers need to act for a caller.
+
+mod reach;
 
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::thread::ThreadId;
+use std::sync::{Arc, OnceLock, Weak};
 
 use spawnfd_child::{Room, leave_marker};
 use spawnfd_sys::{Errno, call, fork_generation, wait_pidfd};
@@ -25,6 +28,8 @@ use spawnfd_sys::{Errno, call, fork_generation, wait_pidfd};
 use crate::launch::features;
 use crate::numbers::Known;
 use crate::own_proc::{self, Own};
+use crate::per_process::PerProcess;
+pub(crate) use reach::Reach;
 
 /// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
 const LINES: [(&str, &str); 14] = [
@@ -52,37 +57,35 @@ const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", 
 type Namespaces = [Option<CString>; NAMESPACES.len()];
 
 thread_local! {
-    /// Those of a thread that cannot change them, of the process of that generation.
-    static SETTLED: RefCell<Option<(u64, Arc<Namespaces>)>> = const { RefCell::new(None) };
+    /// The calling thread's, and the reach that it had when they were read.
+    static NAMESPACES_OF: RefCell<Option<(Weak<Reach>, Arc<Namespaces>)>> = const { RefCell::new(None) };
 }
 
 /// The calling thread's.
 ///
-/// A thread that is not permitted CAP_SYS_ADMIN can only move into others by a user namespace that it makes or owns, and then never
-/// comes back: of one that was without it before, that one is looked at (user_namespaces(7)).
-fn namespaces(status: &Status) -> rustix::io::Result<Arc<Namespaces>> {
+/// A thread without CAP_SYS_ADMIN can enter others only with a user namespace that it makes or owns, and then never comes back
+/// (user_namespaces(7)). That changes its reach.
+fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
     let all = || own_proc::namespaces(NAMESPACES).map(Arc::new);
-    let (false, Ok(generation)) = (status.administers, fork_generation()) else { return all() };
-    let [user] = own_proc::namespaces(["user"])?;
+    if !reach.is_settled() {
+        return all();
+    }
     // A thread that is ending has nowhere to keep them.
-    let settled = SETTLED.try_with(|kept| kept.borrow().clone()).ok().flatten();
-    if let Some((made, namespaces)) = settled
-        && made == generation
-        && namespaces[0] == user
+    let known = NAMESPACES_OF.try_with(|known| known.borrow().clone()).ok().flatten();
+    if let Some((of, namespaces)) = known
+        && std::ptr::eq(of.as_ptr(), Arc::as_ptr(reach))
     {
         return Ok(namespaces);
     }
     let namespaces = all()?;
-    let _ = SETTLED.try_with(|kept| kept.replace(Some((generation, namespaces.clone()))));
+    let _ = NAMESPACES_OF.try_with(|known| known.replace(Some((Arc::downgrade(reach), namespaces.clone()))));
     Ok(namespaces)
 }
 
 /// What one thread may do, at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Authority {
-    thread: ThreadId,
-    /// How many seccomp filters; `None` from a kernel that does not count them.
-    filters: Option<u32>,
+    reach: Arc<Reach>,
     umask: String,
     /// Of signals.
     ignored: u64,
@@ -102,14 +105,48 @@ pub(crate) struct Authority {
 static ALONE_WITH: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
+/// Whether all threads of this process have that many seccomp filters, if they have that many, from the one that was there first.
+fn were_handed_down(filters: u32) -> bool {
+    ALONE_WITH.load(Ordering::Relaxed) == filters
+}
+
+/// The user namespace of this process when it had one thread, without no_new_privs and CAP_SYS_ADMIN. No thread that has come of that one
+/// can have entered a Landlock domain since, if it still has neither, and is still in that namespace.
+static ALONE_IN: PerProcess<Option<CString>> = PerProcess::new(None);
+
+/// Whether that is so of the calling thread, which has neither.
+fn comes_from_one_thread(user_namespace: Option<&CStr>) -> bool {
+    user_namespace.is_some() && ALONE_IN.lock().as_deref() == user_namespace
+}
+
+/// Whether a thread can enter a Landlock domain together with all others: LANDLOCK_RESTRICT_SELF_TSYNC, Linux 7.0.
+fn threads_share_domains() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let major = call::release().ok().and_then(|release| {
+            let digits = release.split(|byte| !byte.is_ascii_digit()).next()?;
+            str::from_utf8(digits).ok()?.parse::<u32>().ok()
+        });
+        major.is_none_or(|major| major >= 7)
+    })
+}
+
 /// Looks whether this process has one thread yet, when it first uses the library.
 pub(crate) fn remember_if_alone() {
     /// The generation of the process that has looked.
     static LOOKED: AtomicU64 = AtomicU64::new(0);
     let generation = fork_generation().unwrap_or(1);
-    if LOOKED.load(Ordering::Relaxed) != generation {
-        LOOKED.store(generation, Ordering::Relaxed);
-        let _ = read_status();
+    if LOOKED.load(Ordering::Relaxed) == generation {
+        return;
+    }
+    LOOKED.store(generation, Ordering::Relaxed);
+    let Ok(status) = read_status() else { return };
+    let is_plain = status.lines.lines().any(|line| field(line) == ("NoNewPrivs", "0")) && !status.administers;
+    if status.alone
+        && is_plain
+        && let Ok([user]) = own_proc::namespaces(["user"])
+    {
+        *ALONE_IN.lock() = user;
     }
 }
 
@@ -245,15 +282,24 @@ impl Authority {
     /// # Errors
     /// /proc cannot be read: nothing can be shown.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
+        let reach = Reach::read().map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+        Authority::of_heir_of(&reach)
+    }
+
+    /// The calling thread's, which has confined itself no further since a thread with this reach has started it.
+    ///
+    /// # Errors
+    /// As for [`of_calling_thread`](Authority::of_calling_thread).
+    pub(crate) fn of_heir_of(maker: &Arc<Reach>) -> rustix::io::Result<Authority> {
         const PR_GET_SECUREBITS: u32 = 27;
+        let reach = maker.clone();
         let status = read_status()?;
-        let namespaces = namespaces(&status)?;
-        let Status { lines, filters, umask, ignored, .. } = status;
+        let namespaces = namespaces(&reach)?;
+        let Status { lines, umask, ignored, .. } = status;
         let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
         let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
-            thread: std::thread::current().id(),
-            filters,
+            reach,
             umask,
             ignored,
             status: lines,
@@ -265,18 +311,13 @@ impl Authority {
         })
     }
 
-    /// In what `other`, read later, differs, or cannot be shown not to.
+    /// In what `other`, read of the calling thread later, differs, or cannot be shown not to.
     pub(crate) fn differs(&self, other: &Authority) -> Option<&'static str> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
             return Some(pairs.find(|(one, another)| one != another).map_or("status", |(line, _)| name_of(line)));
         }
-        let same_filters = match self.filters {
-            None => false,
-            Some(0) => true,
-            Some(filters) => self.thread == other.thread || ALONE_WITH.load(Ordering::Relaxed) == filters,
-        };
-        if !same_filters {
+        if !self.reach.has_filters_of(&other.reach) {
             return Some("seccomp");
         }
         let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&*other.namespaces));
@@ -288,6 +329,7 @@ impl Authority {
             .or((self.labels != other.labels).then_some("security label"))
             // What one thread has pending, no child of another gets.
             .or((self.pending_label || other.pending_label).then_some("exec label"))
+            .or((!self.reach.has_domain_of(&other.reach)).then_some("landlock"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
     }
 
@@ -324,14 +366,9 @@ impl Authority {
         (!securebits).then_some("securebits").or((!label).then_some("security label"))
     }
 
-    /// Whether a thread that the calling one has just started, and that has done nothing since, still has it.
-    pub(crate) fn is_held_by_its_heir(&self, heir: &Authority) -> bool {
-        self.differs(&heir.clone().of_heir_of(self.thread)).is_none()
-    }
-
-    /// The same as that of the thread which started the one it was taken of: seccomp filters are handed down, and that one has added none.
-    pub(crate) fn of_heir_of(self, thread: ThreadId) -> Authority {
-        Authority { thread, ..self }
+    /// The reach that belongs to it.
+    pub(crate) fn reach(&self) -> &Arc<Reach> {
+        &self.reach
     }
 
     /// The signals that are ignored, as a set. No authority either.
@@ -484,7 +521,8 @@ mod tests {
     #[test]
     fn what_was_added_is_expected() {
         let authority = Authority::of_calling_thread().expect("/proc");
-        let (filters, securebits) = (authority.filters.expect("counted"), authority.securebits.expect("prctl") as u32);
+        let filters = read_status().expect("/proc").filters.expect("counted");
+        let securebits = authority.securebits.expect("prctl") as u32;
         let label = authority.labels[0].clone().unwrap_or_default();
         let with = |no_new_privs: bool, mode: u32, filters: u32| -> String {
             let line = |line: &str| match field(line).0 {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ways in which one thread can be confined, or set apart from the others of its process.
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules,
+};
+use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::{has_syscall, is_root};
+
+/// One way.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub name: &'static str,
+    /// Confines the calling thread; `false`: this kernel, or this user, cannot.
+    pub apply: fn() -> bool,
+    /// Whether a thread that is confined so can signal its own children.
+    pub can_signal: bool,
+    /// Whether it can start threads. One whose children are in another pid namespace cannot.
+    pub can_start_threads: bool,
+}
+
+const fn way(name: &'static str, apply: fn() -> bool) -> Way {
+    Way { name, apply, can_signal: true, can_start_threads: true }
+}
+
+/// All of them.
+pub const WAYS: &[Way] = &[
+    way("landlock_files", landlock_files),
+    way("landlock_files_without_no_new_privs", || is_root() && ruled(false, file_rules())),
+    way("landlock_scopes", || ruled(true, scoped())),
+    way("seccomp", || apply(Confinement::default().deny("mkdirat", errno(libc::EDOM)).expect("known"))),
+    Way { can_signal: false, ..way("seccomp_signals", deny_signals) },
+    way("docker", || apply(Confinement::default().docker())),
+    way("no_new_privs", || apply(Confinement::default().no_new_privs())),
+    way("root_with_one_capability", || is_root() && apply(Confinement::default().capabilities(&["kill"]))),
+    way("root_without_capabilities", || is_root() && apply(Confinement::default().capabilities(&[]))),
+    way("user", || is_root() && apply(Confinement::default().user(USER, USER))),
+    way("user_with_a_capability", || {
+        is_root() && apply(Confinement::default().user(USER, USER).capabilities(&["sys_nice"]))
+    }),
+    way("groups", || is_root() && groups(&[7, 8, 9])),
+    way("bounding_set", || is_root() && prctl(libc::PR_CAPBSET_DROP, 21, 0)),
+    way("inheritable_set", || is_root() && inheritable()),
+    way("ambient_set", || {
+        is_root() && inheritable() && prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE as usize, KILL)
+    }),
+    way("securebits", || is_root() && prctl(libc::PR_SET_SECUREBITS, 1, 0)),
+    way("mount_namespace", || unshare(libc::CLONE_NEWNS)),
+    way("network_namespace", || unshare(libc::CLONE_NEWNET)),
+    Way { can_start_threads: false, ..way("pid_namespace", pid_namespace) },
+    way("nice", || nice(7)),
+    way("batch", batch),
+    way("affinity", affinity),
+];
+
+pub const USER: u32 = 54_321;
+const KILL: usize = 5;
+
+fn errno(number: i32) -> spawnfd_tests::Errno {
+    spawnfd_tests::Errno::new(number)
+}
+
+fn apply(confinement: Confinement) -> bool {
+    confinement.apply().is_ok()
+}
+
+fn landlock_files() -> bool {
+    ruled(true, file_rules())
+}
+
+type Ruled = Option<landlock::RulesetCreated>;
+
+/// What programs need may be read, and nothing else.
+fn file_rules() -> Ruled {
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).ok()?.create().ok()?;
+    let readable =
+        path_beneath_rules(["/usr", "/lib", "/lib64", "/bin", "/proc", "/tmp"], AccessFs::from_read(ABI::V1));
+    let devices = path_beneath_rules(["/dev"], AccessFs::from_all(ABI::V1));
+    // The oracle may lie anywhere.
+    let test = std::env::current_exe().ok()?;
+    let programs = path_beneath_rules(test.ancestors().nth(2), AccessFs::from_read(ABI::V1));
+    ruleset.add_rules(readable).ok()?.add_rules(devices).ok()?.add_rules(programs).ok()
+}
+
+/// Processes outside cannot be signalled. Linux 6.12.
+fn scoped() -> Ruled {
+    Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal).ok()?.create().ok()
+}
+
+fn ruled(no_new_privs: bool, ruleset: Ruled) -> bool {
+    has_syscall("landlock_create_ruleset")
+        && ruleset.is_some_and(|ruleset| ruleset.no_new_privs(no_new_privs).restrict_self().is_ok())
+}
+
+fn deny_signals() -> bool {
+    confine::deny(&["kill", "tkill", "pidfd_send_signal"].map(|call| (call, libc::EPERM))).is_ok()
+}
+
+fn prctl(option: i32, second: usize, third: usize) -> bool {
+    // SAFETY: these options take integers, and change the calling thread.
+    unsafe { libc::prctl(option, second, third, 0, 0) == 0 }
+}
+
+fn groups(groups: &[u32]) -> bool {
+    // SAFETY: the kernel reads that many groups. The call of libc would change every thread.
+    unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0 }
+}
+
+/// Makes CAP_KILL inheritable.
+fn inheritable() -> bool {
+    let header = [0x2008_0522_u32, 0];
+    let mut sets = [0_u32; 6];
+    // SAFETY: version 3 of the calls: two structs of three words.
+    unsafe {
+        libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) == 0 && {
+            sets[2] |= 1 << KILL;
+            libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) == 0
+        }
+    }
+}
+
+fn unshare(kinds: i32) -> bool {
+    // SAFETY: integers; the calling thread's own namespaces.
+    is_root() && unsafe { libc::syscall(libc::SYS_unshare, kinds) == 0 }
+}
+
+/// The first process of the namespace sleeps until its parent ends; without it nothing more can be forked.
+fn pid_namespace() -> bool {
+    unshare(libc::CLONE_NEWPID) && {
+        // SAFETY: the child makes system calls only.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    loop {
+                        libc::pause();
+                    }
+                }
+                pid => pid > 0,
+            }
+        }
+    }
+}
+
+fn nice(value: i32) -> bool {
+    // SAFETY: integers; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) == 0 }
+}
+
+fn batch() -> bool {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a struct, which is read.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) == 0 }
+}
+
+/// One of the processors. With a single one the thread is as before.
+fn affinity() -> bool {
+    // SAFETY: a set of bits, which is filled in and read.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0 && {
+            let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &set));
+            libc::CPU_ZERO(&mut set);
+            libc::CPU_SET(first.unwrap_or(0), &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
+        }
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Confinements x launchers x which thread comes first: a program has what a fork in its thread has.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use serde_json::Value;
+use spawnfd::Stdio;
+use spawnfd_tests::copy::{fork, wait_for};
+use spawnfd_tests::{State, copy_of_program, isolated, scratch};
+
+use crate::common::{self, Launcher, output, state};
+use crate::confinements::WAYS;
+
+/// What a child has from the thread that starts it: its authority, and what Landlock lets it do.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    authority: Vec<(&'static str, Value)>,
+    scheduling: [Value; 3],
+    reads: String,
+}
+
+/// Reads a file that no confinement here lets be read, if it forbids any.
+const READ: &str = "cat /etc/hostname >/dev/null 2>&1 && echo yes || echo no";
+
+fn seen(state: &State, reads: String) -> Seen {
+    let json = serde_json::to_value(state).expect("a state");
+    Seen {
+        authority: state.authority(),
+        scheduling: ["nice", "scheduler", "affinity"].map(|name| json[name].clone()),
+        reads,
+    }
+}
+
+/// By std's fork.
+fn by_fork(oracle: &Path) -> Seen {
+    let run = |path: &Path, args: &[&str]| {
+        let mut command = std::process::Command::new(path);
+        // SAFETY: the closure does nothing. With one, std forks.
+        unsafe { command.pre_exec(|| Ok(())) };
+        let output = command.args(args).stdin(std::process::Stdio::null()).output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let state = State::from_json(&run(oracle, &[]));
+    seen(&state, String::from_utf8(run(Path::new("/bin/sh"), &["-c", READ])).expect("text"))
+}
+
+fn by(launcher: Launcher, oracle: &Path) -> Seen {
+    let state = state(launcher.command(oracle).stdin(Stdio::Null));
+    seen(&state, output(launcher.command("/bin/sh").args(["-c", READ]).stdin(Stdio::Null)))
+}
+
+/// Compares twice: the first start may park a process again.
+#[track_caller]
+fn compare(launcher: Launcher, oracle: &Path, what: &str) {
+    let fork = by_fork(oracle);
+    for round in 0..2 {
+        assert_eq!(by(launcher, oracle), fork, "{what}, start {round}");
+    }
+}
+
+/// One thread is confined, and the library is used by it `first`, or by another one before it.
+fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, first: bool) {
+    launcher.enter();
+    if !first {
+        compare(launcher, oracle, "the other thread, before");
+    }
+    let confined = std::thread::scope(|scope| {
+        let body = || {
+            apply() && {
+                compare(launcher, oracle, &format!("{name}, confined"));
+                true
+            }
+        };
+        scope.spawn(body).join().expect("its assertions hold")
+    });
+    if !confined {
+        return spawnfd_tests::skip(&format!("{name}: refused here"));
+    }
+    compare(launcher, oracle, &format!("the other thread, after {name}"));
+}
+
+/// Each way in a process of its own. `product`: with both orders, not with one by turns.
+fn all_ways(launcher: Launcher, product: bool) {
+    let directory = scratch();
+    let oracle = copy_of_program("spawnfd-oracle", directory.path());
+    let row = Launcher::ALL.iter().position(|&other| other == launcher).expect("one of all");
+    for (column, way) in WAYS.iter().enumerate() {
+        let has_threads = launcher.is_warm() || launcher.is_thread();
+        let orders = match product {
+            _ if has_threads && !way.can_start_threads => vec![false],
+            true => vec![true, false],
+            false => vec![(row + column) % 2 == 0],
+        };
+        for first in orders {
+            wait_for(fork(|| {
+                one_way(launcher, &oracle, way.name, way.apply, first);
+                launcher.rest();
+            }));
+        }
+    }
+}
+
+macro_rules! rows {
+    ([$($name:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
+        mod by_turns {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                isolated!(|| all_ways(Launcher::$launcher, false));
+            })*
+        }
+        mod product {
+            use super::*;
+            $(#[test]
+            #[ignore = "make test-all runs the product"]
+            fn $name() {
+                isolated!(limit: std::time::Duration::from_secs(600), || all_ways(Launcher::$launcher, true));
+            })*
+        }
+    };
+}
+common::launchers!(every, rows!());
