@@ -2,7 +2,7 @@
 //! What the cross-launcher tests stand on: the state oracle, confinement, leak snapshots, isolation, deadlines.
 //!
 //! - [`State`]: all that a process can learn of itself, in this process or from the program `spawnfd-oracle`.
-//! - [`confine`]: seccomp and capabilities as in a Docker container, or single system calls refused.
+//! - [`confine`]: seccomp and capabilities as in a Docker container, seccomp profiles, or single system calls refused.
 //! - [`copy`]: forks of the test itself.
 //! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
 //! - [`isolated!`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.

@@ -46,9 +46,9 @@ pub(super) fn program(refusals: &[(u32, Errno)], docker: bool) -> Result<BpfProg
 }
 
 /// Offset of `nr` in `struct seccomp_data`.
-const NUMBER_OFFSET: u32 = 0;
+pub(super) const NUMBER_OFFSET: u32 = 0;
 
-fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
@@ -76,7 +76,7 @@ fn docker_rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
     Ok(rules)
 }
 
-fn allowed_names() -> impl Iterator<Item = &'static str> {
+pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 

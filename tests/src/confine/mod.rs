@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinement of the calling thread: Docker's default, or single system calls refused.
+//! Confinement of the calling thread: Docker's default, single system calls refused, or a seccomp [`Profile`].
 //!
 //! All of it belongs to the calling thread and to what it starts afterwards, and nothing of it can be undone: in a test,
 //! use a thread made for it, or [`crate::isolated!`]. The program `spawnfd-confine` does the same before an exec.
 
 mod filter;
+mod profiles;
 
+pub use profiles::{Answer, Profile};
 use syscalls::{Errno, Sysno, syscall};
 
 use crate::caps::{self, Caps};
@@ -44,6 +46,9 @@ pub enum Error {
     /// The filter could not be compiled.
     #[error("seccomp filter: {0}")]
     Filter(#[from] seccompiler::BackendError),
+    /// The file of a profile is malformed.
+    #[error("seccomp profile: {0}")]
+    Profile(#[from] serde_json::Error),
     /// The kernel refused a step.
     #[error("{step}: {errno}")]
     System {

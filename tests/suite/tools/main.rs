@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tools of the tests themselves: the state oracle, confinement, isolation, leak snapshots; and the object code of the child.
+//! The tools of the tests themselves: the state oracle, confinement, seccomp profiles, isolation, leak snapshots; and the object code of the child.
 
 mod confine;
 mod confine_program;
 mod helpers;
 mod no_panic;
 mod oracle;
+mod profiles;

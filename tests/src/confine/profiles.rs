@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Seccomp profiles of Docker, Podman, systemd and Flatpak, as filters of the calling thread.
+//!
+//! The profiles are data in `tests/data/profiles`. The README there describes the format, the sources, and what was left out.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
+};
+use serde::Deserialize;
+use syscalls::{Errno, Sysno};
+
+use super::Error;
+use super::filter::{self, NUMBER_OFFSET, instruction};
+
+/// A seccomp profile, as it applies to a program without added capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Docker's default, for a container with Docker's default capabilities.
+    Docker,
+    /// Podman's default, for a container with Podman's default capabilities.
+    Podman,
+    /// systemd's `SystemCallFilter=@system-service`; for [`Answer::Errno`] with `SystemCallErrorNumber=EPERM`.
+    SystemService,
+    /// Flatpak's filter, for an application without the permissions `devel`, `multiarch`, `bluetooth` and `canbus`.
+    Flatpak,
+}
+
+/// What a refused call does. A call that a profile does not know fails with ENOSYS in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The call fails with the errno that the profile names.
+    Errno,
+    /// The call kills the process with SIGSYS. This includes calls that fail with ENOSYS in the original, such as clone3
+    /// under Docker: glibc tries clone3 first when it creates a thread or a process.
+    Kill,
+}
+
+impl Profile {
+    /// All profiles.
+    pub const ALL: [Profile; 4] = [Profile::Docker, Profile::Podman, Profile::SystemService, Profile::Flatpak];
+
+    /// Sets no_new_privs and installs the profile's filter on the calling thread.
+    ///
+    /// Future threads and children inherit both. A call by another architecture, x32 included, kills the process.
+    ///
+    /// # Errors
+    /// If the kernel refuses a step. no_new_privs may be set by then.
+    pub fn install(self, answer: Answer) -> Result<(), Error> {
+        let program = self.program(answer)?;
+        super::no_new_privs()?;
+        filter::install(&program)
+    }
+
+    fn json(self) -> &'static str {
+        match self {
+            Profile::Docker => include_str!("../../data/profiles/docker.json"),
+            Profile::Podman => include_str!("../../data/profiles/podman.json"),
+            Profile::SystemService => include_str!("../../data/profiles/systemd-system-service.json"),
+            Profile::Flatpak => include_str!("../../data/profiles/flatpak.json"),
+        }
+    }
+
+    fn program(self, answer: Answer) -> Result<BpfProgram, Error> {
+        let rules: Rules = serde_json::from_str(self.json())?;
+        rules.program(answer)
+    }
+}
+
+/// The content of a file. The first rule that names a call and whose conditions hold decides.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rules {
+    /// For calls without a matching rule.
+    default: Verdict,
+    /// Calls with a greater number are unknown.
+    newest_call: Option<String>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    verdict: Verdict,
+    #[serde(rename = "note")]
+    _note: Option<String>,
+    /// All of them must hold.
+    #[serde(default)]
+    when: Vec<Condition>,
+    calls: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Allow,
+    /// With the name of an errno.
+    Refuse(String),
+    /// Fails with ENOSYS, whatever the [`Answer`].
+    Unknown,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Condition {
+    argument: u8,
+    is: Comparison,
+}
+
+/// Comparisons of all 64 bits, unsigned, as libseccomp makes them.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Comparison {
+    Equal(u64),
+    NotEqual(u64),
+    Less(u64),
+    Greater(u64),
+    MaskedEqual { mask: u64, value: u64 },
+}
+
+impl Rules {
+    fn program(&self, answer: Answer) -> Result<BpfProgram, Error> {
+        // The rules of each call, by its number.
+        let mut calls: BTreeMap<u32, BpfProgram> = BTreeMap::new();
+        for rule in &self.rules {
+            let instructions = rule.program(answer)?;
+            for name in &rule.calls {
+                if let Some(number) = number(name)? {
+                    calls.entry(number).or_default().extend_from_slice(&instructions);
+                }
+            }
+        }
+        let default = self.default.instruction(answer)?;
+        let mut program = self.prologue()?;
+        for (number, mut rules) in calls {
+            // Reached if no rule of this call matches.
+            rules.push(default.clone());
+            let length = u8::try_from(rules.len()).expect("few rules for one call");
+            program.push(jump(libc::BPF_JEQ, number, 0, length));
+            program.extend(rules);
+        }
+        program.push(default);
+        Ok(program)
+    }
+
+    /// Checks the architecture, loads the number of the call, and answers unknown calls.
+    fn prologue(&self) -> Result<BpfProgram, Error> {
+        let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
+        // A filter without rules: the check, then a return. Only the check is used.
+        let (allow, kill) = (SeccompAction::Allow, SeccompAction::KillProcess);
+        let mut program: BpfProgram = SeccompFilter::new(BTreeMap::new(), allow, kill, architecture)?.try_into()?;
+        program.pop();
+        program.push(instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER_OFFSET));
+        if cfg!(target_arch = "x86_64") {
+            program.push(jump(libc::BPF_JGE, X32, 0, 1));
+            program.push(answer_with(libc::SECCOMP_RET_KILL_PROCESS));
+        }
+        if let Some(newest) = self.newest_call.as_deref().map(number).transpose()?.flatten() {
+            program.push(jump(libc::BPF_JGT, newest, 0, 1));
+            program.push(Verdict::Unknown.instruction(Answer::Errno)?);
+        }
+        Ok(program)
+    }
+}
+
+/// The bit that marks a number of the x32 ABI, which shares its architecture with x86-64.
+const X32: u32 = 0x4000_0000;
+
+impl Rule {
+    /// Returns from the filter if all conditions hold, else continues after the last instruction.
+    fn program(&self, answer: Answer) -> Result<BpfProgram, Error> {
+        let mut program = BpfProgram::new();
+        if !self.when.is_empty() {
+            let conditions: Result<Vec<_>, _> = self.when.iter().map(Condition::compiled).collect();
+            // Ends with jumps over one instruction, for conditions that do not hold.
+            program = SeccompRule::new(conditions?)?.into();
+        }
+        program.push(self.verdict.instruction(answer)?);
+        Ok(program)
+    }
+}
+
+impl Condition {
+    fn compiled(&self) -> Result<SeccompCondition, Error> {
+        let (operator, value) = match self.is {
+            Comparison::Equal(value) => (SeccompCmpOp::Eq, value),
+            Comparison::NotEqual(value) => (SeccompCmpOp::Ne, value),
+            Comparison::Less(value) => (SeccompCmpOp::Lt, value),
+            Comparison::Greater(value) => (SeccompCmpOp::Gt, value),
+            Comparison::MaskedEqual { mask, value } => (SeccompCmpOp::MaskedEq(mask), value),
+        };
+        Ok(SeccompCondition::new(self.argument, SeccompCmpArgLen::Qword, operator, value)?)
+    }
+}
+
+impl Verdict {
+    fn instruction(&self, answer: Answer) -> Result<sock_filter, Error> {
+        let errno = match self {
+            Verdict::Allow => return Ok(answer_with(libc::SECCOMP_RET_ALLOW)),
+            Verdict::Refuse(_) if answer == Answer::Kill => return Ok(answer_with(libc::SECCOMP_RET_KILL_PROCESS)),
+            Verdict::Refuse(name) => super::errno(name)?,
+            Verdict::Unknown => Errno::ENOSYS,
+        };
+        Ok(answer_with(libc::SECCOMP_RET_ERRNO | errno.into_raw() as u32))
+    }
+}
+
+fn answer_with(value: u32) -> sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value)
+}
+
+/// Compares the accumulator with `k`, and skips that many instructions.
+fn jump(comparison: u32, k: u32, if_true: u8, if_false: u8) -> sock_filter {
+    instruction(libc::BPF_JMP | comparison | libc::BPF_K, if_true, if_false, k)
+}
+
+/// The number of a call; `None` for a call that only the other architecture has.
+fn number(name: &str) -> Result<Option<u32>, Error> {
+    let name = if cfg!(target_arch = "aarch64") && name == "newfstatat" { "fstatat" } else { name };
+    match name.parse::<Sysno>() {
+        Ok(call) => Ok(Some(call as u32)),
+        // x86-64 has every call of aarch64.
+        Err(_) if cfg!(target_arch = "x86_64") => Err(Error::UnknownSyscall(name.to_owned())),
+        Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn rules(profile: Profile) -> Rules {
+        serde_json::from_str(profile.json()).expect("the format of the README")
+    }
+
+    #[test]
+    fn programs_compile_and_fit() {
+        for profile in Profile::ALL {
+            for answer in [Answer::Errno, Answer::Kill] {
+                let program = profile.program(answer).expect("compiles");
+                assert!(program.len() < 4096, "{profile:?}: {} instructions", program.len());
+            }
+        }
+    }
+
+    #[test]
+    fn every_rule_can_match() {
+        for profile in Profile::ALL {
+            let mut decided = BTreeSet::new();
+            for rule in rules(profile).rules {
+                assert!(rule.calls.is_sorted_by(|a, b| a < b), "{profile:?}: {:?}", rule.calls);
+                for call in rule.calls {
+                    assert!(!decided.contains(&call), "{profile:?}: an earlier rule always decides {call}");
+                    if rule.when.is_empty() {
+                        decided.insert(call);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn dockers_profile_and_the_docker_confinement_allow_the_same_calls() {
+        let rules = rules(Profile::Docker).rules;
+        let always = rules.iter().filter(|rule| matches!(rule.verdict, Verdict::Allow) && rule.when.is_empty());
+        let profile: BTreeSet<&str> = always.flat_map(|rule| rule.calls.iter().map(String::as_str)).collect();
+        // The list of the confinement also has names of other architectures.
+        let confinement: BTreeSet<&str> = filter::allowed_names().filter(|name| number(name).is_ok()).collect();
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(profile, confinement);
+        }
+    }
+}
