@@ -106,11 +106,16 @@ void spawnfd_show_arguments(const struct program *program, size_t argv_length, s
 /* --- a fork that libc does not know of
  * ------------------------------------------------------------ */
 
-/* What pthread_atfork(3) registers: libraries do it by this name. */
+/*
+ * What pthread_atfork(3) registers: libraries do it by this name. An entry of a library that has
+ * been unloaded is empty. There is no lock: start-up code that registers handlers runs in one
+ * thread, and a program that has started does not use the list.
+ */
 struct handlers {
 	void (*prepare)(void);
 	void (*parent)(void);
 	void (*child)(void);
+	void *dso;
 };
 static struct handlers handlers[64];
 static size_t registered;
@@ -121,12 +126,47 @@ __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(voi
 {
 	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
 		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
+	size_t place = registered;
 
-	if (registered < sizeof(handlers) / sizeof(*handlers))
-		handlers[registered++] = (struct handlers){prepare, parent, child};
-	else
+	if (place < sizeof(handlers) / sizeof(*handlers)) {
+		handlers[place] = (struct handlers){prepare, parent, child, dso};
+		registered = place + 1;
+	} else {
 		too_many = true;
+	}
 	return original ? original(prepare, parent, child, dso) : ENOMEM;
+}
+
+static void (*finalize)(void *);
+
+/* Not when it is called: that may be in a program that exits. */
+__attribute__((constructor)) static void find_finalize(void)
+{
+	void *found = dlsym(RTLD_NEXT, "__cxa_finalize");
+
+	memcpy(&finalize, &found, sizeof(found));
+}
+
+static bool is_empty(const struct handlers *entry)
+{
+	return !entry->prepare && !entry->parent && !entry->child;
+}
+
+/*
+ * The destructor of each library calls this function with the library's __dso_handle, in dlclose()
+ * and at exit. libc then drops the fork handlers that were registered with that handle, and so does
+ * this object: their code is about to be unmapped, and another library may take its place.
+ */
+__attribute__((visibility("default"))) void __cxa_finalize(void *dso)
+{
+	if (finalize)
+		finalize(dso);
+	/* The executable has no handle unless it is position-independent, and is never unloaded. */
+	for (size_t i = 0; dso && i < registered; i++)
+		if (handlers[i].dso == dso)
+			handlers[i] = (struct handlers){0};
+	while (registered && is_empty(&handlers[registered - 1]))
+		registered--;
 }
 
 static int *thread_id;

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The handlers of pthread_atfork(3) that run when a parked process forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from owner import Parked, Result, collect
+from protocol import Kind, Mode
+
+# Counts how often its handlers ran, in this process and its ancestors.
+COUNTS = """
+#include <pthread.h>
+int count;
+static void add(void) { count++; }
+__attribute__((constructor)) static void begin(void) { pthread_atfork(add, add, add); }
+"""
+# A library of the program. Its constructor runs before the program parks.
+AHEAD = """
+#include <dlfcn.h>
+#include <stddef.h>
+static int *kept;
+__attribute__((constructor)) static void begin(void)
+{
+    void *before = KEEPS == 1 ? dlopen(COUNTS, RTLD_NOW) : NULL, *closed, *library;
+    for (int i = 0; i < 100; i++) {
+        if (!(closed = dlopen(CLOSED, RTLD_NOW))) return;
+        dlclose(closed);
+    }
+    library = before ? before : dlopen(COUNTS, RTLD_NOW);
+    kept = library ? dlsym(library, "count") : NULL;
+}
+int counted(void) { return kept ? *kept : -1; }
+"""
+PROGRAM = """
+#include <stdio.h>
+int counted(void);
+int main(void) { printf("%d\\n", counted()); }
+"""
+
+
+def compile_c(made: Path, text: str, *flags: str) -> Path:
+    source = made.with_suffix(".c")
+    source.write_text(text)
+    command = ["cc", "-o", str(made), str(source), *flags, "-ldl", "-pthread"]
+    subprocess.run(command, check=True, timeout=60)
+    return made
+
+
+def run(parked: Parked, program: Path) -> Result:
+    reading, writing = os.pipe()
+    with open(os.devnull, "r+b") as null:
+        pid = parked.become([str(program)], {}, "/", [null.fileno(), writing, writing])
+    os.close(writing)
+    result = collect(pid, {1: reading})
+    os.close(reading)
+    return result
+
+
+@pytest.mark.parametrize("keeps", ["a library loaded before", "a library loaded after"])
+def test_forks_run_the_handlers_of_loaded_libraries_only(
+    shim_without_threads: Path, tmp_path: Path, keeps: str
+) -> None:
+    """A library loaded after the closed one takes its place in memory."""
+    counts = compile_c(tmp_path / "counts.so", COUNTS, "-shared", "-fPIC")
+    closed = compile_c(tmp_path / "closed.so", COUNTS, "-shared", "-fPIC")
+    ahead = compile_c(
+        tmp_path / "ahead.so",
+        AHEAD,
+        "-shared",
+        "-fPIC",
+        f'-DCOUNTS="{counts}"',
+        f'-DCLOSED="{closed}"',
+        f"-DKEEPS={int(keeps.endswith('before'))}",
+    )
+    program = compile_c(tmp_path / "program", PROGRAM, str(ahead))
+    with Parked(
+        Kind.MAIN, shim_without_threads, str(program), [str(program)], {}, mode=Mode.FORK
+    ) as parked:
+        # Each fork runs two handlers in the parked process, and each child starts with their
+        # count. The child runs one more.
+        found = [run(parked, program) for _ in range(4)]
+    assert [result.code for result in found] == [0] * 4
+    assert [int(result.stdout) for result in found] == [2, 4, 6, 8]
