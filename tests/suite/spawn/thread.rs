@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::common::thread::{falls_back, is_used, starts};
 use crate::common::{Refused, code, output};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 use spawnfd::{Command, Errno, LauncherThread, Stage, Stdio};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, require_syscall};
@@ -26,6 +30,15 @@ fn table() -> BTreeMap<i32, String> {
     list.map(|entry| (entry.file_name().to_string_lossy().parse().expect("a number"), target(&entry.path()))).collect()
 }
 
+/// The same without the pidfd of the last child, which the thread keeps until the next start.
+fn without_child(mut table: BTreeMap<i32, String>) -> BTreeMap<i32, String> {
+    let is_pidfd = |(number, target): (&i32, &String)| (*number > 4 && target.contains("pidfd")).then_some(*number);
+    if let Some(number) = table.iter().find_map(is_pidfd) {
+        table.remove(&number);
+    }
+    table
+}
+
 #[test]
 fn nothing_of_the_host_s_is_in_its_table() {
     isolated!(|| {
@@ -33,7 +46,7 @@ fn nothing_of_the_host_s_is_in_its_table() {
         let _many: Vec<OwnedFd> = (0..300).map(|_| file.as_fd().try_clone_to_owned().expect("a copy")).collect();
         let launcher = LauncherThread::new().expect("a launcher thread");
         let is_its_own = || {
-            let table = table();
+            let table = without_child(table());
             assert_eq!(table.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4], "{table:?}");
             assert!(table.range(0..3).all(|(_, target)| target == "anon_inode:[eventfd]"), "{table:?}");
             assert!(table[&3].starts_with("socket:") && table[&4].contains("pidfd"), "{table:?}");
@@ -211,7 +224,7 @@ fn without_close_range() {
         let launcher = LauncherThread::new().expect("a launcher thread");
         for _ in 0..3 {
             is_used(&launcher);
-            assert_eq!(table().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+            assert_eq!(without_child(table()).keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         }
     });
 }
@@ -247,6 +260,29 @@ fn no_number_is_left_for_the_pidfd() {
         all.truncate(all.len() - 20);
         common::wait_success(command.spawn().expect("starts"));
         assert_eq!(common::children(), before);
+    });
+}
+
+#[test]
+fn a_child_whose_pidfd_the_caller_lacks_is_killed_by_pidfd() {
+    isolated!(limit: Duration::from_secs(30), || {
+        // The thread has its end of the socket at 3. The caller receives nothing, and nobody can send a signal to a pid.
+        let _low: Vec<File> = (0..4).map(|_| File::open("/dev/null").expect("there")).collect();
+        let is_callers = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 3).expect("a condition");
+        let rules = [(libc::SYS_recvmsg, vec![SeccompRule::new(vec![is_callers]).expect("a rule")])];
+        let refused = SeccompAction::Errno(libc::EMFILE as u32);
+        let architecture = std::env::consts::ARCH.try_into().expect("a known one");
+        let filter = SeccompFilter::new(rules.into(), SeccompAction::Allow, refused, architecture).expect("a filter");
+        let filter: BpfProgram = filter.try_into().expect("compiles");
+        seccompiler::apply_filter(&filter).expect("confined");
+        confine::deny(&[("kill", libc::EPERM)]).expect("confined");
+        let launcher = LauncherThread::new().expect("a launcher thread");
+        let before = common::children();
+        let error = Command::new("/bin/sleep").arg("1000").launcher(&launcher).refused("no pidfd");
+        assert_eq!((error.stage(), error.errno()), (Stage::Clone, Errno::EMFILE), "{error}");
+        assert_eq!(launcher.stats().fell_back, BTreeMap::new());
+        assert_eq!(common::children(), before);
+        assert_eq!(table().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     });
 }
 

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, waitid, waitpid,
-};
-use spawnfd_sys::{Errno, receive};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use spawnfd_sys::{Errno, receive, wait_pidfd};
 
 use super::protocol::PAGE_SIZE;
 use super::wire::Page;
@@ -18,6 +16,9 @@ use crate::error::errno;
 use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::reaper;
+
+/// The time from the moment a process's files are closed until it can be reaped, at most.
+const EXITS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The owner's side.
 #[derive(Debug)]
@@ -80,22 +81,99 @@ impl Line {
         (length > 0).then(|| (&mut message[..length], fd))
     }
 
-    /// Ends a child that has been born for this line and has not said so, if there is one.
-    pub(super) fn bury_child(&self) {
-        let Some(child) = Pid::from_raw(super::wire::child(&self.page)) else { return };
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // Nobody has waited for it: its number is its own.
-        let runs = matches!(waitid(WaitId::Pid(child), look), Ok(None));
-        if !runs || kill_process(child, Signal::KILL).is_ok() {
-            let _ = waitpid(Some(child), WaitOptions::empty());
-        } else if let Ok(pidfd) = pidfd_open(child, PidfdFlags::empty()) {
+    /// Kills and reaps a child that was forked for this line and has not said so, if there is one.
+    ///
+    /// Its pid is known from the page. A `wait(-1)` of the application may have reaped the child, and another process may have the pid.
+    pub(super) fn end_unknown_child(&self) {
+        let Some(pid) = Pid::from_raw(super::wire::child(&self.page)) else { return };
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return self.hang_up() };
+        // A child that runs has the other end open. If it still has after pidfd_open(), the pidfd is that child's.
+        let runs = self.is_held();
+        if runs && pidfd_send_signal(&pidfd, Signal::KILL).is_err() {
             self.hang_up();
             reaper::adopt(Known::new(pidfd));
+            return;
         }
+        if !runs {
+            // The child closes its end on exit, a moment before it can be reaped. A process that goes on running is not the child.
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&EXITS));
+        }
+        let _ = wait_pidfd(pidfd.as_raw_fd(), runs);
+    }
+
+    /// Whether a process has the other end open.
+    fn is_held(&self) -> bool {
+        let Some(socket) = self.socket.get() else { return false };
+        let mut ready = [PollFd::new(socket, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut ready, Some(&now)).is_ok() && !ready[0].revents().contains(PollFlags::HUP)
     }
 
     /// Ends what is said for all who have a copy of the socket: who waits at the other side ends by that.
     pub(super) fn hang_up(&self) {
         let _ = self.socket.get().map(|socket| shutdown(socket, Shutdown::Both));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    use spawnfd_tests::isolated;
+
+    use super::*;
+    use crate::child::Child;
+    use crate::command::Command;
+    use crate::warm::protocol::Page as Layout;
+
+    /// Leaves a child's pid in the page, as the kernel does.
+    fn note(line: &Line, child: &Child) {
+        let shift = Layout::CHILD % 8 * 8;
+        line.page.get()[Layout::CHILD / 8].store(u64::from(child.id()) << shift, Ordering::Release);
+    }
+
+    fn exists(child: &Child) -> bool {
+        Path::new(&format!("/proc/{}", child.id())).exists()
+    }
+
+    #[test]
+    fn a_child_that_holds_the_line_is_killed_and_reaped() {
+        isolated!(|| {
+            let (line, [theirs, _page]) = Line::new().expect("a line");
+            let child = Command::new("/bin/sleep").arg("1000").descriptor(&theirs, 10).spawn().expect("starts");
+            drop(theirs);
+            note(&line, &child);
+            line.end_unknown_child();
+            assert!(!exists(&child));
+        });
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_reaped() {
+        isolated!(|| {
+            let (line, [theirs, _page]) = Line::new().expect("a line");
+            let child = Command::new("/bin/true").descriptor(&theirs, 10).spawn().expect("starts");
+            drop(theirs);
+            waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("own child");
+            note(&line, &child);
+            line.end_unknown_child();
+            assert!(!exists(&child));
+        });
+    }
+
+    #[test]
+    fn another_process_with_the_pid_is_left_alone() {
+        isolated!(|| {
+            let (line, [theirs, _page]) = Line::new().expect("a line");
+            drop(theirs);
+            let mut other = Command::new("/bin/sleep").arg("1000").spawn().expect("starts");
+            note(&line, &other);
+            line.end_unknown_child();
+            assert_eq!(other.try_wait().expect("own child"), None);
+            other.kill().and_then(|()| other.wait()).expect("own child");
+        });
     }
 }

@@ -414,18 +414,14 @@ impl Parked {
             }
             Reply::Cannot { .. } => None,
         });
-        let was_born = child.is_some();
-        let (Some((child, private)), Ok(())) = (child, line.renumber()) else {
+        let Some((child, private)) = child else {
             // The one that forks ends first, and then a child that nobody knows of: no more is born.
             self.end();
-            line.bury_child();
-            return Err(match (answers, was_born) {
-                (_, true) => "descriptors",
-                (true, false) => "died",
-                (false, false) => "slow",
-            });
+            line.end_unknown_child();
+            return Err(if answers { "died" } else { "slow" });
         };
-        Ok(Parked {
+        let renumbered = line.renumber();
+        let parked = Parked {
             generation: self.generation,
             child: Some(child),
             front: None,
@@ -436,7 +432,13 @@ impl Parked {
             child_private: None,
             forked: 0,
             barren: None,
-        })
+        };
+        if renumbered.is_err() {
+            // The end of `parked` kills the child by its pidfd.
+            self.end();
+            return Err("descriptors");
+        }
+        Ok(parked)
     }
 
     /// Where it is heard.

@@ -3,9 +3,10 @@
 //!
 //! Its descriptor table holds, from start to end: at 0, 1 and 2 something of no use, so that nothing received is ever taken for a stream;
 //! its end of the socket; the pidfd of the marker. What comes for one child lies above, one after the other, and is closed before the reply.
+//! The pidfd of that child stays until the next order, in case the caller does not receive it.
 //! Numbers here mean nothing elsewhere: no owned descriptor of the host's must be dropped in this thread.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -25,6 +26,15 @@ const FIRST: RawFd = 5;
 /// Above all that can come for one, as numbers are given from below: the sources, a pidfd, a file that is read. The kernel goes through
 /// every number up to here, or else up to the highest that the host's table had when this was a copy of it.
 const LAST: RawFd = FIRST + MAX_PASSED as RawFd + 8;
+
+/// What a caller asks of the thread.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Start a child.
+    Start(Box<Request>),
+    /// Kill and reap the child of the last start, whose pidfd the caller has not received. The sender is dropped when that is done.
+    Discard(Sender<()>),
+}
 
 /// One start.
 #[derive(Debug)]
@@ -65,7 +75,7 @@ pub(super) fn run(
     socket: RawFd,
     made_by: &(Authority, Credentials),
     begun: &Sender<Result<Begun, Failed>>,
-    requests: &Receiver<Request>,
+    orders: &Receiver<Order>,
     replies: &Sender<Served>,
 ) {
     crate::own_proc::keep_nothing();
@@ -76,9 +86,25 @@ pub(super) fn run(
         }
         Err(failed) => return drop(begun.send(Err(failed))),
     };
-    for request in requests {
-        let served = serve(&mut room, &made_by.1, request).unwrap_or_else(Served::Differs);
-        empty(FIRST, LAST);
+    let mut child = None;
+    for order in orders {
+        let request = match order {
+            Order::Start(request) => request,
+            Order::Discard(done) => {
+                child.take().into_iter().for_each(discard);
+                drop(done);
+                continue;
+            }
+        };
+        if child.take().is_some() {
+            empty(FIRST, LAST);
+        }
+        let served = serve(&mut room, &made_by.1, *request, &mut child).unwrap_or_else(Served::Differs);
+        match child {
+            Some(FIRST) => {}
+            Some(pidfd) => empty(FIRST, pidfd - 1),
+            None => empty(FIRST, LAST),
+        }
         if replies.send(served).is_err() {
             break;
         }
@@ -151,11 +177,24 @@ fn empty(first: RawFd, last: RawFd) {
     }
 }
 
-/// Starts one child.
+/// Kills and reaps a child. One that has taken other ids may not be killed, and stays.
+fn discard(pidfd: RawFd) {
+    if call::pidfd_send_signal(pidfd, abi::SIGKILL as i32).is_ok() {
+        let _ = wait_pidfd(pidfd, true);
+    }
+    let _ = call::close(pidfd);
+}
+
+/// Starts one child, and leaves the number of its pidfd in `child`.
 ///
 /// # Errors
 /// Why the clone launcher has to do it.
-fn serve(room: &mut Room, credentials: &Credentials, request: Request) -> Result<Served, &'static str> {
+fn serve(
+    room: &mut Room,
+    credentials: &Credentials,
+    request: Request,
+    child: &mut Option<RawFd>,
+) -> Result<Served, &'static str> {
     let Request { plan, mut birth, inherited, directories, tag } = request;
     let count = plan.sources.len() + usize::from(birth.cgroup.is_some());
     receive(tag, count)?;
@@ -188,9 +227,10 @@ fn serve(room: &mut Room, credentials: &Credentials, request: Request) -> Result
     if let Some(caught) = born.caught {
         handlers::learn(caught, begun);
     }
-    let pidfd = OwnedFd::from(born.child.pidfd);
-    // Where that fails the caller finds nothing there, and takes the child away.
-    let _ = pass_descriptors(SOCKET, tag, &[pidfd.as_raw_fd()]);
+    let pidfd = OwnedFd::from(born.child.pidfd).into_raw_fd();
+    // Where that fails the caller receives nothing, and has the child discarded.
+    let _ = pass_descriptors(SOCKET, tag, &[pidfd]);
+    *child = Some(pidfd);
     Ok(Served::Born(born.child.pid, born.outcome))
 }
 

@@ -20,9 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, WaitOptions, waitpid};
 use spawnfd_child::Plan;
-use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, abi, call, fork_generation, pass_descriptors, receive_descriptor};
+use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, call, fork_generation, pass_descriptors, receive_descriptor};
 
 use super::{Arrived, Refusal};
 use crate::authority::{self, Authority};
@@ -33,7 +32,7 @@ use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
 use crate::template::Credentials;
 use crate::thread::start_thread;
-use inside::{Request, Served};
+use inside::{Order, Request, Served};
 
 /// A thread that starts programs from a descriptor table of its own.
 ///
@@ -94,7 +93,7 @@ struct Inner {
 /// The caller's end: held by one caller at a time, from request to reply.
 #[derive(Debug)]
 struct Talk {
-    requests: Sender<Request>,
+    orders: Sender<Order>,
     replies: Receiver<Served>,
     socket: Known,
     tag: u64,
@@ -135,7 +134,7 @@ impl LauncherThread {
         // The thread's end first: what lies below it is copied.
         let theirs = above_standard(theirs);
         let socket = Known::new(socket);
-        let ((requests, arriving), (answering, replies)) = (channel(), channel());
+        let ((orders, arriving), (answering, replies)) = (channel(), channel());
         let (begun, begins) = channel();
         let (number, made_by) = (theirs.as_raw_fd(), (authority.clone(), Credentials::current()));
         let body = move || inside::run(number, &made_by, &begun, &arriving, &answering);
@@ -150,7 +149,7 @@ impl LauncherThread {
                 return Err(failed(call, errno));
             }
         };
-        let talk = Mutex::new(Talk { requests, replies, socket, tag: 0 });
+        let talk = Mutex::new(Talk { orders, replies, socket, tag: 0 });
         Ok(LauncherThread(Arc::new(Shared {
             generation,
             authority,
@@ -228,7 +227,8 @@ impl Compared<'_> {
                 return None;
             }
         };
-        let served = match talk.ask(Request { plan: plan.clone(), birth, inherited, directories, tag: talk.tag }) {
+        let request = Request { plan: plan.clone(), birth, inherited, directories, tag: talk.tag };
+        let served = match talk.ask(request) {
             Ok(served) => served,
             Err(errno) => return Some(Err(Refusal::Clone(errno))),
         };
@@ -240,7 +240,7 @@ impl Compared<'_> {
             Served::Refused(errno) => Some(Err(Refusal::Clone(errno))),
             Served::Born(pid, outcome) => {
                 drop(room);
-                let pidfd = talk.collect(pid);
+                let pidfd = talk.collect();
                 drop(talk);
                 shared.stats.lock().spawned += 1;
                 Some(pidfd.map(|pidfd| Arrived { pid, pidfd, outcome }).map_err(Refusal::Clone))
@@ -268,20 +268,21 @@ impl Talk {
 
     fn ask(&self, request: Request) -> std::result::Result<Served, Errno> {
         // It ends when it is told to, and nobody can tell it meanwhile.
-        self.requests.send(request).map_err(|_| Errno::ESRCH)?;
+        self.orders.send(Order::Start(Box::new(request))).map_err(|_| Errno::ESRCH)?;
         self.replies.recv().map_err(|_| Errno::ESRCH)
     }
 
-    /// Receives the pidfd of a child. One that cannot be had is killed: the caller will not know of it.
-    fn collect(&self, pid: i32) -> std::result::Result<OwnedFd, Errno> {
+    /// Receives the pidfd of a child. Without one the caller cannot know the child: the thread kills it, by the pidfd that it has kept. (By
+    /// its pid another process could be hit: a `wait(-1)` of the application may have reaped the child.)
+    fn collect(&self) -> std::result::Result<OwnedFd, Errno> {
         let socket = self.socket.get().ok_or(Errno::ENOTSOCK);
         let received = socket.and_then(|socket| receive_descriptor(socket.as_raw_fd()));
         match received {
             Ok((tag, pidfd)) if tag == self.tag => Ok(pidfd),
             received => {
-                const WALL: WaitOptions = WaitOptions::from_bits_retain(abi::__WALL);
-                let _ = call::kill(pid, abi::SIGKILL);
-                let _ = waitpid(Pid::from_raw(pid), WALL);
+                let (done, waits) = channel();
+                let _ = self.orders.send(Order::Discard(done));
+                let _ = waits.recv();
                 Err(received.err().unwrap_or(Errno::ENOTSOCK))
             }
         }
@@ -291,13 +292,13 @@ impl Talk {
 impl Drop for Shared {
     fn drop(&mut self) {
         let Some(Inner { talk, handle }) = self.inner.take() else { return };
-        let Talk { requests, replies, socket, .. } = talk.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Talk { orders, replies, socket, .. } = talk.into_inner().unwrap_or_else(PoisonError::into_inner);
         if fork_generation() != Ok(self.generation) {
             // A copy's: there is no thread to wait for, and who knows who held a lock. But the number is this process's own.
-            std::mem::forget((handle, requests, replies));
+            std::mem::forget((handle, orders, replies));
             return;
         }
-        drop(requests);
+        drop(orders);
         let _ = handle.join();
         drop(socket);
     }
