@@ -60,8 +60,11 @@ static const char harmless[] =
 
 bool spawnfd_is_harmless(const char *name)
 {
-	size_t length = strlen(name);
+	size_t length = name ? strlen(name) : 0;
 
+	/* A definition need not have a name, and a name with a space is none of the list's. */
+	if (!length || strchr(name, ' '))
+		return false;
 	for (const char *found = strstr(harmless, name); found; found = strstr(found + 1, name))
 		if (found[-1] == ' ' && found[length] == ' ')
 			return true;

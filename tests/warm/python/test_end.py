@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import textwrap
 
 import pytest
@@ -374,6 +375,42 @@ def test_objects_of_modules_imported_ahead_are_seen_to_go(same, tmp_path):
     (tmp_path / "ahead.py").write_text(textwrap.dedent(SEEN) + "kept = Seen('ahead')\n")
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
     assert b"gone" in same("-c", "import ahead", env=env, preimport="ahead").stdout
+
+
+# A module in C that writes when it is freed. Without Python.h, which not every interpreter has: the
+# fields of PyModuleDef up to m_free.
+MODULE_IN_C = """
+#include <unistd.h>
+struct definition {
+    long references;
+    void *base[4];
+    const char *name, *documentation;
+    long size;
+    void *functions[4];
+    void (*free)(void *);
+};
+void *PyModuleDef_Init(struct definition *);
+static void tell(void *module) { (void)!write(1, "freed\\n", 6); }
+static struct definition definition = {.references = 1, .name = NAME, .free = tell};
+void *PyInit_(void) { return PyModuleDef_Init(&definition); }
+"""
+
+
+@pytest.mark.parametrize("name", ['""', '" _abc"', '"_abc _ast"', "0"])
+def test_the_end_of_a_module_in_c_without_a_known_name_is_seen(same, tmp_path, name):
+    # The directory of the interpreter's own modules has this name.
+    (tmp_path / "lib-dynload").mkdir()
+    library = tmp_path / "lib-dynload" / "module.so"
+    command = ["cc", "-shared", "-fPIC", f"-DNAME={name}", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=MODULE_IN_C.encode(), check=True, timeout=60)
+    program = f"""
+        import _imp, sys
+        from importlib.machinery import ModuleSpec
+        spec = ModuleSpec("", None, origin={str(library)!r})
+        sys.kept = _imp.create_dynamic(spec)
+        _imp.exec_dynamic(sys.kept)
+    """
+    assert same("-c", textwrap.dedent(program)).stdout == b"freed\n"
 
 
 def test_less_is_touched(shim, python):
