@@ -399,6 +399,33 @@ def test_random_numbers_of_forks_differ(shim, python):
         assert len({parked.run(call).stdout for _ in range(4)}) == 4
 
 
+GENERATOR = "import random\ngenerator = random.Random()\n"
+RESEEDS = "import os\nos.register_at_fork(after_in_child=generator.seed)\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "program", "different"),
+    [
+        (GENERATOR, "import ahead", 1),
+        (GENERATOR + RESEEDS, "import ahead", 4),
+        (GENERATOR, "import ahead; ahead.generator.seed()", 4),
+    ],
+    ids=["kept", "reseeded after a fork", "reseeded by the program"],
+)
+def test_a_generator_of_a_preimported_module(shim, python, tmp_path, module, program, different):
+    """Forks start with its state. In reserve mode each process has a generator of its own."""
+    write(tmp_path, "ahead.py", module)
+    env = {**ENV, "PYTHONPATH": str(tmp_path)}
+    call = Call([python, "-c", program + "; print(ahead.generator.random())"], env=env)
+    with Parked(shim, python, [python], env, fork=True, preimport="ahead") as parked:
+        assert len({parked.run(call).stdout for _ in range(4)}) == different
+    found = set()
+    for _ in range(4):
+        with Parked(shim, python, [python], env, preimport="ahead") as parked:
+            found.add(parked.run(call).stdout)
+    assert len(found) == 4
+
+
 # --- what does not park -----------------------------------------------------------------------------
 
 
