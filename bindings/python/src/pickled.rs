@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use spawnfd::tree::Tier;
 use spawnfd::{
-    Drain, Enforcer, Errno, Leftover, Leftovers, Limit, Output, Resource, SpillEnd, SpillFile, Spilled, Started, Stop,
+    Drain, Enforcer, Errno, Fate, Leftover, Limit, Output, Resource, SpillEnd, SpillFile, Spilled, Started, Stop,
 };
 
 use crate::arguments::wrong_value;
@@ -57,6 +57,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     let leftovers: Vec<_> = output.leftovers.iter().map(|left| (left.pid, &left.name, left.fate.name())).collect();
     let state = PyDict::new(py);
     state.set_item("status", output.status.map(ExitStatusExt::into_raw))?;
+    state.set_item("status_lost", output.status_lost)?;
     state.set_item("stop", output.stop.name())?;
     state.set_item("stdout", PyBytes::new(py, &output.stdout))?;
     state.set_item("stderr", PyBytes::new(py, &output.stderr))?;
@@ -99,6 +100,7 @@ fn nanoseconds(time: Duration) -> u64 {
 #[pyo3(from_item_all)]
 pub struct State {
     status: Option<i32>,
+    status_lost: bool,
     stop: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -132,6 +134,7 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     }
     let mut output = Output::empty();
     output.status = state.status.map(ExitStatus::from_raw);
+    output.status_lost = state.status_lost;
     output.stop = meaning(&Stop::ALL, Stop::name, &state.stop)?;
     output.stdout = state.stdout;
     output.stderr = state.stderr;
@@ -151,7 +154,7 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.wall = Duration::from_nanos(state.wall_ns);
     output.usage = spawnfd::Usage { cpu: Duration::from_nanos(state.cpu_ns), max_rss: state.max_rss };
     output.tree = meaning(&Tier::ALL, Tier::name, &state.tree)?;
-    let fate = |word: &str| meaning(&Leftovers::ALL, Leftovers::name, word);
+    let fate = |word: &str| meaning(&Fate::ALL, Fate::name, word);
     let left = |(pid, name, word): (u32, String, String)| Ok(Leftover::new(pid, name, fate(&word)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.leftovers_unknown = state.leftovers_unknown;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use spawnfd::{Drain, Leftovers, Output, SpillEnd};
+use spawnfd::{Drain, Output, SpillEnd};
 
 use crate::classes::Class;
 use crate::pickled;
@@ -47,13 +47,13 @@ impl RunResult {
         self.output.ok()
     }
 
-    /// The exit code; None if a signal ended the program, or its status is lost.
+    /// The exit code; None if a signal ended the program, its status is lost, or it could not be killed.
     #[getter]
     fn code(&self) -> Option<i32> {
         self.output.code()
     }
 
-    /// The number of the signal that ended the program; None if it exited, or its status is lost.
+    /// The number of the signal that ended the program; None if it exited, its status is lost, or it could not be killed.
     #[getter]
     fn signal(&self) -> Option<i32> {
         self.output.signal()
@@ -63,7 +63,7 @@ impl RunResult {
     /// keep it (before Linux 6.15): how it ended is not known then, and it is not ok.
     #[getter]
     fn status_lost(&self) -> bool {
-        self.output.status.is_none()
+        self.output.status_lost
     }
 
     /// Why it ended: "exited" (by itself, or by somebody else's signal), "timeout", "cancelled", "output_limit" or
@@ -175,18 +175,16 @@ impl RunResult {
         self.output.tree.is_complete()
     }
 
-    /// What of the program's process tree outlived it, as far as that reached, and what was done with it.
+    /// What of the program's process tree outlived it, as far as that reached, and what became of it. A program that could not be killed
+    /// comes first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         static LEFTOVER: Class = Class::of("spawnfd", "Leftover");
-        let made = self.output.leftovers.iter().map(|leftover| {
-            let fate = match leftover.fate {
-                Leftovers::Kill => "killed",
-                Leftovers::Adopt => "adopted",
-                Leftovers::Detach => "detached",
-            };
-            LEFTOVER.get(py)?.call1((leftover.pid, &leftover.name, fate))
-        });
+        let made = self
+            .output
+            .leftovers
+            .iter()
+            .map(|leftover| LEFTOVER.get(py)?.call1((leftover.pid, &leftover.name, leftover.fate.name())));
         made.collect()
     }
 
@@ -261,7 +259,12 @@ impl RunResult {
         match (self.code(), self.signal()) {
             (Some(code), _) => write!(text, " code={code}"),
             (None, Some(signal)) => write!(text, " signal={signal}"),
-            (None, None) => write!(text, " status_lost"),
+            (None, None) if self.output.status_lost => write!(text, " status_lost"),
+            // The program could not be killed.
+            (None, None) => match self.output.leftovers.first() {
+                Some(program) => write!(text, " {}", program.fate.name()),
+                None => Ok(()),
+            },
         }
         .ok();
         if let Some(limit) = self.limit() {

@@ -41,6 +41,32 @@ impl Process {
     pub fn signal(self, signal: i32) -> bool {
         self.open().is_some_and(|pidfd| sys::signal(&pidfd, signal).is_ok())
     }
+
+    /// The effect of a SIGKILL that the caller has just sent to this process, or tried to.
+    pub fn kill_effect(self) -> KillEffect {
+        let Ok(pidfd) = sys::pidfd_open(self.pid) else { return KillEffect::Ended };
+        match Stat::read(self.pid).filter(|now| now.process == self && now.is_alive()) {
+            None => KillEffect::Ended,
+            // The kernel kills without asking for permission: by a cgroup, or by the end of a pid namespace.
+            Some(now) if now.is_killed() || now.is_ending() => KillEffect::Pending,
+            Some(_) => match sys::signal(&pidfd, 0) {
+                Ok(()) => KillEffect::Pending,
+                Err(sys::Errno::ESRCH) => KillEffect::Ended,
+                Err(_) => KillEffect::Refused,
+            },
+        }
+    }
+}
+
+/// See [`Process::kill_effect`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KillEffect {
+    /// The process has ended.
+    Ended,
+    /// The kernel has accepted the signal. The process has not ended yet.
+    Pending,
+    /// The kernel has refused the signal (EPERM).
+    Refused,
 }
 
 /// What tells a process from a later one of its number, as its pidfd has it: cheaper than a look into /proc.
@@ -103,6 +129,8 @@ pub struct Stat {
     /// PF_EXITING and the like, of its first thread.
     flags: u64,
     threads: u64,
+    /// The signals that are pending for its first thread, as a set; of the first 31 signals only.
+    pending: u64,
     name: [u8; 16],
     name_length: u8,
 }
@@ -140,6 +168,8 @@ impl Stat {
         let flags = next(2)?;
         let threads = next(10)?;
         let start = next(1)?;
+        // Field 31.
+        let pending = next(8).unwrap_or(0);
         let mut stat = Stat {
             process: Process { pid, start },
             parent,
@@ -148,6 +178,7 @@ impl Stat {
             state,
             flags,
             threads,
+            pending,
             name: [0; 16],
             name_length: name.len().min(16) as u8,
         };
@@ -170,6 +201,12 @@ impl Stat {
         /// include/linux/sched.h
         const PF_EXITING: u64 = 0x4;
         self.is_alive() && self.flags & PF_EXITING != 0
+    }
+
+    /// Whether SIGKILL is pending for its first thread: the kernel gives each thread its own.
+    pub fn is_killed(&self) -> bool {
+        const SIGKILL: u64 = 1 << 8;
+        self.pending & SIGKILL != 0
     }
 
     /// How many threads it has.
@@ -373,6 +410,30 @@ mod tests {
         for line in ["", "123", "123 (a", "123 (a)", "123 (a) S 7 8 9 1", "x (a) S 7 8 9"] {
             assert_eq!(Stat::parse(line.as_bytes()), None, "{line:?}");
         }
+    }
+
+    #[test]
+    fn reads_whether_a_kill_is_pending() {
+        let is_killed = |pending: &str| {
+            let line = alloc::format!("1 (a) D 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2 3 4 5 6 7 8{pending}\n");
+            Stat::parse(line.as_bytes()).expect("a line").is_killed()
+        };
+        assert!(is_killed(" 256 0 0 0") && is_killed(" 16640"));
+        assert!(!is_killed(" 0 256 256 256") && !is_killed(" 16384") && !is_killed(""));
+    }
+
+    #[test]
+    fn a_kill_has_an_effect_on_its_process_only() {
+        let mut child = sleep();
+        let process = Stat::read(child.id() as i32).expect("it runs").process;
+        assert_eq!(process.kill_effect(), KillEffect::Pending, "this user may kill it");
+        assert_eq!(Process { start: process.start - 1, ..process }.kill_effect(), KillEffect::Ended);
+        child.kill().expect("own child");
+        let pidfd = sys::pidfd_open(process.pid).expect("not reaped");
+        assert!(sys::wait_for_end(pidfd.number(), 60_000));
+        assert_eq!(process.kill_effect(), KillEffect::Ended, "a zombie");
+        child.wait().expect("own child");
+        assert_eq!(process.kill_effect(), KillEffect::Ended);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub struct Errno(pub i32);
 
 #[allow(missing_docs)]
 impl Errno {
+    pub const EPERM: Errno = Errno(1);
     pub const ENOENT: Errno = Errno(2);
     pub const ESRCH: Errno = Errno(3);
     pub const EBUSY: Errno = Errno(16);
@@ -192,7 +193,7 @@ pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
     match signal_group(pidfd, 0) {
         Err(Errno::ESRCH) => Ok(false),
         // EPERM: there is one, under other ids.
-        Ok(()) | Err(Errno(1)) => Ok(true),
+        Ok(()) | Err(Errno::EPERM) => Ok(true),
         Err(errno) => Err(errno),
     }
 }

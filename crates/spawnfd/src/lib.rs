@@ -45,7 +45,7 @@ pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
 pub use idle::end_idle_threads;
 pub use job::{
-    Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Job, Leftover,
+    Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover,
     Leftovers, Limit, Limiter, Limits, LineEnd, Output, Permit, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd,
     SpillFile, Spilled, Stop, Stream, TerminalSize, Waker, WhenFull,
 };

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::{eventually, rounds};
-use spawnfd::{Command, Errno, Event, EventOptions, JobOutput, Leftovers, Limiter, Run, Stop, Stream, WhenFull};
+use spawnfd::{Command, Errno, Event, EventOptions, Fate, JobOutput, Leftovers, Limiter, Run, Stop, Stream, WhenFull};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -179,7 +179,7 @@ fn nobody_is_adopted() {
         let run = Run::new().leftovers(Leftovers::Adopt);
         let output = block_on(sh("sleep 1000 >/dev/null 2>&1 & echo $!").run_async(&run)).expect("runs");
         let fates: Vec<_> = output.leftovers.iter().map(|left| left.fate).collect();
-        assert_eq!(fates, [Leftovers::Kill]);
+        assert_eq!(fates, [Fate::Killed]);
         let stat = format!("/proc/{}/stat", output.text().trim());
         eventually("killed", || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
     });

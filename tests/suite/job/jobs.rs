@@ -10,7 +10,8 @@ use crate::common::eventually;
 use crate::common::job::{read_until, sh, start, text};
 use spawnfd::tree::{Tier, Want};
 use spawnfd::{
-    Command, Drain, Errno, Event, EventOptions, Leftovers, LineEnd, Run, Spill, SpillEnd, Stop, Stream, Waker, WhenFull,
+    Command, Drain, Errno, Event, EventOptions, Fate, Leftovers, LineEnd, Run, Spill, SpillEnd, Stop, Stream, Waker,
+    WhenFull,
 };
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
@@ -364,7 +365,7 @@ fn what_is_left_behind_is_killed_and_named() {
             let output = sh(LEAVES_ONE).run_with(&Run::new().tree(want)).expect("runs");
             let pid = text(&output).trim().to_owned();
             let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
-            assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Leftovers::Kill));
+            assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Fate::Killed));
             eventually("it is killed", || !is_alive(&pid));
             // In a process group of its own, as shells with job control make them.
             let line = "set -m; sleep 1000 >/dev/null 2>&1 & echo $!; exec true";
@@ -400,7 +401,7 @@ fn what_is_left_behind_lives_on_if_it_may() {
             let run = Run::new().tree(want).leftovers(Leftovers::Detach);
             let output = sh(LEAVES_ONE).run_with(&run).expect("runs");
             let pid = text(&output).trim().to_owned();
-            assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Detach));
+            assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Fate::Detached));
             assert!(is_alive(&pid));
             // SAFETY: the process this test has just had started.
             unsafe { libc::kill(pid.parse().expect("a number"), libc::SIGKILL) };
@@ -416,7 +417,7 @@ fn what_is_adopted_is_read_on_and_ends_with_the_job() {
         let mut command = sh("(read x <&3; echo late; sleep 1000) & echo early");
         let job = command.descriptor(std::os::fd::OwnedFd::from(theirs), 3).start(&run).expect("starts");
         let output = job.wait().expect("watched");
-        assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Leftovers::Adopt));
+        assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Fate::Adopted));
         drop(ours);
         read_until(&job, 6, "late");
         let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
@@ -464,7 +465,7 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
                 command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
                 let (job, mut events) = command.start_events(&run, EventOptions::default()).expect("starts");
                 let output = job.wait().expect("watched");
-                assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Leftovers::Adopt));
+                assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Fate::Adopted));
                 assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
                 assert_eq!(events.next_timeout(LONG), Some(Event::End), "the pipes are closed");
                 (job, text(&output).trim().to_owned(), ours)

@@ -11,3 +11,4 @@ mod limiter;
 mod limits;
 mod run;
 mod terminal;
+mod unkillable;

@@ -65,7 +65,12 @@ class ExitError(Exception):
     def __str__(self) -> str:
         result = self.result
         program = result.args[0] if result.args else "program"
-        if result.stop == "timeout":
+        unended = result.code is None and result.signal is None and not result.status_lost
+        if unended and result.leftovers:
+            left = result.leftovers[0]
+            why = "not permitted" if left.fate == "not_permitted" else "SIGKILL had no effect"
+            text = f"{program} could not be killed ({why}) and still runs as process {left.pid}"
+        elif result.stop == "timeout":
             text = f"{program} was ended after {result.wall:.3f} s"
         elif result.stop == "cancelled":
             text = f"{program} was cancelled"

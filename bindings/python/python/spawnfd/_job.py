@@ -197,7 +197,8 @@ class Job(_Held):
         """Ends the program and its process tree: SIGTERM, and SIGKILL `grace` seconds later.
 
         `grace` is by default the job's own. Its Result says "cancelled", unless it had ended by
-        itself; what it had written is in there.
+        itself; what it had written is in there. So is a program that SIGKILL does not end: see
+        run(), `grace`.
 
         Raises:
             SpawnError: As wait().

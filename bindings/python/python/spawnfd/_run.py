@@ -36,7 +36,10 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         env: Its environment: an Env, a mapping, or None for this process's as it is now.
         timeout: Seconds after which the program's process tree is told to end (SIGTERM); `stop` is
             "timeout" then, and what has come out so far is in the Result. None: never.
-        grace: Seconds it has for that before it is killed; 2.0 by default, 0: none.
+        grace: Seconds it has for that before it is killed; 2.0 by default, 0: none. If the program
+            still runs a second after SIGKILL, the run ends without it: `leftovers` has the program,
+            with the fate "not_permitted" (as a set-uid program that has become root) or
+            "uninterruptible" (as in a read from a dead network file system).
         input: What it reads: bytes-like, or a str, as UTF-8.
         stdin: Instead of input: "null" (default), "inherit", a descriptor or a file.
         stdout: "capture" (default), "null", "inherit", a descriptor or a file.

@@ -132,11 +132,13 @@ class Result:
         """Whether the program ended by itself with exit code 0."""
     @property
     def code(self) -> int | None:
-        """The exit code; None if a signal ended the program, or its status is lost."""
+        """The exit code; None if a signal ended the program, its status is lost, or it could not be
+        killed.
+        """
     @property
     def signal(self) -> int | None:
-        """The number of the signal that ended the program; None if it exited, or its status is
-        lost.
+        """The number of the signal that ended the program; None if it exited, its status is lost,
+        or it could not be killed.
         """
     @property
     def status_lost(self) -> bool:
@@ -211,8 +213,9 @@ class Result:
         """
     @property
     def leftovers(self) -> list[Leftover]:
-        """What of the program's process tree outlived it, as far as that reached, and what was
-        done with it.
+        """What of the program's process tree outlived it, as far as that reached, and what became
+        of it. A program that could not be killed comes first: it still runs, and the library
+        reaps it when it ends.
         """
     @property
     def leftovers_unknown(self) -> bool:

@@ -167,18 +167,21 @@ class Spilled(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """A process that outlived the program that started it.
+    """A process that outlived the program that started it, or a program that could not be killed.
 
     Attributes:
         pid: Its process id: for printing, as it may be another's by now.
         name: Its name (comm).
-        fate: What was done with it: "killed", "adopted" (it goes on, read and ended with the job)
-            or "detached" (it was left alone).
+        fate: What became of it: "killed", "adopted" (it goes on, read and ended with the job),
+            "detached" (it was left alone), "not_permitted" (the kernel refused to kill it: it has
+            changed its user id, as a set-uid program does) or "uninterruptible" (the kernel
+            accepted SIGKILL, which had no effect within a second: the process waits in the kernel,
+            for a disk or a network file system mostly).
     """
 
     pid: int
     name: str
-    fate: Literal["killed", "adopted", "detached"]
+    fate: Literal["killed", "adopted", "detached", "not_permitted", "uninterruptible"]
 
 
 class _Options(TypedDict, total=False):

@@ -143,13 +143,15 @@ again. Continued, it continues the program, and gives it the terminal if the she
 terminal is whose it was before.
 
 Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed, \
-or how the program ended is not known; 126 if the program cannot be executed; 127 if there is none.
+how the program ended is not known, or it could not be killed; 126 if the program cannot be executed; 127 if there is none.
 
 JSON: one line, an object with program, ok, code, signal, stop (exited, timeout, cancelled, output_limit or limit), limit, \
 started, wall_seconds, cpu_seconds, max_rss_bytes and template_seconds; also spawn_seconds and pid, or with --capture \
 stdout and stderr (as UTF-8, what is none replaced), omitted_bytes, seen_bytes, spill_path, spilled, input_refused, tree, \
 tree_complete (false: a process that has called setsid may have survived, and is not named), \
-limits, leftovers (pids), leftovers_unknown, drain and status_lost (somebody else has taken its status: code and signal are null). Where there was no run: error, with message, exit_code, argument, stage, action, \
+limits, leftovers (pid, name and fate of each; fate is killed, detached, not_permitted or uninterruptible; a program that could \
+not be killed comes first), leftovers_unknown, drain and status_lost (somebody else has taken its status: code and signal are null). \
+Where there was no run: error, with message, exit_code, argument, stage, action, \
 errno and call. So it is where the command line is wrong, if --json can be found on it before the program.
 
 Examples:

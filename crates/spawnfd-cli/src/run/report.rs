@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use spawnfd::{Child, Drain, Output, SpillEnd, Stop, Usage};
+use spawnfd::{Child, Drain, Fate, Output, SpillEnd, Stop, Usage};
 
 use super::names::signal_name;
 use crate::failure::{Failure, complain, print};
@@ -75,10 +75,24 @@ struct Streams<'a> {
     tree_complete: bool,
     /// Who enforced which.
     limits: BTreeMap<String, String>,
-    leftovers: Vec<u32>,
+    leftovers: Vec<Leftover<'a>>,
     leftovers_unknown: bool,
     drain: String,
     status_lost: bool,
+}
+
+/// A process that was not ended with the run.
+#[derive(Serialize)]
+struct Leftover<'a> {
+    pid: u32,
+    name: &'a str,
+    fate: &'static str,
+}
+
+impl<'a> From<&'a spawnfd::Leftover> for Leftover<'a> {
+    fn from(left: &'a spawnfd::Leftover) -> Leftover<'a> {
+        Leftover { pid: left.pid, name: &left.name, fate: left.fate.name() }
+    }
 }
 
 /// What became of the file.
@@ -130,7 +144,7 @@ impl Report {
     ) -> std::result::Result<(), Failure> {
         let usage = child.usage().unwrap_or_default();
         if self.time {
-            complain(&table_of(Some(status), Stop::Exited, wall, usage, timing))?;
+            complain(&table_of(ended(Some(status), Stop::Exited, ""), wall, usage, timing))?;
         }
         if self.json {
             self.write(&Result {
@@ -191,10 +205,10 @@ impl Report {
                         .iter()
                         .map(|limit| (limit.resource.to_string(), limit.by.to_string()))
                         .collect(),
-                    leftovers: output.leftovers.iter().map(|left| left.pid).collect(),
+                    leftovers: output.leftovers.iter().map(Leftover::from).collect(),
                     leftovers_unknown: output.leftovers_unknown,
                     drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
-                    status_lost: output.status.is_none(),
+                    status_lost: output.status_lost,
                 }),
             });
         } else {
@@ -216,8 +230,13 @@ impl Report {
                 };
             }
             for left in &output.leftovers {
-                let fate = left.fate.name();
-                let _ = writeln!(err, "spawnfd: process {} ({}) outlived it: {fate}", left.pid, left.name);
+                let fate = match left.fate {
+                    Fate::NotPermitted => "still runs: no permission to kill it",
+                    Fate::Uninterruptible => "still runs: SIGKILL had no effect",
+                    Fate::Adopted | Fate::Detached => "outlived it: left alone",
+                    _ => "outlived it: killed",
+                };
+                let _ = writeln!(err, "spawnfd: process {} ({}) {fate}", left.pid, left.name);
             }
             if output.leftovers_unknown {
                 let _ = writeln!(err, "spawnfd: somebody may have outlived it: it could not be looked");
@@ -226,7 +245,7 @@ impl Report {
                 let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };
                 let _ = writeln!(err, "spawnfd: {who} still had the output open; it was cut (--drain)");
             }
-            if output.status.is_none() {
+            if output.status_lost {
                 let _ = writeln!(err, "spawnfd: how it ended is not known: somebody else has taken its status");
             }
             match output.stop {
@@ -247,7 +266,9 @@ impl Report {
             }
         }
         if self.time {
-            err.extend(table_of(output.status, output.stop, output.wall, output.usage, timing));
+            let without_status = if output.status_lost { "status lost" } else { "still running" };
+            let ended = ended(output.status, output.stop, without_status);
+            err.extend(table_of(ended, output.wall, output.usage, timing));
         }
         printed.and(complain(&err))
     }
@@ -275,13 +296,17 @@ impl Report {
     }
 }
 
-fn table_of(status: Option<ExitStatus>, stop: Stop, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
-    let ended = match status.map(|status| (status.code(), status.signal())) {
+/// How a program ended, in two words.
+fn ended(status: Option<ExitStatus>, stop: Stop, without_status: &str) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
         _ if stop == Stop::Timeout => "time over".to_owned(),
-        None => "status lost".to_owned(),
+        None => without_status.to_owned(),
         Some((Some(code), _)) => format!("exit {code}"),
         Some((None, signal)) => format!("signal {}", signal_name(signal.unwrap_or(0))),
-    };
+    }
+}
+
+fn table_of(ended: String, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
     let mut rows = vec![("ended", ended), ("wall", table::duration(wall)), ("user+sys", table::duration(usage.cpu))];
     rows.push(("max rss", table::size(usage.max_rss)));
     rows.push(("template", table::duration(timing.template)));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::run;
 use serde_json::Value;
-use spawnfd_tests::{enough_time, isolated, require_root, skip};
+use spawnfd_tests::{confine, enough_time, isolated, require_root, skip};
 
 fn json(args: &[&str]) -> (Option<i32>, Value) {
     let called = run(["--capture", "--json"].iter().chain(args));
@@ -273,10 +273,45 @@ fn what_it_leaves_behind() {
         for tier in ["group", "guard"] {
             let (_, value) = json(&["--tree", tier, "sh", "-c", line]);
             assert_eq!((value["tree"].as_str(), value["tree_complete"].as_bool()), (Some(tier), Some(false)));
-            assert_eq!(value["leftovers"][0].to_string(), value["stdout"].as_str().unwrap().trim());
+            assert_eq!(value["leftovers"][0]["pid"].to_string(), value["stdout"].as_str().unwrap().trim());
         }
         let called = run(["--capture", "sh", "-c", line]);
-        assert!(called.stderr.contains("(sleep) outlived it: kill"), "{}", called.stderr);
+        assert!(called.stderr.contains("(sleep) outlived it: killed"), "{}", called.stderr);
+    });
+}
+
+#[test]
+fn a_program_that_cannot_be_killed_is_named() {
+    isolated!(|| {
+        // Signals are accepted, and have no effect.
+        confine::deny(&[("pidfd_send_signal", 0)]).unwrap();
+        for format in [&["--time"][..], &["--json"]] {
+            // Each process ends when its pipe does.
+            let (called, writer) = enough_time(Duration::from_millis(300), |time, mark| {
+                let (reader, writer) = std::io::pipe().unwrap();
+                let time = format!("{}ms", time.as_millis());
+                let flags = ["--capture", "--stdin", "inherit", "--timeout", &time, "--grace", "0"];
+                let program = ["sh", "-c", "echo $$; : >\"$0\"; exec cat", mark.to_str().unwrap()];
+                let mut command = common::command();
+                command.stdin(reader).arg("run").args(flags).args(format).args(program);
+                (common::finish(&mut command), writer)
+            });
+            assert_eq!(called.code, Some(124), "{called:?}");
+            if format == ["--json"] {
+                let value: Value = serde_json::from_str(&called.stdout).unwrap();
+                let pid: u64 = value["stdout"].as_str().unwrap().trim().parse().unwrap();
+                let left = serde_json::json!([{ "pid": pid, "name": "cat", "fate": "uninterruptible" }]);
+                assert_eq!((&value["leftovers"], &value["stop"]), (&left, &"timeout".into()));
+                assert_eq!(
+                    (&value["status_lost"], &value["code"], &value["signal"]),
+                    (&false.into(), &Value::Null, &Value::Null)
+                );
+            } else {
+                let line = format!("process {} (cat) still runs: SIGKILL had no effect\n", called.stdout.trim());
+                assert!(called.stderr.contains(&line) && !called.stderr.contains("status"), "{called:?}");
+            }
+            drop(writer);
+        }
     });
 }
 

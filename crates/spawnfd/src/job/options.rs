@@ -12,7 +12,9 @@ use crate::tree::Want;
 pub struct Run {
     /// The program's process tree is told to end (SIGTERM) after so long. `None`: never.
     pub timeout: Option<Duration>,
-    /// How long it has for that before it is killed. Zero: it is killed at once.
+    /// How long it has for that before it is killed. Zero: it is killed at once. A program that still runs one second after SIGKILL is given
+    /// up: the run ends, and [`Output::leftovers`](crate::Output::leftovers) has the program, with [`Fate::NotPermitted`](crate::Fate::NotPermitted)
+    /// or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
     pub grace: Duration,
     /// Bytes kept of each stream's beginning and end; the pipe is drained beyond.
     pub keep: (usize, usize),

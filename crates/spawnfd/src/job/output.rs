@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::kept::text;
-use super::{Leftovers, Limit, Spilled};
+use super::{Limit, Spilled};
 use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
@@ -55,7 +55,7 @@ pub enum Drain {
     Cut(Vec<u32>),
 }
 
-/// A process that outlived the program that started it.
+/// A process that outlived the program that started it, or a program that could not be killed.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -63,17 +63,53 @@ pub struct Leftover {
     pub pid: u32,
     /// Its name (comm).
     pub name: String,
-    /// What was done with it.
-    pub fate: Leftovers,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a [`Leftover`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It got SIGKILL.
+    Killed,
+    /// It runs on, and ends with the job: [`Leftovers::Adopt`](super::Leftovers::Adopt).
+    Adopted,
+    /// It was left alone: [`Leftovers::Detach`](super::Leftovers::Detach).
+    Detached,
+    /// The kernel refused to kill it (EPERM): it has changed its user id, as a set-uid program does. It runs on.
+    NotPermitted,
+    /// The kernel accepted SIGKILL, which had no effect within a second: the process waits in the kernel, for a disk or a network file system
+    /// mostly. It ends when that wait ends.
+    Uninterruptible,
+}
+
+impl Fate {
+    /// All there are.
+    pub const ALL: [Fate; 5] = [Fate::Killed, Fate::Adopted, Fate::Detached, Fate::NotPermitted, Fate::Uninterruptible];
+
+    /// A short lower-case name, the same in every language.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Killed => "killed",
+            Fate::Adopted => "adopted",
+            Fate::Detached => "detached",
+            Fate::NotPermitted => "not_permitted",
+            Fate::Uninterruptible => "uninterruptible",
+        }
+    }
 }
 
 /// The result of a run. An exit code, a timeout and cut output are results, not errors; see [`check`](Output::check).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Output {
-    /// The status, whatever the reason of the stop; `None`: somebody else has taken it (a `wait(-1)` of the host, or SIGCHLD ignored, on
-    /// Linux before 6.15), and how the program ended is not known.
+    /// The status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or the program could not be killed:
+    /// then it is the first of the [`leftovers`](Output::leftovers), and the library reaps it when it ends.
     pub status: Option<ExitStatus>,
+    /// Somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored, on Linux before 6.15): how the program ended is not
+    /// known.
+    pub status_lost: bool,
     /// Why it ended.
     pub stop: Stop,
     /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
@@ -94,7 +130,8 @@ pub struct Output {
     pub usage: Usage,
     /// How far control of the process tree reached; whether to everybody: [`is_complete`](Tier::is_complete).
     pub tree: Tier,
-    /// What of the program's process tree outlived it, as far as the tier reaches, and what was done with it.
+    /// What of the program's process tree outlived it, as far as the tier reaches, and what became of it. A program that could not be killed
+    /// comes first.
     pub leftovers: Vec<Leftover>,
     /// It could not be looked who has, as no descriptor was free for it, or /proc cannot be read: there may be somebody, who lives on where
     /// killing was to find him by looking.
@@ -114,7 +151,7 @@ pub struct Output {
 
 impl Leftover {
     #[doc(hidden)]
-    pub fn new(pid: u32, name: String, fate: Leftovers) -> Leftover {
+    pub fn new(pid: u32, name: String, fate: Fate) -> Leftover {
         Leftover { pid, name, fate }
     }
 }
@@ -125,6 +162,7 @@ impl Output {
     pub fn empty() -> Output {
         Output {
             status: None,
+            status_lost: false,
             stop: Stop::Exited,
             stdout: Vec::new(),
             stderr: Vec::new(),
@@ -162,7 +200,12 @@ impl Output {
         self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
     }
 
-    /// The exit code; `None` if a signal ended it, or its [status](Output::status) is lost.
+    /// The program, if it could not be killed.
+    fn program_left(&self) -> Option<&Leftover> {
+        self.leftovers.first().filter(|_| self.status.is_none() && !self.status_lost)
+    }
+
+    /// The exit code; `None` if a signal ended it, or there is no [status](Output::status).
     pub fn code(&self) -> Option<i32> {
         self.status?.code()
     }
@@ -204,14 +247,18 @@ impl fmt::Display for ExitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { program, stop, wall, .. } = &self.output;
         let limit = self.output.limit.map(|limit| limit.to_string()).unwrap_or_default();
-        match (stop, self.output.code(), self.output.signal()) {
-            (Stop::Timeout, ..) => write!(f, "{program} was ended after {:.3} s", wall.as_secs_f64())?,
-            (Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
-            (Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
-            (Stop::Limit, ..) => write!(f, "{program} reached its limit of {limit}")?,
-            (_, Some(code), _) => write!(f, "{program} exited with code {code}")?,
-            (_, None, Some(signal)) => write!(f, "{program} was killed by signal {signal}")?,
-            (_, None, None) => write!(f, "how {program} ended is not known: somebody else has taken its status")?,
+        match (self.output.program_left(), stop, self.output.code(), self.output.signal()) {
+            (Some(Leftover { pid, fate, .. }), ..) => {
+                let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
+                write!(f, "{program} could not be killed ({why}) and still runs as process {pid}")?;
+            }
+            (_, Stop::Timeout, ..) => write!(f, "{program} was ended after {:.3} s", wall.as_secs_f64())?,
+            (_, Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
+            (_, Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
+            (_, Stop::Limit, ..) => write!(f, "{program} reached its limit of {limit}")?,
+            (.., Some(code), _) => write!(f, "{program} exited with code {code}")?,
+            (.., None, Some(signal)) => write!(f, "{program} was killed by signal {signal}")?,
+            (.., None, None) => write!(f, "how {program} ended is not known: somebody else has taken its status")?,
         }
         match self.output.error_text().trim_end().lines().last() {
             Some(line) => write!(f, ": {line}"),

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
+use spawnfd_guard::process::Stat;
 use spawnfd_sys::{Errno, abi, call};
 
 use super::engine::UNSEEN;
 use super::holders::holders;
 use super::limits::Watch;
 use super::{
-    Drain, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Permit, Producer, Pty, Record, Recorded, Resource,
-    Run, Source, Stop, Stream,
+    Drain, Fate, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Permit, Producer, Pty, Record, Recorded,
+    Resource, Run, Source, Stop, Stream, leftovers,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
 use crate::per_process::PerProcess;
-use crate::thread::start_thread;
-use crate::tree::{Survivor, Tier, Tree};
+use crate::tree::{Tier, Tree};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -59,6 +59,8 @@ enum Phase {
     Running(Option<Instant>),
     /// It was told to end, and is killed at that moment.
     Ending(Option<Instant>),
+    /// SIGKILL was sent. The next one follows at `again`. At `gives_up` the run ends without the program.
+    Killing { again: Instant, gives_up: Instant },
     /// The program has ended; its pipes are read on until then.
     Draining(Option<Instant>),
     /// Its pipes are not read any more.
@@ -91,6 +93,12 @@ pub(super) struct Running {
     limit: Option<Limit>,
     /// It has got SIGTERM.
     told: bool,
+    /// The time of the first SIGKILL by which this run ends it, as [`Tree::now`] has it.
+    killed: Option<u64>,
+    /// The kernel has refused the last SIGKILL.
+    kill_refused: bool,
+    /// The run ends without the program, which SIGKILL has not ended.
+    given_up: bool,
     /// Since it has ended; `Some(None)`: somebody else has taken it.
     status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
@@ -114,6 +122,9 @@ enum Outlet {
 
 /// How long after a kill the next look for survivors comes.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// How long a run waits after its first SIGKILL for the program to end. docs/trees.md names this time.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long nobody looks whether those who were adopted are still there.
 const ADOPTED: Duration = Duration::from_secs(1);
@@ -218,6 +229,9 @@ impl Running {
             stop: Stop::Exited,
             limit: None,
             told: false,
+            killed: None,
+            kill_refused: false,
+            given_up: false,
             status: None,
             feed: None,
             input_refused: false,
@@ -262,13 +276,19 @@ impl Running {
                 at.into_iter().chain(limits).chain(self.begins_by).min()
             }
             Phase::Ending(at) | Phase::Draining(at) => at,
+            Phase::Killing { again, .. } => Some(again),
             Phase::Cut => self.looks,
         }
     }
 
     /// The result is there.
     pub(super) fn is_done(&self) -> bool {
-        self.status.is_some() && (self.phase == Phase::Cut || self.is_read())
+        !self.awaits_program() && (self.phase == Phase::Cut || self.is_read())
+    }
+
+    /// Whether the run still waits for the program's end.
+    fn awaits_program(&self) -> bool {
+        self.status.is_none() && !self.given_up
     }
 
     fn is_read(&self) -> bool {
@@ -318,9 +338,12 @@ impl Running {
         }
         if let Some(status) = reaped {
             self.status = Some(status);
-            self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
-            self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
-            if !self.told && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
+            if self.given_up {
+                // All but the status was decided when the run gave up.
+                return Ok(());
+            }
+            self.begin_draining();
+            if !self.told && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
                 // It came to its own end before it could be killed.
                 self.stop = Stop::Exited;
             }
@@ -331,6 +354,12 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// Stops writing. The program has ended, or is given up.
+    fn begin_draining(&mut self) {
+        self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
+        self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
     }
 
     /// Ends a program whose tree has reached a limit.
@@ -393,7 +422,7 @@ impl Running {
         let length = outlet.read(buffer)?;
         if length == 0 {
             // A terminal that nobody has open can be opened again, as /dev/tty, and hangs up on the program when we close it.
-            if self.status.is_some() || !outlet.is_terminal() {
+            if !outlet.is_terminal() || !self.awaits_program() {
                 self.outlets[stream.index()] = None;
             }
             if self.adopted && self.is_read() {
@@ -445,11 +474,8 @@ impl Running {
                 self.look_at_limits(now);
             }
             Phase::Running(_) => self.end(Stop::Timeout, None),
-            Phase::Ending(_) => {
-                // Again until it has ended: what was born between a look and the kill is found by the next.
-                self.phase = Phase::Ending(now.checked_add(AGAIN));
-                self.signal_tree(SIGKILL);
-            }
+            Phase::Killing { gives_up, .. } if gives_up <= now => self.give_up(),
+            Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
                 let somebody = self.tree().look().is_none_or(|left| !left.is_empty());
                 self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
@@ -465,16 +491,16 @@ impl Running {
     /// Tells the program's tree to end, and kills it after `grace` (by default the run's own). One that has ended already keeps its own reason.
     pub(super) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
         let grace = grace.unwrap_or(self.grace);
-        if self.status.is_none() && matches!(self.reap(), Ok(())) && self.status.is_some() {
+        if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
             return;
         }
-        if self.status.is_some() {
+        if !self.awaits_program() {
             if self.phase != Phase::Cut {
                 // What is left of it is not waited for any longer; what it has written is read first.
                 self.phase = Phase::Draining(Some(Instant::now()));
             }
             if self.adopted {
-                bury(self.tree.take());
+                leftovers::kill(self.tree.take());
                 let mut buffer = vec![0; 32 << 10];
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
                 self.outlets = [None, None];
@@ -486,20 +512,46 @@ impl Running {
             self.stop = stop;
         }
         if grace.is_zero() {
-            self.phase = Phase::Ending(Instant::now().checked_add(AGAIN));
-            self.signal_tree(SIGKILL);
-            return;
+            return self.kill();
         }
         let killed = Instant::now().checked_add(grace);
         match self.phase {
             // Nobody gets more time by being told twice.
             Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
+            Phase::Killing { .. } => {}
             _ => {
                 self.phase = Phase::Ending(killed);
                 self.told = true;
                 self.child.terminate_unbegun();
                 self.signal_tree(SIGTERM);
             }
+        }
+    }
+
+    /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and its kill is found
+    /// by the next look.
+    fn kill(&mut self) {
+        self.killed.get_or_insert_with(Tree::now);
+        self.signal_tree(SIGKILL);
+        // The kill can take a quarter of a second: several processes have to stop first.
+        let now = Instant::now();
+        let gives_up = match self.phase {
+            Phase::Killing { gives_up, .. } => gives_up,
+            _ => now + KILL_PATIENCE,
+        };
+        self.phase = Phase::Killing { again: gives_up.min(now + AGAIN), gives_up };
+    }
+
+    /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when this is dropped.
+    fn give_up(&mut self) {
+        match self.reap() {
+            Ok(()) if self.status.is_none() => {
+                self.given_up = true;
+                self.begin_draining();
+            }
+            Ok(()) => {}
+            // The event that brings this error is on its way.
+            Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(AGAIN)),
         }
     }
 
@@ -517,7 +569,7 @@ impl Running {
         if signal == SIGKILL {
             // Whoever is found; who is born meanwhile is found by the next look, or by the last.
             let _ = self.tree().kill(Duration::ZERO);
-            let _ = self.child.kill();
+            self.kill_refused = self.child.kill().is_err();
         } else if !self.tree().signal_all(signal) {
             let _ = self.child.signal(signal);
         }
@@ -528,14 +580,25 @@ impl Running {
         if self.tree.is_none() && !self.child.may_have_left_somebody() {
             return Some(Vec::new());
         }
-        let fate = self.leftovers;
         let left = self.tree().look();
-        match fate {
-            Leftovers::Kill => bury(self.tree.take()),
-            Leftovers::Detach => self.tree.take().into_iter().for_each(Tree::detach),
-            Leftovers::Adopt => {}
-        }
-        let leftover = |survivor: Survivor| Leftover { pid: survivor.pid, name: survivor.name, fate };
+        // If the run has sent SIGKILL before, these processes may be the ones that it does not end.
+        let mut may_resist = self.killed.is_some();
+        let fate = match self.leftovers {
+            Leftovers::Kill => {
+                may_resist = !leftovers::kill(self.tree.take());
+                Fate::Killed
+            }
+            Leftovers::Detach => {
+                self.tree.take().into_iter().for_each(Tree::detach);
+                Fate::Detached
+            }
+            Leftovers::Adopt => Fate::Adopted,
+        };
+        let killed = self.killed.filter(|_| self.given_up);
+        let leftover = |stat: Stat| {
+            let resists = may_resist.then(|| leftovers::resistance(stat.process, killed)).flatten();
+            leftovers::of(stat, resists.unwrap_or(fate))
+        };
         left.map(|left| left.into_iter().map(leftover).collect())
     }
 
@@ -653,11 +716,13 @@ impl Running {
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         drop(open);
         let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
-        let leftovers = self.leave();
+        let program = (self.given_up && self.status.is_none())
+            .then(|| leftovers::of_program(self.pid(), &self.program, self.kill_refused));
+        let others = self.leave();
         self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
         if self.adopted {
             self.phase = Phase::Cut;
-            let nobody = leftovers.as_ref().is_some_and(Vec::is_empty);
+            let nobody = others.as_ref().is_some_and(Vec::is_empty);
             self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !nobody);
         } else {
             self.outlets = [None, None];
@@ -674,6 +739,7 @@ impl Running {
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {
             status: self.status.flatten(),
+            status_lost: self.status == Some(None),
             stop: self.stop,
             omitted_bytes: cuts[0].1 + cuts[1].1,
             stdout: stdout.bytes,
@@ -684,8 +750,8 @@ impl Running {
             wall: self.started.elapsed(),
             usage: self.child.usage().unwrap_or_default(),
             tree: tier,
-            leftovers_unknown: leftovers.is_none(),
-            leftovers: leftovers.unwrap_or_default(),
+            leftovers_unknown: others.is_none(),
+            leftovers: program.into_iter().chain(others.into_iter().flatten()).collect(),
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
             limits: self.limits.as_ref().map(|limits| limits.enforced().to_vec()).unwrap_or_default(),
             started: self.child.started(),
@@ -699,23 +765,13 @@ impl Running {
 impl Drop for Running {
     /// Ends a program whose run has failed, and its tree: nobody else would.
     fn drop(&mut self) {
-        let has_ended = self.status.is_some() || self.child.has_ended();
+        let has_ended = !self.awaits_program() || self.child.has_ended();
         if !has_ended && self.log.0.is_here() && self.child.is_own() {
             self.signal_tree(SIGKILL);
             // Once more: who was born meanwhile.
-            bury(self.tree.take());
+            leftovers::kill(self.tree.take());
         }
     }
-}
-
-/// Ends what is left of a tree. That can take a moment, in which this thread has others to serve.
-fn bury(tree: Option<Tree>) {
-    let Some(mut tree) = tree else { return };
-    if tree.kill(Duration::ZERO) {
-        return;
-    }
-    // Without a thread it is dropped, and so ended, here.
-    let _ = start_thread("spawnfd-undertaker", 128 << 10, move || drop(tree));
 }
 
 pub(super) fn timespec(left: Duration) -> Timespec {

@@ -377,11 +377,11 @@ impl Tree {
     ///
     /// Cheap once the program has been reaped, if there is nobody. Asked while it runs it makes known who could not be found later.
     pub fn survivors(&mut self) -> Vec<Survivor> {
-        self.look().unwrap_or_default()
+        self.look().unwrap_or_default().into_iter().map(Survivor::from).collect()
     }
 
     /// The same; `None` where it cannot be looked: no number is free for it, or there is no /proc of this pid namespace.
-    pub(crate) fn look(&mut self) -> Option<Vec<Survivor>> {
+    pub(crate) fn look(&mut self) -> Option<Vec<Stat>> {
         if !self.is_ours() {
             return Some(Vec::new());
         }
@@ -397,14 +397,12 @@ impl Tree {
                 let program = program.as_ref().filter(|program| !program.root_has_ended());
                 let program = program.map_or(0, |program| program.root().pid);
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
-                Some(others.filter_map(Stat::read).filter(Stat::is_alive).map(Survivor::from).collect())
+                Some(others.filter_map(Stat::read).filter(Stat::is_alive).collect())
             }
-            Control::Namespace(namespace) => {
-                namespace.inside.others().map(|others| others.into_iter().map(Survivor::from).collect())
-            }
+            Control::Namespace(namespace) => namespace.inside.others(),
             Control::Members(members) if members.may_have_others() => {
                 let alive = find(members, self.watch.as_ref());
-                let others = alive.into_iter().filter(|stat| stat.process != members.root()).map(Survivor::from);
+                let others = alive.into_iter().filter(|stat| stat.process != members.root());
                 (!members.is_blind()).then(|| others.collect())
             }
             _ => Some(Vec::new()),

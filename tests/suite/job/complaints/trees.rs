@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Drain, Enforce, Enforcer, Leftovers, Limits, Output, Resource, Run, Stop};
+use spawnfd::{Command, Drain, Enforce, Enforcer, Fate, Leftovers, Limits, Output, Resource, Run, Stop};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
 
@@ -157,7 +157,7 @@ fn a_server_must_die() {
         run_server(Leftovers::Kill, |server, output| {
             assert_eq!(
                 output.leftovers.iter().map(|left| (left.pid, left.fate)).collect::<Vec<_>>(),
-                [(server, Leftovers::Kill)]
+                [(server, Fate::Killed)]
             );
             assert_eq!(output.leftovers[0].name, "sleep");
             eventually("it is gone", || !is_alive(server));
@@ -211,7 +211,7 @@ fn what_is_left_is_listed() {
     isolated!(|| {
         run_server(Leftovers::Detach, |server, output| {
             let left = output.leftovers.iter().find(|left| left.pid == server).expect("listed");
-            assert_eq!((&left.name[..], left.fate), ("sleep", Leftovers::Detach));
+            assert_eq!((&left.name[..], left.fate), ("sleep", Fate::Detached));
             kill(server);
         });
     });
@@ -225,7 +225,7 @@ fn what_is_adopted_is_read_and_ends_with_the_job() {
         let job = sh("(while :; do echo more; sleep 0.02; done) & echo $! >&2").start(&run).expect("starts");
         let output = job.wait().expect("watched");
         let loop_ = pid_in(&output.error_text());
-        assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Leftovers::Adopt)));
+        assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Fate::Adopted)));
         let next = job.read(0).next;
         eventually("it is read on", || job.read(next).text().matches("more").count() >= 3);
         drop(job);

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs that SIGKILL does not end: the run ends without them, and names them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from subprocess_support import alone
+
+# A set-uid interpreter makes root its only user id, prints its pid, and ends with its input.
+BECOME_ROOT = """
+import os, sys
+os.setresuid(0, 0, 0)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+# The test's own interpreter becomes an unprivileged user, who may not be able to import anything.
+BECOME_USER = f"""
+import asyncio, ctypes, pickle, time
+asyncio.run(sf.run_async(["true"]))
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+# /proc/self is this user's again.
+PR_SET_DUMPABLE = 4
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+COMMAND = [sys.argv[1], "-I", "-S", "-c", {BECOME_ROOT!r}]
+FATE = "not_permitted"
+"""
+
+# The kernel accepts each signal to a pidfd, without effect.
+IGNORE_SIGNALS = """
+import asyncio, pickle, time
+PIDFD_SEND_SIGNAL, SECCOMP_RET_ERRNO = 424, 0x00050000
+answer([PIDFD_SEND_SIGNAL], SECCOMP_RET_ERRNO)
+COMMAND = ["/bin/sh", "-c", "echo $$; exec cat"]
+FATE = "uninterruptible"
+"""
+
+CHECKS = """
+class Held:
+    # A pipe for a program to read from, which ends when the pipe is closed.
+    def __enter__(self):
+        self.theirs, self.ours = os.pipe()
+        return self.theirs
+    def __exit__(self, *_):
+        os.close(self.theirs)
+        os.close(self.ours)
+
+def check(result, stop, pid=None):
+    pid = pid or int(result.text)
+    assert (result.stop, result.code, result.signal) == (stop, None, None), result
+    assert not result.ok and not result.status_lost, result
+    assert [(left.pid, left.fate) for left in result.leftovers] == [(pid, FATE)], result
+    assert repr(result).startswith(f"<Result {stop} {FATE} "), result
+    assert os.path.exists(f"/proc/{pid}"), result
+    return pid
+
+def await_end(pid):
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.01)
+"""
+
+BLOCKING = """
+for grace in (0, 0.05):
+    seconds, result = 0.3, None
+    # A slow machine needs more time to print the pid.
+    while result is None or not result.stdout:
+        with Held() as stdin:
+            result = sf.run(COMMAND, stdin=stdin, timeout=seconds, grace=grace)
+            if result.stdout:
+                pid = check(result, "timeout")
+        seconds *= 2
+    await_end(pid)
+    again = pickle.loads(pickle.dumps(result))
+    assert (again.leftovers, again.status_lost) == (result.leftovers, False)
+    assert result.drain == ("cut: ?" if FATE == "not_permitted" else f"cut: {pid}"), result
+    try:
+        result.check()
+    except sf.ExitError as error:
+        why = {"not_permitted": "not permitted", "uninterruptible": "SIGKILL had no effect"}[FATE]
+        still = f"could not be killed ({why}) and still runs as process {pid}"
+        assert str(error) == f"{COMMAND[0]} {still}", error
+with Held() as stdin:
+    job = sf.start_sync(COMMAND, stdin=stdin)
+    while not job.read().text:
+        time.sleep(0.01)
+    pid = check(job.stop(grace=0), "cancelled")
+await_end(pid)
+"""
+
+AWAITING = """
+async def leave_the_block():
+    with Held() as stdin:
+        async with sf.start(COMMAND, stdin=stdin, grace=0) as job:
+            while not job.read().text:
+                await asyncio.sleep(0.01)
+        pid = check(await job.result(), "cancelled")
+    await_end(pid)
+
+async def cancel():
+    out = os.memfd_create("output")
+    with Held() as stdin:
+        running = asyncio.ensure_future(sf.run_async(COMMAND, stdin=stdin, stdout=out, grace=0.05))
+        while not (text := os.pread(out, 100, 0)):
+            await asyncio.sleep(0.01)
+        running.cancel()
+        try:
+            await running
+        except asyncio.CancelledError as error:
+            pid = check(error.result, "cancelled", int(text))
+    await_end(pid)
+
+asyncio.run(leave_the_block())
+asyncio.run(cancel())
+"""
+
+
+@pytest.fixture
+def set_uid() -> Iterator[str]:
+    """A set-uid interpreter in a directory that any user may enter."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with tempfile.TemporaryDirectory() as directory:
+        if os.statvfs(directory).f_flag & os.ST_NOSUID:
+            pytest.skip("the temporary directory is mounted nosuid")
+        os.chmod(directory, 0o755)
+        copy = Path(directory, "become-root")
+        shutil.copyfile("/usr/bin/python3", copy)
+        copy.chmod(0o4755)
+        yield str(copy)
+
+
+@pytest.mark.parametrize("code", [BLOCKING, AWAITING], ids=["blocking", "awaiting"])
+def test_a_run_ends_without_a_program_that_may_not_be_killed(set_uid: str, code: str) -> None:
+    alone(BECOME_USER + CHECKS + code, set_uid)
+
+
+@pytest.mark.parametrize("code", [BLOCKING, AWAITING], ids=["blocking", "awaiting"])
+def test_a_run_ends_without_a_program_that_a_kill_does_not_end(code: str) -> None:
+    alone(IGNORE_SIGNALS + CHECKS + code)

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The processes that a run leaves behind: how they are killed, and what became of each.
+
+use std::time::Duration;
+
+use spawnfd_guard::process::{KillEffect, Process, Stat};
+
+use super::{Fate, Leftover};
+use crate::thread::start_thread;
+use crate::tree::{Survivor, Tree};
+
+/// Kills what is left of a tree. A thread waits for the end of the processes: the caller has other runs to serve. `true`: all have ended.
+pub(super) fn kill(tree: Option<Tree>) -> bool {
+    let Some(mut tree) = tree else { return true };
+    let has_ended = tree.kill(Duration::ZERO);
+    if !has_ended {
+        // Without a thread it is dropped, and so ended, here.
+        let _ = start_thread("spawnfd-undertaker", 128 << 10, move || drop(tree));
+    }
+    has_ended
+}
+
+/// A process of the tree as a leftover.
+pub(super) fn of(stat: Stat, fate: Fate) -> Leftover {
+    let Survivor { pid, name } = Survivor::from(stat);
+    Leftover { pid, name, fate }
+}
+
+/// The reason why a process that was sent SIGKILL does not end; `None` if there is none.
+///
+/// `killed`: the time of the run's first SIGKILL, as [`Tree::now`] has it, if the run has given up since.
+pub(super) fn resistance(process: Process, killed: Option<u64>) -> Option<Fate> {
+    match process.kill_effect() {
+        KillEffect::Refused => Some(Fate::NotPermitted),
+        // A younger process has had less time to end.
+        KillEffect::Pending if killed >= Some(process.start) => Some(Fate::Uninterruptible),
+        KillEffect::Pending | KillEffect::Ended => None,
+    }
+}
+
+/// The program that a run has given up, as a leftover. `is_refused`: the kernel has refused the last SIGKILL.
+pub(super) fn of_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
+    // The number is the program's until the caller reaps it.
+    let stat = Stat::read(pid as i32);
+    let is_refused = match stat.map(|stat| stat.process.kill_effect()) {
+        Some(KillEffect::Refused) => true,
+        Some(KillEffect::Pending) => false,
+        // /proc does not show it.
+        Some(KillEffect::Ended) | None => is_refused,
+    };
+    let fate = if is_refused { Fate::NotPermitted } else { Fate::Uninterruptible };
+    let base = program.rsplit('/').next().unwrap_or_default();
+    stat.map_or_else(|| Leftover { pid, name: base.to_owned(), fate }, |stat| of(stat, fate))
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that an unprivileged caller may not kill. It is installed set-uid root, and makes root its only user id.
+//!
+//! It prints its pid, reads its standard input to the end, prints "bye" and exits with code 5. Where it cannot become root it exits with
+//! code 77 at once.
+
+use std::io::{Read, Write, stdin, stdout};
+use std::process::exit;
+
+fn main() {
+    // SAFETY: integers only.
+    if unsafe { libc::setresuid(0, 0, 0) } != 0 {
+        exit(77);
+    }
+    // Output that its caller no longer reads is not an error.
+    let say = |line: &str| stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush()).ok();
+    say(&format!("{}\n", std::process::id()));
+    stdin().read_to_end(&mut Vec::new()).ok();
+    say("bye\n");
+    exit(5);
+}

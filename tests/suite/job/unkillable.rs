@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that SIGKILL does not end. The run ends without them and names them; the library reaps them when they end.
+
+use std::fs::{Permissions, set_permissions};
+use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use spawnfd::tree::Want;
+use spawnfd::{Command, Drain, Fate, Leftovers, Limiter, Output, Run, Stop};
+use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::copy::{fork, wait_for};
+use spawnfd_tests::{copy_of_program, isolated, require_root, scratch, skip};
+
+use crate::common::job::{read_until, sh};
+use crate::common::{self, eventually};
+
+/// The user of a caller without privileges.
+const NOBODY: u32 = 65_534;
+
+const GRACES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(50)];
+
+type Way = fn(&mut Command<'static>, &Run) -> Output;
+
+/// Each way to run a command, with a grace of its own.
+const WAYS: [(Way, Duration); 2] = [(here, GRACES[0]), (in_the_engine, GRACES[1])];
+
+/// Runs `body` in a copy of this process that an unprivileged user owns. The path is that of `spawnfd-setuid`, which this user may not
+/// kill. All children must be reaped in the end.
+fn as_user(body: impl FnOnce(&Path)) {
+    if !require_root() {
+        return;
+    }
+    let directory = scratch();
+    let program = copy_of_program("spawnfd-setuid", directory.path());
+    set_permissions(&program, Permissions::from_mode(0o4755)).expect("own file");
+    wait_for(fork(|| {
+        Confinement::default().user(NOBODY, NOBODY).apply().expect("confined");
+        // The change of ids has made /proc/self root's.
+        // SAFETY: a flag of this process.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) }, 0);
+        if Command::new(&program).run().expect("runs").code() == Some(77) {
+            return skip("no set-uid program becomes root here (nosuid, no_new_privs)");
+        }
+        body(&program);
+        eventually("all children are reaped", || common::children().is_empty());
+    }));
+}
+
+/// Has SIGKILL and all other signals accepted without effect: of this thread, and of threads that it starts.
+fn accept_signals_without_effect() {
+    confine::deny(&[("pidfd_send_signal", 0)]).expect("confined");
+}
+
+/// The command, which reads from a pipe; it ends when the pipe's writer is dropped.
+fn held(mut command: Command<'static>) -> (Command<'static>, PipeWriter) {
+    let (theirs, ours) = common::pipe();
+    command.stdin(OwnedFd::from(theirs));
+    (command, ours)
+}
+
+fn here(command: &mut Command<'static>, run: &Run) -> Output {
+    command.run_with(run).expect("runs")
+}
+
+fn in_the_engine(command: &mut Command<'static>, run: &Run) -> Output {
+    let (sender, receiver) = channel();
+    command.run_then(run, move |output| sender.send(output).expect("waited for")).expect("starts");
+    receiver.recv().expect("comes").expect("runs")
+}
+
+/// Runs a command with a timeout that leaves it the time to print its pid.
+fn timed_out(way: Way, command: impl Fn() -> Command<'static>, run: &Run) -> (Output, PipeWriter) {
+    let mut time = Duration::from_millis(300);
+    loop {
+        let (mut command, writer) = held(command());
+        let output = way(&mut command, &run.clone().timeout(time));
+        if !output.stdout.is_empty() {
+            return (output, writer);
+        }
+        time *= 2;
+        assert!(time < Duration::from_secs(60), "{output:?}");
+    }
+}
+
+fn pid_in(output: &Output) -> u32 {
+    output.text().trim().parse().unwrap_or_else(|_| panic!("no pid: {output:?}"))
+}
+
+/// Whether there is such a process, ended or not.
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[track_caller]
+fn assert_left(output: &Output, stop: Stop, fate: Fate, name: &str) {
+    assert_eq!((output.stop, output.status, output.status_lost, output.ok()), (stop, None, false, false), "{output:?}");
+    let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, &left.name[..], left.fate)).collect();
+    assert_eq!(left, [(pid_in(output), name, fate)], "{output:?}");
+    assert!(is_there(pid_in(output)), "it still runs");
+}
+
+#[test]
+fn a_timeout_ends_the_run_of_a_program_that_may_not_be_killed() {
+    isolated!(|| as_user(|program| {
+        for (way, grace) in WAYS {
+            let (output, writer) = timed_out(way, || Command::new(program), &Run::new().grace(grace));
+            assert_left(&output, Stop::Timeout, Fate::NotPermitted, "spawnfd-setuid");
+            assert_eq!(output.drain, Drain::Cut(Vec::new()), "this user may not see its descriptors");
+            let pid = pid_in(&output);
+            let error = output.check().expect_err("not ok").to_string();
+            let expected =
+                format!("{} could not be killed (not permitted) and still runs as process {pid}", program.display());
+            assert_eq!(error, expected);
+            drop(writer);
+            eventually("it is reaped", || !is_there(pid));
+        }
+    }));
+}
+
+#[test]
+fn cancelling_and_limits_end_the_run_of_a_program_that_may_not_be_killed() {
+    isolated!(|| as_user(|program| {
+        for grace in GRACES {
+            let (mut command, _writer) = held(Command::new(program));
+            let job = command.start(&Run::new().window(100)).expect("starts");
+            read_until(&job, 0, "\n");
+            job.stop(grace);
+            assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
+        }
+        for (way, grace) in WAYS {
+            let (mut command, _writer) = held(Command::new(program));
+            let output = way(&mut command, &Run::new().output_limit(1).grace(grace));
+            assert_left(&output, Stop::OutputLimit, Fate::NotPermitted, "spawnfd-setuid");
+        }
+    }));
+}
+
+/// The place with a limiter tells of the end of a run whose result nobody gets.
+#[test]
+fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
+    isolated!(|| as_user(|program| {
+        let limiter = Limiter::new(2);
+        let run = Run::new().window(100).grace(Duration::ZERO).limiter(&limiter);
+        let (mut command, job_writer) = held(Command::new(program));
+        let job = command.start(&run).expect("starts");
+        read_until(&job, 0, "\n");
+        let pid = job.id();
+        let (mut command, future_writer) = held(Command::new(program));
+        drop(command.run_async(&run));
+        drop(job);
+        eventually("both runs have ended", || limiter.running() == 0);
+        assert!(is_there(pid), "it still runs");
+        drop((job_writer, future_writer));
+        eventually("it is reaped", || !is_there(pid));
+    }));
+}
+
+#[test]
+fn a_status_that_arrives_after_the_refused_kill_is_reported() {
+    isolated!(|| as_user(|program| {
+        for grace in GRACES {
+            // The program has a second to end: a busy machine may need more.
+            eventually("it ends in time", || {
+                let (mut command, writer) = held(Command::new(program));
+                let job = command.start(&Run::new().window(100)).expect("starts");
+                read_until(&job, 0, "\n");
+                job.stop(grace);
+                // By then the kill has been refused.
+                let _ = job.wait_timeout(Duration::from_millis(200));
+                drop(writer);
+                let output = job.wait().expect("watched");
+                assert_eq!(output.stop, Stop::Cancelled);
+                let has_status = output.code() == Some(5);
+                assert_eq!(has_status, output.leftovers.is_empty(), "{output:?}");
+                has_status
+            });
+        }
+    }));
+}
+
+#[test]
+fn an_adopted_program_that_may_not_be_killed_is_still_read() {
+    isolated!(|| as_user(|program| {
+        let (mut command, writer) = held(Command::new(program));
+        let job = command.start(&Run::new().window(100).leftovers(Leftovers::Adopt)).expect("starts");
+        let (_, since) = read_until(&job, 0, "\n");
+        job.stop(Duration::ZERO);
+        assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
+        drop(writer);
+        read_until(&job, since, "bye\n");
+        eventually("it is reaped", || !is_there(job.id()));
+    }));
+}
+
+#[test]
+fn a_descendant_that_may_not_be_killed_is_a_leftover() {
+    isolated!(|| as_user(|program| {
+        for want in [Want::Group, Want::Guard] {
+            for is_stopped in [false, true] {
+                let (theirs, writer) = common::pipe();
+                let mut command = sh("\"$0\" <&3 & read x");
+                command.arg(program).descriptor(OwnedFd::from(theirs), 3);
+                let job = command.start(&Run::new().window(100).writable(10).tree(want)).expect("starts");
+                read_until(&job, 0, "\n");
+                if is_stopped {
+                    job.stop(Duration::ZERO);
+                } else {
+                    job.close_stdin();
+                }
+                let output = job.wait().expect("watched");
+                assert_eq!((output.status.is_some(), output.signal() == Some(9)), (true, is_stopped), "{output:?}");
+                let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, left.fate)).collect();
+                assert_eq!(left, [(pid_in(&output), Fate::NotPermitted)]);
+                drop(writer);
+                eventually("it has ended", || !is_there(pid_in(&output)));
+            }
+        }
+    }));
+}
+
+#[test]
+fn a_timeout_ends_the_run_of_a_program_that_a_kill_does_not_end() {
+    isolated!(|| {
+        accept_signals_without_effect();
+        for (way, grace) in WAYS {
+            let (output, writer) = timed_out(way, || sh("echo $$; exec cat"), &Run::new().grace(grace));
+            assert_left(&output, Stop::Timeout, Fate::Uninterruptible, "cat");
+            let pid = pid_in(&output);
+            assert_eq!(output.drain, Drain::Cut(vec![pid]));
+            let error = output.check().expect_err("not ok").to_string();
+            let expected =
+                format!("/bin/sh could not be killed (SIGKILL had no effect) and still runs as process {pid}");
+            assert_eq!(error, expected);
+            drop(writer);
+            eventually("it is reaped", || !is_there(pid));
+        }
+        eventually("all children are reaped", || common::children().is_empty());
+    });
+}
+
+#[test]
+fn a_tree_that_a_kill_does_not_end_is_listed() {
+    isolated!(|| {
+        accept_signals_without_effect();
+        for want in [Want::Group, Want::Guard] {
+            let (theirs, writer) = common::pipe();
+            let mut command = sh("cat <&3 & echo $!; read x");
+            command.descriptor(OwnedFd::from(theirs), 3);
+            let (mut command, shell_writer) = held(command);
+            let job = command.start(&Run::new().window(100).tree(want)).expect("starts");
+            let (child, _) = read_until(&job, 0, "\n");
+            job.stop(Duration::ZERO);
+            let output = job.wait().expect("watched");
+            let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, left.fate)).collect();
+            let child = child.trim().parse().expect("a pid");
+            assert_eq!(left, [job.id(), child].map(|pid| (pid, Fate::Uninterruptible)), "{output:?}");
+            assert_eq!((output.stop, output.status), (Stop::Cancelled, None));
+            drop((writer, shell_writer));
+            eventually("both have ended", || !is_there(job.id()) && !is_there(child));
+        }
+    });
+}
