@@ -45,10 +45,13 @@ show('status', read('/proc/self/status').split('\n').filter((l) =>
   /^(Name|Umask|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
   && !/^(NSpid)/.test(l)));
 // Not how many: with some luck V8 has just begun or ended one; nor one that libc has just begun, with all signals blocked.
-show('threads', [...new Set(fs.readdirSync('/proc/self/task').map((t) => {
-  const status = read(`/proc/self/task/${t}/status`);
-  return [/Name.*/.exec(status), /SigBlk.*/.exec(status), /Cpus_allowed:.*/.exec(status)].join();
-}))].filter((t) => !/SigBlk:\tfffffff[ef]fffbfeff/.test(t)).sort());
+const threads = fs.readdirSync('/proc/self/task').flatMap((t) => {
+  let status;
+  // A thread of V8's may have ended since it was listed.
+  try { status = read(`/proc/self/task/${t}/status`); } catch { return []; }
+  return [[/Name.*/.exec(status), /SigBlk.*/.exec(status), /Cpus_allowed:.*/.exec(status)].join()];
+});
+show('threads', [...new Set(threads)].filter((t) => !/SigBlk:\tfffffff[ef]fffbfeff/.test(t)).sort());
 show('oom', [read('/proc/self/oom_score_adj'), read('/proc/self/timerslack_ns'), read('/proc/self/coredump_filter')]);
 show('heap', [v8.getHeapStatistics().heap_size_limit, v8.getHeapSpaceStatistics().map((s) => s.space_name)]);
 show('locale', [Intl.DateTimeFormat().resolvedOptions(), new Date(0).toString(), (1e6).toLocaleString()]);
