@@ -5,5 +5,6 @@
 mod common;
 
 mod confinements;
+mod fuzz;
 mod programs;
 mod services;

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use serde_json::Value;
-use spawnfd::Stdio;
+use spawnfd::{Command, Stdio};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{State, copy_of_program, isolated, scratch};
 
@@ -14,7 +14,7 @@ use crate::confinements::WAYS;
 
 /// What a child has from the thread that starts it: its authority, and what Landlock lets it do.
 #[derive(Debug, PartialEq)]
-struct Seen {
+pub struct Seen {
     authority: Vec<(&'static str, Value)>,
     scheduling: [Value; 3],
     reads: String,
@@ -33,7 +33,7 @@ fn seen(state: &State, reads: String) -> Seen {
 }
 
 /// By std's fork.
-fn by_fork(oracle: &Path) -> Seen {
+pub fn by_fork(oracle: &Path) -> Seen {
     let run = |path: &Path, args: &[&str]| {
         let mut command = std::process::Command::new(path);
         // SAFETY: the closure does nothing. With one, std forks.
@@ -46,9 +46,10 @@ fn by_fork(oracle: &Path) -> Seen {
     seen(&state, String::from_utf8(run(Path::new("/bin/sh"), &["-c", READ])).expect("text"))
 }
 
-fn by(launcher: Launcher, oracle: &Path) -> Seen {
-    let state = state(launcher.command(oracle).stdin(Stdio::Null));
-    seen(&state, output(launcher.command("/bin/sh").args(["-c", READ]).stdin(Stdio::Null)))
+/// By two commands: one for the oracle, one for /bin/sh.
+pub fn seen_by(oracle: &mut Command<'_>, shell: &mut Command<'_>) -> Seen {
+    let state = state(oracle.stdin(Stdio::Null));
+    seen(&state, output(shell.args(["-c", READ]).stdin(Stdio::Null)))
 }
 
 /// Compares twice: the first start may park a process again.
@@ -56,7 +57,8 @@ fn by(launcher: Launcher, oracle: &Path) -> Seen {
 fn compare(launcher: Launcher, oracle: &Path, what: &str) {
     let fork = by_fork(oracle);
     for round in 0..2 {
-        assert_eq!(by(launcher, oracle), fork, "{what}, start {round}");
+        let ours = seen_by(&mut launcher.command(oracle), &mut launcher.command("/bin/sh"));
+        assert_eq!(ours, fork, "{what}, start {round}");
     }
 }
 

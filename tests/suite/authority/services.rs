@@ -8,11 +8,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use spawnfd::tree::Want;
-use spawnfd::{Command, Job, Run, Stop};
+use spawnfd::{Command, Fate, Job, Run, Stop};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{isolated, skip};
 
-use crate::common::tree::{adopt_orphans, guards_of, kill, next_pid, owner, until, until_gone};
+use crate::common::tree::{adopt_orphans, guards_of, kill, lives, next_pid, owner, until, until_gone};
 use crate::confinements::{WAYS, Way};
 
 /// For ever, compared with any limit here.
@@ -51,6 +51,20 @@ fn is_served(who: &str) {
     child.kill().unwrap_or_else(|error| panic!("{who}: {error}"));
     drop(child);
     until(&format!("{who}: a dropped child is reaped"), || !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// The calling thread may not signal its programs, and nothing does it in its place; its runs end all the same.
+#[track_caller]
+fn is_not_served_beyond_its_reach(way: &Way) -> Vec<u32> {
+    let a_moment = Duration::from_millis(50);
+    let runs = [Run::new(), guarded()].map(|run| run.timeout(a_moment).grace(a_moment));
+    let jobs: Vec<Job> = runs.iter().map(start).collect();
+    let outputs = jobs.iter().map(|job| job.wait().unwrap_or_else(|error| panic!("{}: {error}", way.name)));
+    for output in outputs {
+        assert_eq!((output.stop, output.status), (Stop::Timeout, None), "{}: {output:?}", way.name);
+        assert_eq!(output.leftovers[0].fate, Fate::NotPermitted, "{}: {output:?}", way.name);
+    }
+    jobs.iter().map(Job::id).inspect(|pid| assert!(lives(*pid as i32), "{}: {pid}", way.name)).collect()
 }
 
 /// Calls `others` in the calling thread while a thread that is confined, and `uses` the library, is there. `false`: it cannot be confined so.
@@ -108,6 +122,8 @@ fn served(way: &Way, first: bool) {
         }
         if way.can_signal {
             is_served(way.name);
+        } else {
+            pids.lock().expect("no panic").extend(is_not_served_beyond_its_reach(way));
         }
         let jobs = vec![start(&Run::new()), start(&guarded())];
         pids.lock().expect("no panic").extend(jobs.iter().map(Job::id));

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random sequences of "confine this thread so, start that so". After each start the model is a fork in the same thread.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use spawnfd::{Command, LauncherThread, Mode, Park, Stdio, Template, Warm, WarmOptions};
+use spawnfd_tests::copy::{fork, wait_for};
+use spawnfd_tests::{copy_of_program, isolated, scratch};
+
+use crate::confinements::WAYS;
+use crate::programs::{Seen, by_fork, seen_by};
+
+/// Threads that take steps, one at a time.
+const THREADS: usize = 2;
+/// Ways to be confined, and kinds of starts, in one sequence: with few of them, they meet often.
+const KINDS: usize = 2;
+/// Steps of one sequence.
+const STEPS: usize = 12;
+
+/// Numbers that a seed determines: xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+}
+
+/// How a program is started. What a start needs beside the command is made by the first thread that starts so, and used by all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Start {
+    Clone,
+    Detached,
+    OwnMemory,
+    ByDescriptor,
+    Thread,
+    Warm(Mode, bool),
+}
+
+const STARTS: [Start; 9] = [
+    Start::Clone,
+    Start::Detached,
+    Start::OwnMemory,
+    Start::ByDescriptor,
+    Start::Thread,
+    Start::Warm(Mode::Reserve, false),
+    Start::Warm(Mode::Fork, false),
+    Start::Warm(Mode::Reserve, true),
+    Start::Warm(Mode::Fork, true),
+];
+
+/// What starts share.
+#[derive(Default)]
+struct Shared {
+    launcher: Option<LauncherThread>,
+    warm: Vec<(Start, Warm)>,
+}
+
+static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+
+impl Start {
+    /// A command for that program which is started so; `None`: the calling thread cannot make what it needs.
+    fn command(self, path: &Path) -> Option<Command<'static>> {
+        let template = Template::open(path).expect("a template");
+        let mut command = match self {
+            Start::ByDescriptor => template.by_descriptor().expect("no script").command(),
+            _ => template.command(),
+        };
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = shared.get_or_insert_default();
+        match self {
+            Start::Clone | Start::ByDescriptor => {}
+            Start::Detached => drop(command.wait_for_exec(false)),
+            Start::OwnMemory => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
+            Start::Thread => {
+                let launcher = match shared.launcher.take() {
+                    Some(launcher) => launcher,
+                    None => LauncherThread::new().ok()?,
+                };
+                command.launcher(shared.launcher.insert(launcher));
+            }
+            Start::Warm(mode, any) => {
+                let known = shared.warm.iter().position(|(start, _)| *start == self);
+                let place = match known {
+                    Some(place) => place,
+                    None => {
+                        let options = WarmOptions { mode, ..WarmOptions::default() };
+                        shared.warm.push((self, Warm::new(options).expect("a Warm")));
+                        shared.warm.len() - 1
+                    }
+                };
+                let warm = &shared.warm[place].1;
+                let added = match any {
+                    true => known.is_some() || warm.add_any(1, None).is_ok(),
+                    false => warm.add_template(&template, Park { depth: 1, ..Park::default() }).is_ok(),
+                };
+                if !added {
+                    return None;
+                }
+                warm.fill(Duration::from_secs(20));
+                command.warm(warm);
+            }
+        }
+        command.stdin(Stdio::Null);
+        Some(command)
+    }
+}
+
+/// One step of a thread. Tells whether it was possible.
+#[derive(Clone, Copy)]
+enum Step {
+    Confine(usize),
+    Start(Start),
+}
+
+/// Takes a step in the calling thread.
+fn take(step: Step, oracle: &Path, so_far: &str) -> bool {
+    match step {
+        Step::Confine(way) => (WAYS[way].apply)(),
+        Step::Start(start) => {
+            let model: Seen = by_fork(oracle);
+            let commands = (start.command(oracle), start.command(Path::new("/bin/sh")));
+            let (Some(mut program), Some(mut shell)) = commands else { return false };
+            assert_eq!(seen_by(&mut program, &mut shell), model, "{so_far}");
+            true
+        }
+    }
+}
+
+/// Runs the sequence of a seed in this process.
+fn sequence(seed: u64, oracle: &Path) {
+    let mut random = Random(seed);
+    let mut so_far = format!("seed {seed:#x}:");
+    let ways: [usize; KINDS] = std::array::from_fn(|_| random.below(WAYS.len()));
+    let starts: [Start; KINDS] = std::array::from_fn(|_| STARTS[random.below(STARTS.len())]);
+    std::thread::scope(|scope| {
+        let (answer, answers) = channel();
+        let threads: Vec<Sender<(Step, String)>> = (0..THREADS)
+            .map(|_| {
+                let (sender, steps) = channel::<(Step, String)>();
+                let answer = answer.clone();
+                scope.spawn(move || {
+                    for (step, so_far) in steps {
+                        let took = std::panic::catch_unwind(|| take(step, oracle, &so_far));
+                        if answer.send(took.ok()).is_err() {
+                            return;
+                        }
+                    }
+                });
+                sender
+            })
+            .collect();
+        for _ in 0..STEPS {
+            let thread = random.below(THREADS);
+            // More starts than confinements: each of those has starts before and after it.
+            let step = match random.below(3) {
+                0 => Step::Confine(ways[random.below(KINDS)]),
+                _ => Step::Start(starts[random.below(KINDS)]),
+            };
+            let _ = match step {
+                Step::Confine(way) => write!(so_far, " {thread}:{}", WAYS[way].name),
+                Step::Start(start) => write!(so_far, " {thread}:{start:?}"),
+            };
+            threads[thread].send((step, so_far.clone())).expect("it waits");
+            match answers.recv().expect("it answers") {
+                Some(true) => {}
+                Some(false) => so_far.push('-'),
+                None => panic!("{so_far}"),
+            }
+        }
+    });
+    *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// How long `make test` fuzzes; `make soak` says how long it does.
+const SECONDS: u64 = 30;
+
+#[test]
+fn random_confinements_and_starts() {
+    let seconds = std::env::var("SPAWNFD_FUZZ_SECONDS").ok().map_or(SECONDS, |text| text.parse().expect("seconds"));
+    isolated!(limit: Duration::from_secs(seconds + 120), || {
+        let directory = scratch();
+        let oracle = copy_of_program("spawnfd-oracle", directory.path());
+        let given = std::env::var("SPAWNFD_FUZZ_SEED").ok();
+        let given = given.map(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("a hexadecimal seed"));
+        let begun = Instant::now();
+        let mut seed = given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64 | 1);
+        let mut count = 0;
+        while begun.elapsed() < Duration::from_secs(seconds) {
+            wait_for(fork(|| sequence(seed, &oracle)));
+            count += 1;
+            if given.is_some() {
+                break;
+            }
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15) | 1;
+        }
+        println!("{count} sequences");
+    });
+}
