@@ -33,8 +33,8 @@ pub enum Profile {
 pub enum Answer {
     /// The call fails with the errno that the profile names.
     Errno,
-    /// The call kills the process with SIGSYS. This includes calls that fail with ENOSYS in the original, such as clone3
-    /// under Docker: glibc tries clone3 first when it creates a thread or a process.
+    /// The call kills the process with SIGSYS. clone3 fails with ENOSYS nevertheless where a profile refuses it: glibc tries
+    /// it first when it creates a thread or a process, so that a filter which kills for it lets nothing run.
     Kill,
 }
 

@@ -35,7 +35,7 @@ impl Random {
 
 /// How a program is started. What a start needs beside the command is made by the first thread that starts so, and used by all.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Start {
+pub enum Start {
     Clone,
     Detached,
     OwnMemory,
@@ -44,7 +44,7 @@ enum Start {
     Warm(Mode, bool),
 }
 
-const STARTS: [Start; 9] = [
+pub const STARTS: [Start; 9] = [
     Start::Clone,
     Start::Detached,
     Start::OwnMemory,
@@ -67,7 +67,7 @@ static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
 
 impl Start {
     /// A command for that program which is started so; `None`: the calling thread cannot make what it needs.
-    fn command(self, path: &Path) -> Option<Command<'static>> {
+    pub fn command(self, path: &Path) -> Option<Command<'static>> {
         let template = Template::open(path).expect("a template");
         let mut command = match self {
             Start::ByDescriptor => template.by_descriptor().expect("no script").command(),
@@ -176,6 +176,11 @@ fn sequence(seed: u64, oracle: &Path) {
             }
         }
     });
+    forget();
+}
+
+/// Ends what starts share.
+pub fn forget() {
     *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 

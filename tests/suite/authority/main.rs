@@ -6,5 +6,6 @@ mod common;
 
 mod confinements;
 mod fuzz;
+mod profiles;
 mod programs;
 mod services;

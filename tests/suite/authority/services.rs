@@ -32,7 +32,7 @@ fn start(run: &Run) -> Job {
 
 /// All that acts for the calling thread does so.
 #[track_caller]
-fn is_served(who: &str) {
+pub fn is_served(who: &str) {
     let a_moment = Duration::from_millis(50);
     let ended = |job: &Job, stop: Stop| {
         let output = job.wait().unwrap_or_else(|error| panic!("{who}: {error}"));
