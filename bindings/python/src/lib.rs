@@ -59,7 +59,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::pickled::restore;
     #[pymodule_export]
-    use super::popen::popen;
+    use super::popen::{pidfds_are_killed, popen};
     #[pymodule_export]
     use super::queue::Queue;
     #[pymodule_export]

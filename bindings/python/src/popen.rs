@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString, PyTuple};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
-use spawnfd::{Child, Command, Env, Errno, ErrorKind, Stage, Started};
+use spawnfd::{Call as SystemCall, Child, Command, Env, Errno, ErrorKind, Stage, Started};
 
 use crate::arguments::{borrow, os_string};
 use crate::plugs::{Plugs, is_open};
@@ -144,6 +144,13 @@ fn string(value: &Bound<'_, PyAny>) -> Taken<OsString> {
 
 fn strings(values: &[Bound<'_, PyAny>]) -> Taken<Vec<OsString>> {
     values.iter().map(string).collect()
+}
+
+/// Whether a seccomp filter of the calling thread kills the process for a pidfd of a program, or for a signal through it.
+#[pyfunction]
+pub fn pidfds_are_killed() -> bool {
+    let killed = spawnfd::killed_calls();
+    killed.contains(SystemCall::PidfdOpen) || killed.contains(SystemCall::PidfdSendSignal)
 }
 
 struct Spawn {
@@ -314,8 +321,12 @@ impl Spawn {
             return Some(Outcome::Left("not_found"));
         }
         let cwd = self.cwd.as_ref()?;
+        let effective = match spawnfd::killed_calls().contains(SystemCall::Faccessat2) {
+            true => AtFlags::empty(),
+            false => AtFlags::EACCESS,
+        };
         let entered = rustix::fs::open(cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .and_then(|_| rustix::fs::accessat(CWD, cwd, Access::EXEC_OK, AtFlags::EACCESS));
+            .and_then(|_| rustix::fs::accessat(CWD, cwd, Access::EXEC_OK, effective));
         match entered {
             Err(errno) if errno != rustix::io::Errno::NOSYS => {
                 Some(Outcome::Failed(Errno::from_raw(errno.raw_os_error()), "cwd"))
@@ -381,6 +392,9 @@ fn is_each_ones_own(path: &Path) -> bool {
 /// Opens a directory by nothing that stands for what one process has of its own, a descriptor say: ELOOP.
 fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if spawnfd::killed_calls().contains(SystemCall::Openat2) {
+        return Err(rustix::io::Errno::PERM);
+    }
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
 }
 

@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Errno, RawFd, Stack, abi, clone_child};
+use spawnfd_sys::{Birth, Call, Calls, Errno, RawFd, Stack, abi, clone_child};
 
 use crate::descriptors::{self, Sources};
 use crate::launch::Shared;
@@ -121,6 +121,45 @@ pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
     call::exit(0)
 }
 
+/// What a probe child finds when it begins.
+pub(crate) struct Probe<'a> {
+    /// The calls to make.
+    pub calls: Calls,
+    /// The child has memory of its own.
+    pub own_memory: bool,
+    /// Takes the number of the call in progress, and [`PROBED`] at the end.
+    pub progress: &'a AtomicU64,
+}
+
+/// The word of a probe child before its first call.
+pub(crate) const UNPROBED: u64 = u64::MAX;
+/// The word of a probe child after its last call.
+pub(crate) const PROBED: u64 = u64::MAX - 1;
+
+/// Where a child begins that makes each call once, to see whether a filter kills it for that.
+///
+/// # Safety
+/// `probe` points to a [`Probe`] that stays as it is until the child has exited.
+pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let probe = unsafe { &*probe.cast::<Probe<'_>>() };
+    // A killed child is no crash: it leaves no core dump. Where the memory is the parent's, the limit keeps the kernel from writing a
+    // file (too small) and from starting a program that takes the dump (1: fs/coredump.c, coredump_pipe).
+    let _ = match probe.own_memory {
+        true => call::leave_no_core(),
+        false => call::limit(abi::RLIMIT_CORE)
+            .and_then(|limit| call::set_limit(abi::RLIMIT_CORE, &abi::rlimit64 { rlim_cur: 1, ..limit })),
+    };
+    for &call in Call::ALL {
+        if probe.calls.contains(call) {
+            probe.progress.store(call as u64, Ordering::Relaxed);
+            call.attempt();
+        }
+    }
+    probe.progress.store(PROBED, Ordering::Release);
+    call::exit(0)
+}
+
 trait At<T> {
     fn at(self, stage: Stage) -> Result<T, Failure>;
 }
@@ -144,25 +183,32 @@ fn become_program(start: &Start<'_>) -> Failure {
 #[inline]
 fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
+    // Read by the parent if a signal ends this child.
+    let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
     let sources = descriptors::own_table(start.table, plan).at(Stage::Descriptors)?;
     for step in &plan.steps {
+        begin(Stage::Action(step.index));
         perform(&step.op, &sources, plan).at(Stage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
+        begin(Stage::Closing);
         // A descriptor to execute is needed until exec.
         let now = plan.program.source.is_none();
-        descriptors::keep_only(keep, sources.last(), now).at(Stage::Descriptors)?;
+        descriptors::keep_only(plan.killed, keep, sources.last(), now).at(Stage::Closing)?;
     }
+    begin(Stage::Signals);
     if let Some((signal, parent)) = plan.parent_death {
         die_with_parent(signal, parent).at(Stage::Signals)?;
     }
     reset_handlers(start).at(Stage::Signals)?;
-    let (path, report) = match verify(plan, &sources) {
+    let (path, report) = match verify(start, &sources) {
         Ok(()) => (plan.program.pinned.path.as_c_str(), EXEC),
-        Err(failure) => (find_again(&plan.program, failure)?, EXEC_RENEWED),
+        Err(failure) => (find_again(plan, failure)?, EXEC_RENEWED),
     };
+    begin(Stage::Signals);
     let_signals_in(start).at(Stage::Signals)?;
     if let Some(filter) = &plan.filter {
+        begin(Stage::Filter);
         call::set_seccomp_filter(filter).at(Stage::Filter)?;
     }
     start.report.store(report, Ordering::Release);
@@ -181,11 +227,11 @@ fn perform(op: &Op<usize>, sources: &Sources, plan: &Plan) -> Result<(), Errno> 
             let _ = call::close(fd);
             Ok(())
         }
-        Op::CloseRange { first, last } => descriptors::close_range(first, last, plan.above),
+        Op::CloseRange { first, last } => descriptors::close_range(plan.killed, first, last, plan.above),
         Op::Open { dir, ref path, ref how, to } => {
-            open(dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
+            open(plan.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
         }
-        Op::OpenNull { to } => open(abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
+        Op::OpenNull { to } => open(plan.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
         Op::Chdir { ref path } => call::chdir(path).map(drop),
         Op::Fchdir { dir } => call::fchdir(sources.get(dir)).map(drop),
         Op::Chroot { ref path } => call::chroot(path).map(drop),
@@ -232,9 +278,9 @@ const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0
 const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
 
 /// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
-fn open(dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
+fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
-    let fd = match call::openat2(dir, path, how) {
+    let fd = match call::openat2(killed, dir, path, how) {
         Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
             call::openat(dir, path, how.flags as u32, how.mode as u32)?
         }
@@ -364,9 +410,11 @@ fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
 
 /// Whether all that was recorded of the program is still true.
 #[inline]
-fn verify(plan: &Plan, sources: &Sources) -> Result<(), Failure> {
-    for (place, check) in plan.program.pinned.checks.iter().enumerate() {
-        verify_one(check, plan, sources).at(Stage::Check(place as u16))?;
+fn verify(start: &Start<'_>, sources: &Sources) -> Result<(), Failure> {
+    for (place, check) in start.plan.program.pinned.checks.iter().enumerate() {
+        let stage = Stage::Check(place as u16);
+        start.report.store(stage.progress(), Ordering::Relaxed);
+        verify_one(check, start.plan, sources).at(stage)?;
     }
     Ok(())
 }
@@ -374,11 +422,11 @@ fn verify(plan: &Plan, sources: &Sources) -> Result<(), Failure> {
 #[inline]
 fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno> {
     let (now, recorded) = match check {
-        Check::Absent { path } => return if is_candidate(path) { Err(Errno::ESTALE) } else { Ok(()) },
-        Check::Same { path, identity } => (Identity::of(abi::AT_FDCWD, path), identity),
+        Check::Absent { path } => return if is_candidate(plan.killed, path) { Err(Errno::ESTALE) } else { Ok(()) },
+        Check::Same { path, identity } => (Identity::of(plan.killed, abi::AT_FDCWD, path), identity),
         Check::SameSource { identity } => {
             let source = plan.program.source.map_or(-1, |source| sources.get(source));
-            (Identity::of(source, c""), identity)
+            (Identity::of(plan.killed, source, c""), identity)
         }
     };
     match now {
@@ -391,11 +439,12 @@ fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno
 
 /// What a search finds now, for a caller who wants that; otherwise the failure stands.
 #[cold]
-fn find_again(program: &Program, failure: Failure) -> Result<&CStr, Failure> {
-    if !program.renew || failure.errno != Errno::ESTALE {
+fn find_again(plan: &Plan, failure: Failure) -> Result<&CStr, Failure> {
+    let Program { pinned, renew, .. } = &plan.program;
+    if !renew || failure.errno != Errno::ESTALE {
         return Err(failure);
     }
-    program.pinned.places.iter().find(|place| is_candidate(place)).map(|place| place.as_c_str()).ok_or(failure)
+    pinned.places.iter().find(|place| is_candidate(plan.killed, place)).map(|place| place.as_c_str()).ok_or(failure)
 }
 
 #[inline]
@@ -405,6 +454,6 @@ fn exec(plan: &Plan, sources: &Sources, path: &CStr) -> Errno {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
         None => unsafe { call::execve(path, argv, envp) },
         // SAFETY: as above.
-        Some(source) => unsafe { call::execve_descriptor(sources.get(source), argv, envp) },
+        Some(source) => unsafe { call::execve_descriptor(plan.killed, sources.get(source), argv, envp) },
     }
 }

@@ -2,7 +2,7 @@
 //! The child's descriptor table: getting one, and leaving in it what the program is to have.
 
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE};
-use spawnfd_sys::{Errno, RawFd, abi, receive_descriptors};
+use spawnfd_sys::{Calls, Errno, RawFd, abi, receive_descriptors};
 
 use crate::MAX_SOURCES;
 use crate::plan::{Plan, Table};
@@ -37,7 +37,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
     };
     let cut = match table {
         Table::Passed { socket, identity, tag } => {
-            call::close_range(socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed, socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 is_still(socket, identity)?;
                 if receive_descriptors(socket, fds)? != tag {
@@ -47,24 +47,24 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
             socket
         }
         Table::Fetched { door: Some((door, identity)), .. } => {
-            call::close_range(door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed, door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 is_still(door, identity)?;
-                fetch(door, &plan.sources, fds)?;
+                fetch(plan, door, fds)?;
             }
             door
         }
         Table::Fetched { door: None, thread } => {
-            call::close_range(3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                let door = call::pidfd_open_thread(thread)?;
-                fetch(door, &plan.sources, fds)?;
+                let door = call::pidfd_open_thread(plan.killed, thread)?;
+                fetch(plan, door, fds)?;
                 call::close(door)?;
             }
             2
         }
         Table::Trimmed { above } => {
-            call::close_range(above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            call::close_range(plan.killed, above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             copy(&plan.sources, fds);
             above - 1
         }
@@ -88,20 +88,20 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
         sources.highest = sources.highest.max(*fd);
     }
     if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_stand_still() {
-        close_all_but(fds);
+        close_all_but(plan.killed, fds);
     }
     Ok(sources)
 }
 
 /// Closes what else a copied table has, lest it stay open as long as a step takes; what cannot be closed at one go, exec closes.
 #[cold]
-fn close_all_but(fds: &[RawFd]) {
+fn close_all_but(killed: Calls, fds: &[RawFd]) {
     let mut first = 3;
     loop {
         let next = fds.iter().copied().filter(|&fd| fd >= first).min();
         let last = next.map_or(u32::MAX, |fd| (fd as u32).wrapping_sub(1));
         if first as u32 <= last {
-            let _ = call::close_range(first as u32, last, 0);
+            let _ = call::close_range(killed, first as u32, last, 0);
         }
         match next {
             Some(fd) => first = fd.wrapping_add(1),
@@ -122,9 +122,9 @@ fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
 }
 
 /// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
-fn fetch(door: RawFd, sources: &[RawFd], fds: &mut [RawFd]) -> Result<(), Errno> {
-    for (fd, &source) in fds.iter_mut().zip(sources) {
-        *fd = call::pidfd_getfd(door, source)?;
+fn fetch(plan: &Plan, door: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
+    for (fd, &source) in fds.iter_mut().zip(&plan.sources) {
+        *fd = call::pidfd_getfd(plan.killed, door, source)?;
     }
     Ok(())
 }
@@ -135,18 +135,18 @@ fn no_room(errno: Errno) -> Errno {
 }
 
 /// Makes what lies in a range vanish: numbers below `above` at once, the sources and what else is higher at exec.
-pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Errno> {
+pub(crate) fn close_range(killed: Calls, first: u32, last: u32, above: RawFd) -> Result<(), Errno> {
     let above = above as u32;
     if first < above {
         let last = last.min(above - 1);
-        if call::close_range(first, last, 0).is_err() {
+        if call::close_range(killed, first, last, 0).is_err() {
             // `above` is small: 256 actions name few numbers, and validation bounds them.
             for fd in first..=last {
                 let _ = call::close(fd as RawFd);
             }
         }
     }
-    if last >= above { close_at_exec(first.max(above), last) } else { Ok(()) }
+    if last >= above { close_at_exec(killed, first.max(above), last) } else { Ok(()) }
 }
 
 /// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others, up to `last`, are closed `now`, or at exec.
@@ -154,10 +154,10 @@ pub(crate) fn close_range(first: u32, last: u32, above: RawFd) -> Result<(), Err
 /// Better now: exec lets the parent go on first and closes afterwards, so that a file the parent closes and executes is found open for
 /// writing here (ETXTBSY).
 #[inline]
-pub(crate) fn keep_only(keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
-    let close = |first, last| match now && call::close_range(first, last, 0).is_ok() {
+pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
+    let close = |first, last| match now && call::close_range(killed, first, last, 0).is_ok() {
         true => Ok(()),
-        false => close_at_exec(first, last),
+        false => close_at_exec(killed, first, last),
     };
     let mut first = 3u32;
     for &fd in keep {
@@ -172,8 +172,8 @@ pub(crate) fn keep_only(keep: &[RawFd], last: u32, now: bool) -> Result<(), Errn
 
 /// Marks a range close-on-exec; where the kernel can't at one go, by the list of what is open.
 #[inline]
-fn close_at_exec(first: u32, last: u32) -> Result<(), Errno> {
-    match call::close_range(first, last, CLOSE_RANGE_CLOEXEC) {
+fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
+    match call::close_range(killed, first, last, CLOSE_RANGE_CLOEXEC) {
         Ok(_) => Ok(()),
         Err(_) => mark_listed(first, last),
     }

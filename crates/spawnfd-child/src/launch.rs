@@ -6,11 +6,13 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Cloned, Errno, FreshFd, SharedWords, Stack, clone_child, wait_pidfd};
+use spawnfd_sys::{Birth, Call, Calls, Cloned, Errno, FreshFd, SharedWords, Stack, clone_child, wait_pidfd};
 
-use crate::child::{Midwife, Start, enter, enter_and_end, enter_flight, enter_namespace};
+use crate::child::{
+    Midwife, PROBED, Probe, Start, UNPROBED, enter, enter_and_end, enter_flight, enter_namespace, enter_probe,
+};
 use crate::plan::{Handlers, Namespace, Plan, Table};
-use crate::report::{Outcome, PENDING};
+use crate::report::{Outcome, PENDING, Stage, is_pending};
 
 /// No set of caught signals: SIGKILL cannot be.
 const NOT_READ: SignalSet = u64::MAX;
@@ -119,7 +121,10 @@ fn launch_inside(
     apart: Option<&AtomicU32>,
 ) -> Result<Born, LaunchError> {
     let [report, caught, pid, pidfd] = words.get();
-    [report, caught].into_iter().zip([PENDING, NOT_READ]).for_each(|(word, none)| word.store(none, Ordering::Release));
+    [report, caught]
+        .into_iter()
+        .zip([Stage::Namespace.progress(), NOT_READ])
+        .for_each(|(word, none)| word.store(none, Ordering::Release));
     pid.store(0, Ordering::Release);
     // The midwife has the caller's table, so that the program's pidfd comes to stand there. A signal must not end it between the
     // birth and the report.
@@ -144,7 +149,9 @@ fn launch_inside(
     let caught = found(caught);
     match pid.load(Ordering::Acquire) as i32 {
         // Killed itself, it cannot tell what became of the other.
-        0 if matches!(outcome, Outcome::Program { .. }) => Ok(Born { child: outer, outcome: Outcome::Killed, caught }),
+        0 if matches!(outcome, Outcome::Program { .. }) => {
+            Ok(Born { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
+        }
         0 => Ok(Born { child: outer, outcome, caught }),
         pid => {
             // It has ended, or is about to; it sends no signal.
@@ -172,6 +179,48 @@ pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError
         // where handlers stand.
         unsafe { clone_child(&birth, &room.stack, enter_and_end, core::ptr::null(), None) }
     })
+}
+
+/// Which of these calls a seccomp filter kills a child of the calling thread for: a probe child makes each call once, with arguments
+/// that change nothing. The next one goes on after a call that was killed.
+///
+/// `share_memory`: the child runs in the caller's memory. Before Linux 5.16 a core dump ends all processes that share the memory, and a
+/// death by a filter is one, whatever RLIMIT_CORE says.
+///
+/// # Errors
+/// [`LaunchError`]: there is no child (see [`spawnfd_sys::clone_child`]), or it ended otherwise (ECANCELED).
+///
+/// # References
+/// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
+pub fn killed_calls(room: &mut Room, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
+    const SIGSYS: i32 = 31;
+    // Not clone3, which the filter may kill, too.
+    let birth =
+        Birth { share_memory, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3: false };
+    let [progress, ..] = room.words.get();
+    let mut killed = Calls::NONE;
+    loop {
+        progress.store(UNPROBED, Ordering::Release);
+        let probe = Probe { calls, own_memory: !share_memory, progress };
+        let child = with_signals_blocked(birth, |_| {
+            // SAFETY: `enter_probe` writes to `stack`, which the exclusive borrow of `room` makes ours, and to a word. `probe` outlives
+            // the call, which returns when the child is gone. Signals are blocked.
+            unsafe { clone_child(&birth, &room.stack, enter_probe, (&raw const probe).cast(), None) }
+        })?;
+        let pidfd = child.pidfd.into_number();
+        let status = wait_pidfd(pidfd, true).ok().flatten().map_or(SIGSYS, |ended| ended.status);
+        let _ = call::close(pidfd);
+        let at = progress.load(Ordering::Acquire);
+        if at == PROBED {
+            return Ok(killed);
+        }
+        let call = usize::try_from(at).ok().and_then(|at| Call::ALL.get(at)).filter(|_| status & 0x7f == SIGSYS);
+        let Some(&call) = call else { return Err(LaunchError(Errno::ECANCELED)) };
+        killed = killed.with(call);
+        for &made in Call::ALL.iter().take(call as usize + 1) {
+            calls = calls.without(made);
+        }
+    }
 }
 
 fn found(caught: &AtomicU64) -> Option<SignalSet> {
@@ -203,13 +252,19 @@ impl Flight {
         &self.0.plan
     }
 
+    /// What became of a child that has ended.
+    pub fn outcome_of_ended(&self) -> Outcome {
+        let report = self.0.words.as_ref().map_or(&self.0.report, |words| &words.get()[0]);
+        Outcome::of(report.load(Ordering::Acquire))
+    }
+
     /// What became of the child; `None` while it is between clone and exec. One that has ended has left.
     ///
     /// Of one with [memory of its own](take_off_apart) it is to be asked when it has ended; `None` then: it was killed on its way.
     pub fn outcome(&self) -> Option<Outcome> {
         if let Some(words) = &self.0.words {
             let [report, ..] = words.get();
-            return Some(report.load(Ordering::Acquire)).filter(|&word| word != PENDING).map(Outcome::of);
+            return Some(report.load(Ordering::Acquire)).filter(|&word| !is_pending(word)).map(Outcome::of);
         }
         // The kernel's store comes after all of the child's own.
         (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))

@@ -2,7 +2,8 @@
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
 //! [`Plan`] says everything beforehand. [`launch`] gives birth to a child that carries it out in `become_program`, and sleeps until the
-//! child has become the program, or failed; [`take_off`] and [`take_off_apart`] do not wait for that. [`leave_marker`] makes one that is no program at all.
+//! child has become the program, or failed; [`take_off`] and [`take_off_apart`] do not wait for that. [`leave_marker`] makes one that is no program at all,
+//! [`killed_calls`] one that makes system calls a filter may kill.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec there is
@@ -20,7 +21,7 @@ mod plan;
 mod report;
 
 pub use announce::Announcement;
-pub use launch::{Born, Flight, LaunchError, Lent, Room, launch, leave_marker, take_off, take_off_apart};
+pub use launch::{Born, Flight, LaunchError, Lent, Room, killed_calls, launch, leave_marker, take_off, take_off_apart};
 pub use plan::{
     CapabilitySets, Check, Handlers, Identity, Namespace, Op, Pinned, Plan, Program, Step, Table, is_candidate,
 };

@@ -9,11 +9,13 @@ use core::ffi::CStr;
 use crate::announce::Announcement;
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
-use spawnfd_sys::{ArgBlock, Errno, RawFd};
+use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 
 /// All that one spawn does in the child, in the order of the fields. It owns what it names, but for descriptors.
 #[derive(Debug)]
 pub struct Plan {
+    /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
+    pub killed: Calls,
     /// The pid namespace the child is to be born into.
     pub namespace: Option<Namespace>,
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
@@ -394,8 +396,8 @@ impl Identity {
     ///
     /// # Errors
     /// As stat(2).
-    pub fn of(dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
-        let stat = match call::statx(dir, path) {
+    pub fn of(killed: Calls, dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
+        let stat = match call::statx(killed, dir, path) {
             Err(Errno::ENOSYS | Errno::EPERM) => return call::stat(dir, path).map(|stat| Identity::of_stat(&stat)),
             stat => stat?,
         };
@@ -439,6 +441,7 @@ impl Identity {
 }
 
 /// Whether a PATH search would take `path`: a regular file the effective ids may execute.
-pub fn is_candidate(path: &CStr) -> bool {
-    call::may_execute(path).is_ok() && Identity::of(abi::AT_FDCWD, path).is_ok_and(|file| file.is_regular())
+pub fn is_candidate(killed: Calls, path: &CStr) -> bool {
+    call::may_execute(killed, path).is_ok()
+        && Identity::of(killed, abi::AT_FDCWD, path).is_ok_and(|file| file.is_regular())
 }

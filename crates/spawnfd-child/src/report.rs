@@ -10,6 +10,8 @@ pub enum Stage {
     Descriptors,
     /// Step with this index.
     Action(u16),
+    /// Closing what the program is not to have, or marking it close-on-exec. Steps have been performed.
+    Closing,
     /// Entering the pid namespace, or being born there.
     Namespace,
     /// Resetting signals.
@@ -31,7 +33,7 @@ pub struct Failure {
     pub errno: Errno,
 }
 
-/// The word before the child has come as far as exec.
+/// The word before the child has come as far as exec; the other bits are the [`progress`](Stage::progress), or 0.
 pub const PENDING: u64 = 1 << 63;
 /// The word while exec is under way, and after it has succeeded.
 pub(crate) const EXEC: u64 = 0;
@@ -48,8 +50,8 @@ pub enum Outcome {
     },
     /// It exited, for this reason.
     Failed(Failure),
-    /// It was killed before it came to exec.
-    Killed,
+    /// A signal ended it in this stage, before it came to exec.
+    Killed(Stage),
 }
 
 impl Outcome {
@@ -57,15 +59,26 @@ impl Outcome {
     pub fn of(word: u64) -> Outcome {
         match word {
             EXEC | EXEC_RENEWED => Outcome::Program { renewed: word == EXEC_RENEWED },
-            PENDING => Outcome::Killed,
+            PENDING => Outcome::Killed(Stage::Descriptors),
+            word if is_pending(word) => Outcome::Killed(Failure::unpack(word & !PENDING).stage),
             word => Outcome::Failed(Failure::unpack(word)),
         }
     }
 }
 
-impl Failure {
-    pub(crate) fn pack(self) -> u64 {
-        let (stage, index) = match self.stage {
+/// Whether the child has neither come to exec nor failed.
+pub(crate) fn is_pending(word: u64) -> bool {
+    word & PENDING != 0
+}
+
+impl Stage {
+    /// The word of a child that is about to begin this stage.
+    pub(crate) fn progress(self) -> u64 {
+        PENDING | self.pack()
+    }
+
+    fn pack(self) -> u64 {
+        let (stage, index) = match self {
             Stage::Descriptors => (1, 0),
             Stage::Action(index) => (2, index),
             Stage::Signals => (3, 0),
@@ -73,8 +86,15 @@ impl Failure {
             Stage::Filter => (5, 0),
             Stage::Exec => (6, 0),
             Stage::Namespace => (7, 0),
+            Stage::Closing => (8, 0),
         };
-        stage << 48 | u64::from(index) << 32 | self.errno.raw() as u64
+        stage << 48 | u64::from(index) << 32
+    }
+}
+
+impl Failure {
+    pub(crate) fn pack(self) -> u64 {
+        self.stage.pack() | self.errno.raw() as u64
     }
 
     fn unpack(word: u64) -> Failure {
@@ -86,6 +106,7 @@ impl Failure {
             4 => Stage::Check(index),
             5 => Stage::Filter,
             7 => Stage::Namespace,
+            8 => Stage::Closing,
             _ => Stage::Exec,
         };
         Failure { stage, errno: Errno::from_raw(word as u32 as i32) }
@@ -107,8 +128,10 @@ mod tests {
             Stage::Filter,
             Stage::Exec,
             Stage::Namespace,
+            Stage::Closing,
         ];
         for stage in stages {
+            assert_eq!(Outcome::of(stage.progress()), Outcome::Killed(stage));
             for errno in [Errno::EPERM, Errno::ESTALE, Errno::from_raw(4095)] {
                 let failure = Failure { stage, errno };
                 let word = failure.pack();

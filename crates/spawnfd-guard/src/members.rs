@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::process::{Process, Stat, all, lists_children, present, sessions};
-use crate::sys::{self, Errno};
+use crate::sys;
 
 const SIGKILL: i32 = 9;
 pub(crate) const SIGCONT: i32 = 18;
@@ -45,7 +45,7 @@ impl Members {
 
     /// Whether the root has its number: it runs, or nobody has reaped it yet.
     fn root_has_number(&self) -> bool {
-        self.pidfd.as_ref().is_some_and(|pidfd| sys::signal(pidfd, 0) != Err(Errno::ESRCH))
+        self.pidfd.as_ref().is_some_and(sys::has_number)
     }
 
     /// Whether the root has ended, reaped or not. `false` if it has no pidfd.

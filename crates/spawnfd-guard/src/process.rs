@@ -86,7 +86,7 @@ impl Mark {
     fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
         let stat = Stat::read(pid)?;
         // Not reaped yet, so that what was read is its own.
-        (sys::signal(pidfd, 0) != Err(sys::Errno::ESRCH)).then_some(Mark(stat.process.start))
+        sys::has_number(pidfd).then_some(Mark(stat.process.start))
     }
 
     /// A pidfd of the process with this mark, if the number is still its own.

@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 use core::ffi::CStr;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A negated error number, as the kernel returns it, made positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,16 +161,39 @@ pub fn remove_directory(dir: i32, path: &CStr) -> Result<()> {
     unsafe { enter(number::UNLINKAT, [dir as usize, path.as_ptr() as usize, AT_REMOVEDIR, 0, 0, 0]) }.map(drop)
 }
 
+static PIDFD_OPEN_KILLS: AtomicBool = AtomicBool::new(false);
+static PIDFD_SEND_SIGNAL_KILLS: AtomicBool = AtomicBool::new(false);
+
+/// Makes no pidfd_open (or pidfd_send_signal) from now on: a seccomp filter of the host kills the process for the call. Both answer EPERM.
+pub fn give_up(pidfd_open: bool, pidfd_send_signal: bool) {
+    PIDFD_OPEN_KILLS.fetch_or(pidfd_open, Ordering::Relaxed);
+    PIDFD_SEND_SIGNAL_KILLS.fetch_or(pidfd_send_signal, Ordering::Relaxed);
+}
+
+fn refuse_if(kills: &AtomicBool) -> Result<()> {
+    if kills.load(Ordering::Relaxed) { Err(Errno::EPERM) } else { Ok(()) }
+}
+
 /// A pidfd of the process that has this number now. Linux 5.3.
 pub fn pidfd_open(pid: i32) -> Result<Fd> {
+    refuse_if(&PIDFD_OPEN_KILLS)?;
     // SAFETY: numbers only.
     unsafe { enter(number::PIDFD_OPEN, [pid as usize, 0, 0, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
 }
 
 /// Sends a signal to the process behind a pidfd.
 pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
+    refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
     // SAFETY: numbers, and a null pointer where one is allowed.
     unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Whether the process behind a pidfd has its number: it has not been reaped. Where signals are given up: it has not ended.
+pub fn has_number(pidfd: &Fd) -> bool {
+    if PIDFD_SEND_SIGNAL_KILLS.load(Ordering::Relaxed) {
+        return !wait_for_end(pidfd.0, 0);
+    }
+    signal(pidfd, 0) != Err(Errno::ESRCH)
 }
 
 /// The inode of a pidfd, which is its process's alone for as long as the system is up. `None` before Linux 6.9, where all share one.
@@ -190,6 +213,8 @@ pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
 /// It is the kernel's own identity of the group that is asked, not its number, so it can be no later one's.
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
+    // An answer of the filter's says nothing of the group.
+    refuse_if(&PIDFD_SEND_SIGNAL_KILLS).map_err(|_| Errno::EINVAL)?;
     match signal_group(pidfd, 0) {
         Err(Errno::ESRCH) => Ok(false),
         // EPERM: there is one, under other ids.
@@ -202,6 +227,7 @@ pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
     const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
+    refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
     let args = [pidfd.0 as usize, signal as usize, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0];
     // SAFETY: numbers, and a null pointer where one is allowed.
     unsafe { enter(number::PIDFD_SEND_SIGNAL, args) }.map(drop)

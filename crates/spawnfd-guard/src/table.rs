@@ -235,5 +235,5 @@ fn orphan(pid: i32, begun: u64) -> Option<sys::Fd> {
     let stat = Stat::read(pid)?;
     let is_it = stat.process.start >= begun && stat.parent == sys::getppid();
     // Not reaped yet, so that what was read is its own.
-    (is_it && sys::signal(&pidfd, 0) != Err(sys::Errno::ESRCH)).then_some(pidfd)
+    (is_it && sys::has_number(&pidfd)).then_some(pidfd)
 }

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::call::{FilterInstruction, SignalSet};
-use crate::{ArgBlock, Errno, RawFd, abi, arch};
+use crate::{ArgBlock, Call, Calls, Errno, RawFd, abi, arch};
 
 const PIDFD_CONFIG: u32 = 474;
 const PIDFD_SPAWN_RUN: u32 = 475;
@@ -272,6 +272,14 @@ impl<'a> Actions<'a> {
     }
 }
 
+/// Makes both calls of the builder in vain: EBADF where they are the builder's.
+pub(crate) fn attempt() {
+    for number in [PIDFD_CONFIG, PIDFD_SPAWN_RUN] {
+        // SAFETY: no descriptor, and null pointers, which the kernel checks.
+        let _ = unsafe { arch::syscall(number, [usize::MAX, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// What will be a child's pidfd.
 #[derive(Debug)]
 pub struct Builder(OwnedFd);
@@ -281,7 +289,9 @@ impl Builder {
     ///
     /// # Errors
     /// EINVAL: this kernel has none. ENOSYS, EPERM: refused by a filter. EMFILE, ENFILE, ENOMEM.
-    pub fn open() -> Result<Builder, Errno> {
+    pub fn open(killed: Calls) -> Result<Builder, Errno> {
+        killed.refuse(Call::PidfdOpen)?;
+        killed.refuse(Call::Builder)?;
         // SAFETY: two numbers.
         let fd = Errno::check(unsafe { arch::syscall(abi::__NR_pidfd_open, [0, PIDFD_EMPTY as usize, 0, 0, 0, 0]) })?;
         // SAFETY: the kernel has just made it for this call.
@@ -400,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_says_so() {
-        match Builder::open() {
+        match Builder::open(Calls::NONE) {
             Ok(_) => {}
             Err(errno) => assert!([Errno::EINVAL, Errno::ENOSYS, Errno::EPERM].contains(&errno), "{errno:?}"),
         }

@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::abi;
 use crate::arch;
+use crate::calls::{Call, Calls};
 use crate::errno::Errno;
 use crate::memory::Stack;
 use crate::{RawFd, call};
@@ -147,6 +148,6 @@ pub unsafe fn clone_child(
 /// Whether this kernel (and the seccomp filter over it) has clone3.
 ///
 /// Asks with a size of 0, which a kernel that has the call answers with EINVAL and nothing else done.
-pub fn has_clone3() -> bool {
-    call::probe(abi::__NR_clone3) == Errno::EINVAL
+pub fn has_clone3(killed: Calls) -> bool {
+    !killed.contains(Call::Clone3) && call::probe(abi::__NR_clone3) == Errno::EINVAL
 }

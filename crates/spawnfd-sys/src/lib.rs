@@ -13,6 +13,7 @@ extern crate std;
 mod arch;
 mod args;
 mod builder;
+mod calls;
 mod clone;
 mod errno;
 mod memory;
@@ -23,11 +24,12 @@ pub mod call;
 
 pub use args::{ArgBlock, ArgBuilder};
 pub use builder::{Action as BuilderAction, Actions as BuilderActions, Builder, FailedAt, Given};
+pub use calls::{Call, Calls};
 pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
 pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptor, receive_descriptors, send};
-pub use wait::{Ended, Used, reap_unsignalled, wait_pidfd};
+pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;
 

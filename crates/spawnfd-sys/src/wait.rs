@@ -62,6 +62,17 @@ pub fn reap_unsignalled(pidfd: RawFd) -> Option<Ended> {
     }
 }
 
+/// Waits until the child behind a pidfd has ended, and leaves it to be reaped: the signal that has ended it. `None`: it exited, or
+/// somebody else has reaped it.
+///
+/// # References
+/// `WNOWAIT` in waitid(2).
+#[doc(alias = "WNOWAIT")]
+pub fn signal_that_ended(pidfd: RawFd) -> Option<i32> {
+    let ended = wait(pidfd, abi::__WALL | abi::WNOWAIT).ok()??;
+    Some(ended.status & 0x7f).filter(|&signal| signal != 0)
+}
+
 /// waitid(2), through signals.
 fn wait(pidfd: RawFd, options: u32) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;

@@ -14,7 +14,7 @@ use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
-use crate::launch::{Held, InFlight};
+use crate::launch::{Held, InFlight, features};
 use crate::numbers::{Known, above_standard};
 use crate::reaper;
 use crate::warm::Departure;
@@ -103,9 +103,9 @@ pub(crate) enum Landing {
 }
 
 impl Landing {
-    fn landed(&self) -> Result<()> {
+    fn landed(&self, ended: Option<Ended>) -> Result<()> {
         match self {
-            Landing::Clone(flight) => flight.landed(),
+            Landing::Clone(flight) => flight.landed(ended),
             Landing::Warm(departure) => departure.landed(),
         }
     }
@@ -186,7 +186,7 @@ impl Child {
         let called_off = departure.call_off();
         if called_off {
             // Not noted as its holder's.
-            let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+            let _ = call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 9);
         }
         called_off
     }
@@ -288,9 +288,9 @@ impl Child {
         let Some(flight) = self.flight.take() else { return };
         // One that was killed by its holder on its way has met the end that was meant for the program.
         self.failure = flight
-            .landed()
+            .landed(self.ended)
             .err()
-            .filter(|error| error.stage() != Stage::Killed || !self.has_sent(self.ended))
+            .filter(|error| !error.is_of_killed() || !self.has_sent(self.ended))
             .map(|error| error.with_end(self.ended));
         if self.called_off {
             self.ended = Some(Ended { status: 15, used: self.ended.and_then(|ended| ended.used) });
@@ -431,7 +431,7 @@ impl Child {
             return Err(failed(Errno::EBADF));
         }
         self.note_signal(signal);
-        match call::pidfd_send_signal(pidfd, signal) {
+        match call::pidfd_send_signal(features::killed(), pidfd, signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }

@@ -39,6 +39,8 @@ pub enum Stage {
     Exec,
     /// A signal has ended the child before it came to exec; actions may have been performed. ECANCELED, as nobody but the sender knows
     /// whether to try again; the call names the signal, if it is known. ESRCH: a parked process, which had not begun.
+    ///
+    /// A SIGSYS is a seccomp filter's. It is an error of the stage that the child was in, with ECANCELED.
     Killed,
     /// Waiting for the child.
     Wait,
@@ -118,6 +120,8 @@ struct Fields {
     call: String,
     /// An argument was refused before anything was done, whatever the stage.
     refused: bool,
+    /// The child had carried out actions, whatever the stage.
+    acted: bool,
 }
 
 /// What this crate's functions return.
@@ -125,7 +129,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
-        Error(Box::new(Fields { stage, errno, call: call.into(), refused: stage == Stage::Validate }))
+        Error(Box::new(Fields { stage, errno, call: call.into(), refused: stage == Stage::Validate, acted: false }))
     }
 
     /// The same of something that was refused before there was a child.
@@ -133,6 +137,18 @@ impl Error {
         let mut error = Error::new(stage, errno, call);
         error.0.refused = true;
         error
+    }
+
+    /// The same of a child that had carried out actions: the start must not be repeated.
+    pub(crate) fn after_actions(mut self) -> Error {
+        self.0.acted = true;
+        self
+    }
+
+    /// The same of a child that a filter killed for the call (ECANCELED).
+    pub(crate) fn by_filter(mut self) -> Error {
+        self.0.call += ", killed by SIGSYS (a seccomp filter)";
+        self
     }
 
     pub(crate) fn invalid(call: impl Into<String>) -> Error {
@@ -169,6 +185,16 @@ impl Error {
             self.0.call += &format!(", {status}");
         }
         self
+    }
+
+    /// Whether a signal ended the child before exec.
+    pub(crate) fn is_of_killed(&self) -> bool {
+        self.0.stage == Stage::Killed || self.0.errno == Errno::ECANCELED
+    }
+
+    /// Whether a child that came to no descriptors had done nothing yet.
+    pub(crate) fn is_without_descriptors(&self) -> bool {
+        self.0.stage == Stage::Descriptors && !self.0.acted
     }
 
     /// Whether a parked process was killed before it had begun to be the program: nothing has happened, and the start may be repeated.

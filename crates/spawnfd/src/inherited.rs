@@ -21,6 +21,7 @@ use std::ffi::CStr;
 
 use spawnfd_sys::{Errno, abi, call};
 
+use crate::launch::features;
 use crate::own_proc::{self, Own};
 
 type Answer<T> = Result<T, Errno>;
@@ -56,15 +57,16 @@ impl Inherited {
             PR_GET_MDWE,
             PR_GET_MEMORY_MERGE,
         ];
+        let killed = features::killed();
         Inherited {
-            scheduling: call::scheduling(),
+            scheduling: call::scheduling(killed),
             processors: call::affinity(),
             cookie: call::core_cookie(),
-            io_priority: call::io_priority(),
-            memory_policy: call::memory_policy(),
+            io_priority: call::io_priority(killed),
+            memory_policy: call::memory_policy(killed),
             switches: SWITCHES.map(|option| call::prctl(option, 0, 0)),
             time_stamp_counter: call::time_stamp_counter(),
-            persona: call::persona(),
+            persona: call::persona(killed),
             cgroup: own_proc::read(Own::Cgroup).ok(),
         }
     }
@@ -98,7 +100,7 @@ impl Place {
     /// What the calling thread finds by that path; an empty one is the working directory itself, whatever may be searched. `None`: the
     /// kernel does not say.
     pub(crate) fn of(path: &CStr) -> Option<Place> {
-        call::statx(abi::AT_FDCWD, path).ok().map(|found| Place::from(&found))
+        call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| Place::from(&found))
     }
 }
 

@@ -51,11 +51,15 @@ pub use job::{
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};
+#[doc(hidden)]
+pub use launch::features::killed as killed_calls;
 pub use launch::{LauncherStats, LauncherThread};
 pub use numbers::Known;
 pub use per_process::PerProcess;
 pub use sandbox::Sandbox;
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;
+#[doc(hidden)]
+pub use spawnfd_sys::{Call, Calls};
 pub use template::{CacheStats, Template, TemplateCache};
 pub use warm::{Kind, Mode, Park, Warm, WarmOptions, WarmStats};

@@ -5,15 +5,17 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::{Call, Errno, call};
 
 use crate::error::errno;
+use crate::launch::features;
 
 /// An empty one, which can be sealed.
 ///
 /// # Errors
 /// As memfd_create(2). EACCES: `executable`, where vm.memfd_noexec is 2.
 pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
+    features::killed().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let execution = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };
     let outcome = match memfd_create(name, wanted | execution) {

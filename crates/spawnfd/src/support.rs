@@ -57,13 +57,14 @@ pub struct Support {
     pub features: &'static [Feature],
 }
 
-/// What the library uses in this process: as found by asking once, or, after a spawn that met a filter, as found then.
+/// What the library uses in the calling thread: as found by asking once, or, after a spawn that met a filter, as found then.
 pub fn support() -> Support {
+    let here = features::of_calling_thread();
     Support {
-        kernel: features::KERNEL.works(),
-        clone3: features::CLONE3.works(),
-        close_range: features::CLOSE_RANGE.works(),
-        fetch: features::CLOSE_RANGE.works() && features::FETCH.works(),
+        kernel: here.has_kernel(),
+        clone3: here.has_clone3(),
+        close_range: here.has_close_range(),
+        fetch: here.has_close_range() && here.can_fetch(),
         features: &FEATURES,
     }
 }

@@ -20,18 +20,19 @@ const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 /// What personality may be set to: Linux, 32-bit Linux, each with UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Calls refused by number, with the errno they answer.
-pub(super) type Refusals = Vec<(u32, Errno)>;
+/// Calls refused by number, with the errno they answer. `None`: the call kills the process.
+pub(super) type Refusals = Vec<(u32, Option<Errno>)>;
 
 /// The program: refusals first, in order; then Docker's profile, or everything allowed.
 ///
 /// A call of another architecture is not recognised: it kills the process.
-pub(super) fn program(refusals: &[(u32, Errno)], docker: bool) -> Result<BpfProgram, Error> {
+pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result<BpfProgram, Error> {
     let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER_OFFSET)];
     // clone3's flags lie in memory that a filter cannot see; ENOSYS makes libc fall back to clone, whose flags it sees.
-    let by_docker = docker.then_some((Sysno::clone3 as u32, Errno::ENOSYS));
+    let by_docker = docker.then_some((Sysno::clone3 as u32, Some(Errno::ENOSYS)));
     for (number, errno) in refusals.iter().copied().chain(by_docker) {
-        let answer = libc::SECCOMP_RET_ERRNO | u32::try_from(errno.into_raw()).unwrap_or(0) & libc::SECCOMP_RET_DATA;
+        let number_of = |errno: Errno| u32::try_from(errno.into_raw()).unwrap_or(0) & libc::SECCOMP_RET_DATA;
+        let answer = errno.map_or(libc::SECCOMP_RET_KILL_PROCESS, |errno| libc::SECCOMP_RET_ERRNO | number_of(errno));
         program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number));
         program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, answer));
     }
@@ -44,6 +45,23 @@ pub(super) fn program(refusals: &[(u32, Errno)], docker: bool) -> Result<BpfProg
     program.extend(rest);
     Ok(program)
 }
+
+/// A program that kills the process for one call with this value in one argument (its lower half), and allows everything else.
+pub(super) fn killing_with(number: u32, place: u32, value: u32) -> Vec<sock_filter> {
+    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let answer = |answer| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, answer);
+    vec![
+        load(NUMBER_OFFSET),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, number),
+        load(ARGUMENTS_OFFSET + 8 * place),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, value),
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+/// Offset of `args` in `struct seccomp_data`.
+const ARGUMENTS_OFFSET: u32 = 16;
 
 /// Offset of `nr` in `struct seccomp_data`.
 pub(super) const NUMBER_OFFSET: u32 = 0;
@@ -129,6 +147,6 @@ mod tests {
     #[test]
     fn programs_fit() {
         assert!(program(&[], true).expect("compiles").len() < 4096);
-        assert!(program(&[(Sysno::clone3 as u32, Errno::ENOSYS)], false).expect("compiles").len() < 16);
+        assert!(program(&[(Sysno::clone3 as u32, Some(Errno::ENOSYS))], false).expect("compiles").len() < 16);
     }
 }

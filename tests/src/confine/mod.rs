@@ -80,6 +80,23 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
     confinement.apply()
 }
 
+/// Lets each of these system calls kill the process with SIGSYS, for the calling thread.
+///
+/// # Errors
+/// As [`deny`].
+pub fn kill(calls: &[&str]) -> Result<(), Error> {
+    calls.iter().try_fold(Confinement::default(), |confinement, name| confinement.kill(name))?.apply()
+}
+
+/// Lets one system call kill the process where one of its arguments, counted from 0, has this value.
+///
+/// # Errors
+/// As [`deny`].
+pub fn kill_with(name: &str, place: u32, value: u32) -> Result<(), Error> {
+    let number = name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
+    filter::install(&filter::killing_with(number as u32, place, value))
+}
+
 /// The number of an errno by name ("EPERM") or number ("1").
 ///
 /// # Errors
@@ -114,7 +131,19 @@ impl Confinement {
     ///
     /// # Errors
     /// [`Error::UnknownSyscall`]
-    pub fn deny(mut self, name: &str, errno: Errno) -> Result<Self, Error> {
+    pub fn deny(self, name: &str, errno: Errno) -> Result<Self, Error> {
+        self.refuse(name, Some(errno))
+    }
+
+    /// Lets one system call kill the process, by name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSyscall`]
+    pub fn kill(self, name: &str) -> Result<Self, Error> {
+        self.refuse(name, None)
+    }
+
+    fn refuse(mut self, name: &str, errno: Option<Errno>) -> Result<Self, Error> {
         let number = match name {
             // Of kernel/patches.
             "pidfd_spawn_run" => 475,

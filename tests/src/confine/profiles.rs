@@ -28,7 +28,7 @@ pub enum Profile {
     Flatpak,
 }
 
-/// What a refused call does. A call that a profile does not know fails with ENOSYS in both cases.
+/// What a refused call does. A call that a profile does not know fails with ENOSYS in all cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call fails with the errno that the profile names.
@@ -36,6 +36,8 @@ pub enum Answer {
     /// The call kills the process with SIGSYS. clone3 fails with ENOSYS nevertheless where a profile refuses it: glibc tries
     /// it first when it creates a thread or a process, so that a filter which kills for it lets nothing run.
     Kill,
+    /// The same, but clone3 fails with ENOSYS, so that glibc can start threads.
+    KillExceptClone3,
 }
 
 impl Profile {
@@ -125,8 +127,9 @@ impl Rules {
         // The rules of each call, by its number.
         let mut calls: BTreeMap<u32, BpfProgram> = BTreeMap::new();
         for rule in &self.rules {
-            let instructions = rule.program(answer)?;
             for name in &rule.calls {
+                let spared = answer == Answer::KillExceptClone3 && name == "clone3";
+                let instructions = rule.program(if spared { Answer::Errno } else { answer })?;
                 if let Some(number) = number(name)? {
                     calls.entry(number).or_default().extend_from_slice(&instructions);
                 }
@@ -199,7 +202,7 @@ impl Verdict {
     fn instruction(&self, answer: Answer) -> Result<sock_filter, Error> {
         let errno = match self {
             Verdict::Allow => return Ok(answer_with(libc::SECCOMP_RET_ALLOW)),
-            Verdict::Refuse(_) if answer == Answer::Kill => return Ok(answer_with(libc::SECCOMP_RET_KILL_PROCESS)),
+            Verdict::Refuse(_) if answer != Answer::Errno => return Ok(answer_with(libc::SECCOMP_RET_KILL_PROCESS)),
             Verdict::Refuse(name) => super::errno(name)?,
             Verdict::Unknown => Errno::ENOSYS,
         };

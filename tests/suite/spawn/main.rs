@@ -14,6 +14,7 @@ mod fork;
 mod held;
 mod hygiene;
 mod kernel;
+mod killed;
 mod model;
 mod sandbox;
 mod signals;

@@ -30,7 +30,8 @@ class SpawnError(OSError):
             "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
             "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit". "killed": somebody's
             signal (named by `call`, if it is known) has ended the program's process on its way to
-            exec; that is ECANCELED.
+            exec; that is ECANCELED. SIGSYS is a seccomp filter's: ECANCELED, with the stage that
+            the process was in.
         action: The index, in the caller's list, of the action that failed, or None.
         call: The call that failed, with its arguments.
     """

@@ -14,6 +14,8 @@ import weakref
 from asyncio import events, unix_events
 from typing import Any
 
+from spawnfd import _spawnfd
+
 # Stands for a status that somebody else has taken; asyncio reports 255 then.
 _LOST = -(1 << 30)
 
@@ -49,6 +51,10 @@ class Transport(_Base):  # type: ignore[misc]
         """Has the event loop wait for the program; to be called once, right after the start."""
         if self._proc.returncode is not None:
             # It ended on its way: the number may be another's by now.
+            self._loop.call_soon(self._look)
+            return
+        if _spawnfd.pidfds_are_killed():
+            # As where they are refused.
             self._loop.call_soon(self._look)
             return
         try:

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, mem
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 use spawnfd::support::{Feature, Without, support};
-use spawnfd::{Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
+use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
 
 use crate::os::{self, Question};
 
@@ -63,8 +63,31 @@ fn finding(feature: &Feature) -> Finding {
     }
 }
 
+/// The call that a feature takes, if a filter may kill this process for it.
+fn call_of(name: &str) -> Option<Call> {
+    Some(match name.split(' ').next()? {
+        "clone3" => Call::Clone3,
+        "close_range" => Call::CloseRange,
+        "pidfd_open" => Call::PidfdOpen,
+        "pidfd_getfd" => Call::PidfdGetfd,
+        "kcmp" => Call::Kcmp,
+        "openat2" => Call::Openat2,
+        "faccessat2" => Call::Faccessat2,
+        "memfd_create" => Call::MemfdCreate,
+        _ => return None,
+    })
+}
+
 fn try_out(name: &str) -> Answer {
+    let killed = spawnfd::killed_calls();
+    if call_of(name).is_some_and(|call| killed.contains(call)) {
+        return Err("SIGSYS: a filter kills the process for it".to_owned());
+    }
     match name {
+        // Nothing of the library's, so that nothing is known of it.
+        "io_uring" | "Landlock" if killed != Calls::NONE => {
+            Err("not tried: a filter kills the process for other calls".to_owned())
+        }
         "pidfd_spawn_run" if support().kernel => Ok(String::new()),
         "pidfd_spawn_run" => Err(named(Errno::EINVAL)),
         "clone3" => ask(Question::Clone3),

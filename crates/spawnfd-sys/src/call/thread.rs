@@ -4,7 +4,8 @@
 use super::*;
 
 /// Gives the calling thread a descriptor table of its own, a copy.
-pub fn unshare_descriptors() -> Result<usize, Errno> {
+pub fn unshare_descriptors(killed: Calls) -> Result<usize, Errno> {
+    killed.refuse(Call::Unshare)?;
     enter!(__NR_unshare, abi::CLONE_FILES)
 }
 
@@ -21,20 +22,23 @@ pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
 
 /// The serial number of the session keyring. A thread without one is given its user's default, which it would use anyway.
 #[doc(alias = "keyctl")]
-pub fn session_keyring() -> Result<usize, Errno> {
+pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
+    killed.refuse(Call::Keyctl)?;
     // KEYCTL_GET_KEYRING_ID of KEY_SPEC_SESSION_KEYRING, creating none.
     enter!(__NR_keyctl, 0u32, -3i32, 0u32)
 }
 
 /// The keyring that keys asked for by the kernel are linked to (KEYCTL_SET_REQKEY_KEYRING with no change).
 #[doc(alias = "keyctl")]
-pub fn request_key_destination() -> Result<usize, Errno> {
+pub fn request_key_destination(killed: Calls) -> Result<usize, Errno> {
+    killed.refuse(Call::Keyctl)?;
     enter!(__NR_keyctl, 14u32, -1i32)
 }
 
 /// Policy, flags, nice value, priority, deadline parameters and utilisation clamps, as `struct sched_attr` holds them.
 #[doc(alias = "sched_getattr")]
-pub fn scheduling() -> Result<[u64; 7], Errno> {
+pub fn scheduling(killed: Calls) -> Result<[u64; 7], Errno> {
+    killed.refuse(Call::SchedGetattr)?;
     let mut attributes = [0u64; 7];
     enter!(__NR_sched_getattr, 0u32, attributes.as_mut_ptr(), size_of_val(&attributes), 0u32)?;
     Ok(attributes)
@@ -50,14 +54,16 @@ pub fn affinity() -> Result<[u64; 128], Errno> {
 
 /// The I/O priority.
 #[doc(alias = "ioprio_get")]
-pub fn io_priority() -> Result<usize, Errno> {
+pub fn io_priority(killed: Calls) -> Result<usize, Errno> {
+    killed.refuse(Call::IoprioGet)?;
     // IOPRIO_WHO_PROCESS
     enter!(__NR_ioprio_get, 1u32, 0u32)
 }
 
 /// The NUMA policy, and its nodes bit by bit.
 #[doc(alias = "get_mempolicy")]
-pub fn memory_policy() -> Result<(i32, [u64; 16]), Errno> {
+pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
+    killed.refuse(Call::GetMempolicy)?;
     let (mut mode, mut nodes) = (0i32, [0u64; 16]);
     enter!(__NR_get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), size_of_val(&nodes) * 8, 0usize, 0usize)?;
     Ok((mode, nodes))
@@ -65,7 +71,8 @@ pub fn memory_policy() -> Result<(i32, [u64; 16]), Errno> {
 
 /// The execution domain and its flags.
 #[doc(alias = "personality")]
-pub fn persona() -> Result<usize, Errno> {
+pub fn persona(killed: Calls) -> Result<usize, Errno> {
+    killed.refuse(Call::Personality)?;
     enter!(__NR_personality, u32::MAX)
 }
 
@@ -87,6 +94,7 @@ pub fn core_cookie() -> Result<u64, Errno> {
 
 /// Whether two threads have working directory, root and umask in common (KCMP_FS).
 #[doc(alias = "kcmp")]
-pub fn share_directories(one: i32, other: i32) -> Result<bool, Errno> {
+pub fn share_directories(killed: Calls, one: i32, other: i32) -> Result<bool, Errno> {
+    killed.refuse(Call::Kcmp)?;
     enter!(__NR_kcmp, one, other, 3u32, 0usize, 0usize).map(|order| order == 0)
 }

@@ -106,7 +106,7 @@ static ALONE_WITH: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
 /// Whether all threads of this process have that many seccomp filters, if they have that many, from the one that was there first.
-fn were_handed_down(filters: u32) -> bool {
+pub(crate) fn were_handed_down(filters: u32) -> bool {
     ALONE_WITH.load(Ordering::Relaxed) == filters
 }
 
@@ -295,7 +295,9 @@ impl Authority {
         let reach = maker.clone();
         let status = read_status()?;
         let namespaces = namespaces(&reach)?;
-        let Status { lines, umask, ignored, .. } = status;
+        let Status { lines, filters, umask, ignored, .. } = status;
+        features::probe_again_if_not(filters);
+        let killed = features::killed();
         let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
         let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
@@ -307,7 +309,7 @@ impl Authority {
             namespaces,
             labels,
             pending_label,
-            keyrings: [call::session_keyring(), call::request_key_destination()],
+            keyrings: [call::session_keyring(killed), call::request_key_destination(killed)],
         })
     }
 
@@ -423,7 +425,8 @@ impl Marker {
     /// # Errors
     /// As clone(2).
     pub(crate) fn leave() -> Result<Marker, Errno> {
-        let marker = leave_marker(&mut Room::new()?, features::CLONE3.works()).map_err(|refused| refused.0)?;
+        let marker =
+            leave_marker(&mut Room::new()?, features::of_calling_thread().has_clone3()).map_err(|refused| refused.0)?;
         let pidfd = Known::new(OwnedFd::from(marker.pidfd));
         Ok(Marker { pidfd, inside: inside(marker.pid) })
     }
@@ -435,7 +438,7 @@ impl Marker {
     pub(crate) fn reach(&self) -> Result<(), &'static str> {
         let pidfd = self.pidfd.get().ok_or("marker")?;
         // Somebody may have waited for it: then its number may be another's.
-        call::pidfd_send_signal(pidfd.as_raw_fd(), 0).map_err(|_| "marker")?;
+        call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).map_err(|_| "marker")?;
         reach(&self.inside)
     }
 }

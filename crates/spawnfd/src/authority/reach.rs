@@ -11,6 +11,7 @@ use spawnfd_sys::{Errno, call, fork_generation};
 
 use super::{CAP_SYS_ADMIN, Marker, comes_from_one_thread};
 use crate::error::{self, Error, Stage};
+use crate::launch::features;
 use crate::own_proc::{self, Own};
 
 /// What the calling thread may do itself, and how soon it gets to it.
@@ -152,17 +153,18 @@ impl Readable {
     fn of_calling_thread() -> Readable {
         const PR_GET_SECCOMP: u32 = 21;
         const PR_GET_NO_NEW_PRIVS: u32 = 39;
+        let killed = features::killed();
         let capabilities = call::capabilities();
         let namespace = |name| own_proc::namespaces([name]).ok().and_then(|[namespace]| namespace);
         Readable {
-            ids: (call::ids(), call::file_ids()),
+            ids: (call::ids(), call::file_ids(killed)),
             capabilities,
             no_new_privs: call::prctl(PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
             is_filtered: call::prctl(PR_GET_SECCOMP, 0, 0) != Ok(0),
             user_namespace: namespace("user"),
             mount_namespace: if administers(&capabilities) { namespace("mnt") } else { None },
             label: own_proc::read(Own::Label),
-            scheduling: call::scheduling(),
+            scheduling: call::scheduling(killed),
             processors: call::affinity(),
         }
     }
@@ -176,7 +178,12 @@ impl Readable {
     }
 
     fn filters(&self) -> Option<u32> {
-        if self.is_filtered { super::read_status().ok()?.filters } else { Some(0) }
+        if !self.is_filtered {
+            return Some(0);
+        }
+        let filters = super::read_status().ok()?.filters;
+        features::probe_again_if_not(filters);
+        filters
     }
 }
 

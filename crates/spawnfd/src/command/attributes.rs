@@ -15,7 +15,7 @@ use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
 use crate::error::{Error, Result, Stage};
-use crate::launch::LauncherThread;
+use crate::launch::{LauncherThread, features};
 use crate::template::from_io;
 use crate::tree::Tree;
 use crate::warm::Warm;
@@ -432,7 +432,7 @@ impl Command<'_> {
     pub fn validate(&self) -> Result<()> {
         // In the order of a spawn, so that the same of several errors is reported.
         let (template, _) = self.template()?;
-        super::Lowered::new(self, &template, false, None).map(drop)
+        super::Lowered::new(self, &template, &features::of_calling_thread(), false, None).map(drop)
     }
 }
 

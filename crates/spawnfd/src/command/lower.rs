@@ -10,7 +10,7 @@ use spawnfd_sys::{Errno, abi, call};
 use super::action::{Action, MAX_ACTIONS, needs_own_memory, print, validate};
 use super::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
-use crate::launch::features;
+use crate::launch::features::Features;
 use crate::template::Template;
 use crate::thread;
 
@@ -51,6 +51,7 @@ impl Lowered {
     pub(crate) fn new(
         command: &Command<'_>,
         template: &Template,
+        features: &Features,
         renew: bool,
         streams: Option<[bool; 3]>,
     ) -> Result<Lowered> {
@@ -94,7 +95,7 @@ impl Lowered {
         }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
-        lowered.tree(command);
+        lowered.tree(command, features);
         lowered.user_map(command);
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
@@ -116,7 +117,7 @@ impl Lowered {
                 Action::ControllingTerminal { .. } => TERMINAL,
                 _ => LIMITS + (index - own_from) as u16,
             };
-            lowered.action(index, number, action, command);
+            lowered.action(index, number, action, command, features);
         }
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor()));
         let (above, below) = table.room(lowered.sources.len());
@@ -135,6 +136,7 @@ impl Lowered {
             child_ends: lowered.child_ends,
             pipes: lowered.pipes,
             plan: Plan {
+                killed: features.killed,
                 namespace: command
                     .namespace
                     .as_ref()
@@ -283,9 +285,9 @@ impl Lowering {
     }
 
     /// The cgroup of the program's tree, before ids change.
-    fn tree(&mut self, command: &Command<'_>) {
+    fn tree(&mut self, command: &Command<'_>, features: &Features) {
         if let Some(dir) = &command.birth_cgroup {
-            if features::CLONE3.works() {
+            if features.has_clone3() {
                 self.cgroup = Some((TREE, dir.as_raw_fd()));
             } else {
                 let dir = self.source(dir.as_fd());
@@ -362,13 +364,11 @@ impl Lowering {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, number: u16, action: &Action<'_>, command: &Command<'_>) {
+    fn action(&mut self, index: usize, number: u16, action: &Action<'_>, command: &Command<'_>, features: &Features) {
         match action {
             Action::UserIds { .. } => self.before_user_ids(index, command),
             // Not where another is born first, who enters a pid namespace for the program.
-            Action::Cgroup { dir }
-                if features::CLONE3.works() && self.cgroup.is_none() && command.namespace.is_none() =>
-            {
+            Action::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
                 self.cgroup = Some((number, dir.number()));
                 return;
             }

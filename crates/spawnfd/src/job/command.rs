@@ -111,7 +111,7 @@ impl Command<'_> {
     /// Whether a child that was not waited for has failed where one that is may not: it has got no descriptors, which there are other ways
     /// to, or another template may be found.
     fn may_succeed_waited_for(&self, error: &Error) -> bool {
-        error.stage() == Stage::Descriptors || error.kind() == ErrorKind::Stale && self.is_named()
+        error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named()
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.

@@ -11,7 +11,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
-use super::{LOW, features};
+use super::features::Features;
+use super::{LOW, Way};
 use crate::numbers::Known;
 
 /// The calling thread, as its children may know it.
@@ -31,12 +32,12 @@ thread_local! {
 }
 
 /// The table of a child that fetches its descriptors; `None` where there is no such thing.
-pub(super) fn table() -> Option<Table> {
+pub(super) fn table(features: &Features) -> Option<Table> {
     let generation = fork_generation().ok()?;
     let fetched = HERE.try_with(|here| {
         let mut here = here.try_borrow_mut().ok()?;
         if here.as_ref().is_none_or(|here| here.generation != generation) {
-            *here = Here::new(generation);
+            *here = Here::new(generation, features);
         }
         let Here { thread, door, .. } = here.as_ref()?;
         let door = door.as_ref().map(|door| (door.pidfd.as_fd().as_raw_fd(), door.pidfd.identity()));
@@ -52,7 +53,7 @@ pub(super) fn renew() {
 }
 
 impl Here {
-    fn new(generation: u64) -> Option<Here> {
+    fn new(generation: u64, features: &Features) -> Option<Here> {
         let thread = call::gettid().ok()?;
         // PIDFD_THREAD, Linux 6.9, which also gives each pidfd an inode of its own. EMFILE is no reason to do without.
         let thread_flag = PidfdFlags::from_bits_retain(spawnfd_sys::abi::O_EXCL);
@@ -60,7 +61,7 @@ impl Here {
             Ok(pidfd) => Door::new(pidfd),
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => None,
             Err(_) => {
-                features::FETCH.learn(false);
+                features.refuse(Way::Fetch, &[]);
                 return None;
             }
         };

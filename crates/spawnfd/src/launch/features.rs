@@ -1,70 +1,312 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this kernel, and the filter over it, lets us do: asked once, remembered.
+//! What the kernel and the seccomp filters of the calling thread permit: asked once, remembered.
+//!
+//! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
+//! In a thread with a filter, a probe child tries all calls of [`Call::ALL`] first.
+//! See docs/adr/0021-filters-that-kill.md.
 
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use spawnfd_sys::{RawFd, call};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use spawnfd_child::killed_calls;
+use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3};
 
-/// A yes-or-no that is found out at most a few times and then known. A filter laid over the process since may take away what was there.
+use super::{Way, slots};
+use crate::authority;
+use crate::per_process::PerProcess;
+
+/// A yes or no that is found out at most a few times. A filter added later may make a yes wrong.
 #[derive(Debug)]
-pub(crate) struct Feature {
-    known: AtomicU8,
-    ask: fn() -> bool,
-}
+pub(crate) struct Feature(AtomicU8);
 
 const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 
-/// The builder of kernels with our patches (`kernel/patches`), which are for one version: its numbers may be other calls' in any later one.
-pub(crate) static KERNEL: Feature = Feature::new(|| {
-    let is_patched_version = call::release().is_ok_and(|release| release.starts_with(b"6.12."));
-    is_patched_version && spawnfd_sys::Builder::open().is_ok()
-});
+/// What is known of all threads with the same seccomp filters.
+#[derive(Debug)]
+pub(crate) struct Features {
+    /// The calls that a filter kills. Neither the host nor a child makes them.
+    pub(crate) killed: Calls,
+    kernel: Feature,
+    clone3: Feature,
+    close_range: Feature,
+    fetch: Feature,
+    trim: Feature,
+    /// For a child without sources, and for a child with sources.
+    passing: [Feature; 2],
+}
 
-/// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
-pub(crate) static CLONE3: Feature = Feature::new(spawnfd_sys::has_clone3);
+/// The features of threads without a filter.
+static UNFILTERED: Features = Features::new(Calls::NONE);
 
-/// close_range (Linux 5.9), without which a child cannot leave the caller's table at a price that does not grow.
-pub(crate) static CLOSE_RANGE: Feature = Feature::new(|| call::close_range(u32::MAX, u32::MAX, 0).is_ok());
+/// A number of filters, and the features of all threads with that number.
+static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
-/// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads; refused under Docker's default profile, and where Yama
-/// or the like keeps a process from tracing its parent). Only a child can tell, so it counts as there until one fails.
-pub(crate) static FETCH: Feature = Feature::new(|| true);
+thread_local! {
+    /// The number of filters of this thread, and its features. A forked process has the same filters, and keeps them.
+    static FILTERED: RefCell<Option<(Option<u32>, Arc<Features>)>> = const { RefCell::new(None) };
+}
 
-/// Of nothing, and of descriptors.
-static PASSING: [Feature; 2] = [Feature::new(|| false), Feature::new(|| false)];
+/// The features of one thread.
+#[derive(Clone, Debug)]
+pub(crate) enum OfThread {
+    /// The thread has no filter.
+    Unfiltered,
+    /// The thread has filters.
+    Filtered(Arc<Features>),
+}
 
-/// That a child comes to these descriptors by way of a socket: not known before one has tried. Only then may one try that nobody waits
-/// for: it could not be started again. One with nothing to receive shows no more than that it can leave the table.
-pub(crate) fn passing(sources: &[RawFd]) -> &'static Feature {
-    &PASSING[usize::from(!sources.is_empty())]
+impl Deref for OfThread {
+    type Target = Features;
+
+    fn deref(&self) -> &Features {
+        match self {
+            OfThread::Unfiltered => &UNFILTERED,
+            OfThread::Filtered(features) => features,
+        }
+    }
+}
+
+/// The features of the calling thread. In a thread with a filter the first call may start probe children.
+pub(crate) fn of_calling_thread() -> OfThread {
+    if call::seccomp_mode() == 0 {
+        return OfThread::Unfiltered;
+    }
+    let kept = FILTERED.try_with(|kept| kept.borrow().as_ref().map(|(_, features)| features.clone()));
+    OfThread::Filtered(match kept {
+        Ok(Some(features)) => features,
+        Ok(None) => find_filtered(),
+        // The thread is ending, and can keep nothing.
+        Err(_) => unprobed(),
+    })
+}
+
+/// The calls that the calling thread must not make.
+pub fn killed() -> Calls {
+    of_calling_thread().killed
+}
+
+/// Forgets the calling thread's features if it had another number of filters than `count` when they were probed.
+pub(crate) fn probe_again_if_not(count: Option<u32>) {
+    let differs = |probed: &Option<u32>| probed.is_some() && count.is_some() && *probed != count;
+    let _ = FILTERED.try_with(|kept| kept.borrow_mut().take_if(|(probed, _)| differs(probed)));
+}
+
+/// For a thread that could start no probe child: any call may be killed.
+fn unprobed() -> Arc<Features> {
+    Arc::new(Features::new(Calls::ALL))
+}
+
+/// Takes the features of a thread with the same filters, or probes.
+fn find_filtered() -> Arc<Features> {
+    authority::remember_if_alone();
+    let count = count_filters().ok().flatten();
+    let shared = count.filter(|&count| authority::were_handed_down(count));
+    let known = || SHARED.lock().clone().filter(|(known, _)| Some(*known) == shared).map(|(_, features)| features);
+    let features = match known() {
+        Some(features) => features,
+        None => {
+            let Ok(killed) = probe() else { return unprobed() };
+            let features = Arc::new(Features::new(killed));
+            if let Some(count) = shared {
+                *SHARED.lock() = Some((count, features.clone()));
+            }
+            features
+        }
+    };
+    let _ = FILTERED.try_with(|kept| kept.replace(Some((count, features.clone()))));
+    features
+}
+
+/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9).
+fn count_filters() -> rustix::io::Result<Option<u32>> {
+    let file = openat(CWD, "/proc/thread-self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut status = [0; 4096];
+    let length = rustix::io::read(&file, &mut status)?;
+    let mut lines = status[..length].split(|&byte| byte == b'\n');
+    let count = lines.find_map(|line| line.strip_prefix(b"Seccomp_filters:"));
+    Ok(count.and_then(|count| std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()))
+}
+
+/// # Errors
+/// No probe child can be started, or another signal ended it.
+fn probe() -> Result<Calls, Errno> {
+    let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
+    let mut slot = slots::take()?;
+    let killed = killed_calls(&mut slot.room, calls, probe_may_share_memory());
+    slots::put(slot);
+    let killed = killed.map_err(|refused| refused.0)?;
+    spawnfd_guard::sys::give_up(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
+    Ok(killed)
+}
+
+/// Whether a probe child may die in this process's memory.
+///
+/// Its death must not reach this process (Linux 5.16). It must not dump this process's memory either: the child prevents
+/// that by a limit of 1, if the hard limit permits it.
+fn probe_may_share_memory() -> bool {
+    let number = |part: Option<&[u8]>| std::str::from_utf8(part?).ok()?.parse::<u32>().ok();
+    let is_recent = call::release().is_ok_and(|release| {
+        let mut parts = release.split(|byte| !byte.is_ascii_digit());
+        (number(parts.next()), number(parts.next())) >= (Some(5), Some(16))
+    });
+    is_recent && call::limit(abi::RLIMIT_CORE).is_ok_and(|limit| limit.rlim_max >= 1)
+}
+
+/// Our patches are for one version. Other versions may have other calls at the patches' numbers.
+fn is_patched_version() -> bool {
+    call::release().is_ok_and(|release| release.starts_with(b"6.12."))
+}
+
+impl Features {
+    const fn new(killed: Calls) -> Features {
+        Features {
+            killed,
+            kernel: Feature::new(),
+            clone3: Feature::new(),
+            close_range: Feature::new(),
+            fetch: Feature::new(),
+            trim: Feature::new(),
+            passing: [Feature::new(), Feature::new()],
+        }
+    }
+
+    /// The builder of kernels with our patches (`kernel/patches`).
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.kernel.or_ask(|| is_patched_version() && Builder::open(self.killed).is_ok())
+    }
+
+    /// The kernel, or a filter added since, refuses the builder.
+    pub(crate) fn refuse_kernel(&self) {
+        self.kernel.learn(false);
+    }
+
+    /// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
+    pub(crate) fn has_clone3(&self) -> bool {
+        self.clone3.or_ask(|| has_clone3(self.killed))
+    }
+
+    /// Whether clone3 works now: a filter may have been added since the last answer.
+    pub(crate) fn ask_for_clone3(&self) -> bool {
+        let answer = has_clone3(self.killed);
+        self.clone3.learn(answer);
+        answer
+    }
+
+    /// Whether clone may be called with flags of new namespaces. No filter sees the flags of clone3.
+    pub(crate) fn can_clone_namespaces(&self) -> bool {
+        !self.killed.contains(Call::CloneNamespaces)
+    }
+
+    /// close_range (Linux 5.9), without which a child cannot leave the caller's table at a price that does not grow.
+    pub(crate) fn has_close_range(&self) -> bool {
+        self.close_range.or_ask(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
+    }
+
+    /// Leaving the caller's table by close_range alone.
+    pub(crate) fn can_trim(&self) -> bool {
+        self.trim.or_ask(|| true)
+    }
+
+    /// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads).
+    ///
+    /// Docker's default profile refuses it, and so does Yama. Only a child can tell: the answer is yes until one fails.
+    pub(crate) fn can_fetch(&self) -> bool {
+        self.fetch.or_ask(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed.contains(call)))
+    }
+
+    /// Whether descriptors may be sent to a child over a socket: no filter kills the calls.
+    pub(crate) fn can_pass(&self) -> bool {
+        ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed.contains(call))
+    }
+
+    /// Whether a child can receive these descriptors over a socket: not known before one has tried.
+    ///
+    /// The caller waits for that child, so that it can start another. A child without sources shows only that it can leave
+    /// the caller's table.
+    pub(crate) fn passing(&self, sources: &[RawFd]) -> &Feature {
+        &self.passing[usize::from(!sources.is_empty())]
+    }
+
+    /// The kernel refuses a call that this way takes, or a filter killed a child for it.
+    pub(super) fn refuse(&self, way: Way, sources: &[RawFd]) {
+        match way {
+            Way::Trim => self.trim.learn(false),
+            Way::Fetch => self.fetch.learn(false),
+            Way::Pass => {
+                self.close_range.learn(false);
+                self.passing(sources).learn(false);
+            }
+            Way::Copy => {}
+        }
+    }
 }
 
 impl Feature {
-    const fn new(ask: fn() -> bool) -> Feature {
-        Feature { known: AtomicU8::new(UNKNOWN), ask }
+    const fn new() -> Feature {
+        Feature(AtomicU8::new(UNKNOWN))
     }
 
-    /// Whether it is there: asked, the first time.
-    pub(crate) fn works(&self) -> bool {
+    /// The answer: asked for the first time, remembered afterwards.
+    fn or_ask(&self, ask: impl FnOnce() -> bool) -> bool {
         self.known().unwrap_or_else(|| {
-            let answer = (self.ask)();
+            let answer = ask();
             self.learn(answer);
             answer
         })
     }
 
-    /// Whether it is there, if that is known.
+    /// The answer, if it is known.
     pub(crate) fn known(&self) -> Option<bool> {
-        match self.known.load(Ordering::Relaxed) {
+        match self.0.load(Ordering::Relaxed) {
             UNKNOWN => None,
             known => Some(known == YES),
         }
     }
 
-    /// It has been tried.
+    /// Remembers an answer.
     pub(crate) fn learn(&self, works: bool) {
-        self.known.store(if works { YES } else { NO }, Ordering::Relaxed);
+        self.0.store(if works { YES } else { NO }, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spawnfd_sys::call::FilterInstruction;
+
+    use super::*;
+
+    /// A filter that kills for these calls.
+    fn filter(calls: &[u32]) -> Vec<FilterInstruction> {
+        let instruction = |code, jt, jf, k| FilterInstruction { code, jt, jf, k };
+        let (load, jump_if_equal, answer) = (0x20, 0x15, 0x06);
+        let mut program = vec![instruction(load, 0, 0, 0)];
+        for &call in calls {
+            program.extend([instruction(jump_if_equal, 0, 1, call), instruction(answer, 0, 0, 0x8000_0000)]);
+        }
+        program.push(instruction(answer, 0, 0, 0x7fff_0000));
+        program
+    }
+
+    #[test]
+    fn probe_children_find_each_killed_call() {
+        const PR_SET_NO_NEW_PRIVS: u32 = 38;
+        let probed = std::thread::spawn(|| {
+            call::prctl(PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
+            let calls = [abi::__NR_pidfd_getfd, abi::__NR_kcmp, abi::__NR_personality];
+            call::set_seccomp_filter(&filter(&calls)).unwrap();
+            let mut slot = slots::take().unwrap();
+            let calls = Calls::ALL.without(Call::Builder);
+            let own_memory = killed_calls(&mut slot.room, calls, false);
+            let shared = if probe_may_share_memory() { killed_calls(&mut slot.room, calls, true) } else { own_memory };
+            (own_memory, shared, killed())
+        });
+        let found = Calls::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);
+        assert_eq!(probed.join().unwrap(), (Ok(found), Ok(found), found));
+        assert_eq!(killed(), Calls::NONE, "another thread");
     }
 }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use spawnfd_child::{Flight, Lent, Outcome, Plan, Stage};
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Cloned};
+use spawnfd_sys::{Birth, Cloned, Ended};
 
+use super::features::{Features, OfThread};
 use super::slots::{self, Channel, Slot};
-use super::{Refusal, Way, explain, features, goes_without_clone3, handlers, lay_table};
-use crate::error::{Error, Result};
+use super::{Refusal, SIGSYS, Way, explain, explain_killed, goes_without_clone3, handlers, lay_table};
+use crate::error::Result;
 use crate::per_process::PerProcess;
 use crate::template::{Named, Template, TemplateCache};
 
@@ -41,6 +42,10 @@ pub(crate) struct InFlight {
     /// Where a cache has the template.
     pub(super) cached: Option<(Named, TemplateCache)>,
     pub(super) name: OsString,
+    /// Those of the thread that started it.
+    pub(super) features: OfThread,
+    /// How it comes to its descriptors.
+    pub(super) way: Way,
 }
 
 impl std::fmt::Debug for InFlight {
@@ -51,28 +56,30 @@ impl std::fmt::Debug for InFlight {
 }
 
 impl InFlight {
-    /// Whether a child that has ended had become the program.
+    /// Whether a child that has ended, in this way if that is known, had become the program.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn landed(&self) -> Result<()> {
-        let failure = match self.flight.outcome() {
-            Some(Outcome::Program { renewed }) => {
+    pub(crate) fn landed(&self, ended: Option<Ended>) -> Result<()> {
+        let (plan, template, name) = (self.flight.plan(), &self.template, &self.name);
+        let error = match self.flight.outcome_of_ended() {
+            Outcome::Program { renewed } => {
                 if let (true, Some((named, cache))) = (renewed, &self.cached) {
                     cache.drop_stale(named);
                 }
                 return Ok(());
             }
-            Some(Outcome::Failed(failure)) => Some(failure),
-            Some(Outcome::Killed) | None => None,
+            Outcome::Failed(failure) => explain(plan, template, name, Some(failure)),
+            Outcome::Killed(stage) => {
+                if stage == Stage::Descriptors && ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
+                    self.features.refuse(self.way, &plan.sources);
+                }
+                explain_killed(plan, template, name, stage, ended)
+            }
         };
         // What it was to get may lie in its slot's socket: nobody else would look there until the next start.
         land();
-        Err(self.explain(failure))
-    }
-
-    fn explain(&self, failure: Option<spawnfd_child::Failure>) -> Error {
-        explain(self.flight.plan(), &self.template, &self.name, failure)
+        Err(error)
     }
 }
 
@@ -122,15 +129,20 @@ impl Drop for Held {
 /// nothing behind.
 ///
 /// `held`: the caller's mask, where he holds what the child takes from his table.
-pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>, held: Option<SignalSet>) -> Option<(Cloned, Flight)> {
+pub(super) fn take_off(
+    birth: Birth,
+    plan: &Arc<Plan>,
+    features: &Features,
+    held: Option<SignalSet>,
+) -> Option<(Cloned, Flight)> {
     let way = if held.is_some() { Way::Trim } else { Way::Pass };
     let works =
-        features::CLOSE_RANGE.works() && (way == Way::Trim || features::passing(&plan.sources).known() == Some(true));
+        features.has_close_range() && (way == Way::Trim || features.passing(&plan.sources).known() == Some(true));
     if !works || land() >= MOST {
         return None;
     }
     let mut slot = slots::take().ok()?;
-    let table = match lay_table(&mut slot, &plan.sources, way) {
+    let table = match lay_table(&mut slot, &plan.sources, features, way) {
         Ok((table, laid)) if laid == way => table,
         // A source that is not open is found again, and named, by a child that is waited for.
         Ok(_) | Err(_) => {
@@ -155,7 +167,11 @@ pub(super) fn take_off(birth: Birth, plan: &Arc<Plan>, held: Option<SignalSet>) 
 
 /// Starts a child with memory of its own without waiting for it, however many are on their way: what may stand still for ever, and
 /// cannot take off.
-pub(super) fn take_off_apart(mut birth: Birth, plan: &Arc<Plan>) -> std::result::Result<(Cloned, Flight), Refusal> {
+pub(super) fn take_off_apart(
+    mut birth: Birth,
+    plan: &Arc<Plan>,
+    features: &Features,
+) -> std::result::Result<(Cloned, Flight), Refusal> {
     if plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
         return Err(Refusal::Source);
     }
@@ -167,7 +183,7 @@ pub(super) fn take_off_apart(mut birth: Birth, plan: &Arc<Plan>) -> std::result:
                 slots::put(slot);
                 return Ok(born);
             }
-            Err(refused) if goes_without_clone3(&mut birth, refused.0) => {}
+            Err(refused) if goes_without_clone3(&mut birth, features, refused.0) => {}
             Err(refused) => return Err(Refusal::Clone(refused.0)),
         }
     }
@@ -187,7 +203,7 @@ fn land() -> usize {
                 let early = match flight.outcome() {
                     Some(Outcome::Program { .. }) => false,
                     Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
-                    Some(Outcome::Killed) | None => true,
+                    Some(Outcome::Killed(_)) | None => true,
                 };
                 let channel = channel.filter(|_| !early);
                 slots::put(Slot { generation, room, channel });

@@ -9,7 +9,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Failure, Op, Plan, Stage};
 use spawnfd_sys::{Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
-use super::features;
+use super::features::Features;
 use crate::numbers::above_standard;
 use crate::template::Template;
 
@@ -21,14 +21,14 @@ pub(super) enum Launched {
 }
 
 /// Carries a plan out. `None`: the kernel cannot, or will not; nothing has happened.
-pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<Launched> {
-    if !features::KERNEL.works() {
+pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth, features: &Features) -> Option<Launched> {
+    if !features.has_kernel() {
         return None;
     }
     let Prepared { actions, moved } = prepare(plan)?;
     // What it says then is for the clone launcher to find out, who may know another file of that name.
     template.check().ok()?;
-    let builder = Builder::open().ok()?.placed(above_standard);
+    let builder = Builder::open(features.killed).ok()?.placed(above_standard);
     let program = plan.program.source.map(|source| plan.sources.get(source).copied().unwrap_or(-1));
     for (what, number) in [(Given::Program, program), (Given::Cgroup, birth.cgroup)] {
         if let Some(number) = number {
@@ -50,7 +50,7 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth) -> Option<
         FailedAt::Setup => {
             // A filter may have been laid over this process; namespaces are refused with the same error.
             if errno == Errno::ENOSYS || errno == Errno::EPERM && birth.namespaces == 0 {
-                features::KERNEL.learn(false);
+                features.refuse_kernel();
             }
             return None;
         }

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use spawnfd_child::{Born, Failure, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
-use spawnfd_sys::{ArgBlock, Birth, Cloned, Ended, Errno, abi, call, wait_pidfd};
+use spawnfd_sys::{ArgBlock, Birth, Cloned, Ended, Errno, abi, call, signal_that_ended, wait_pidfd};
 
 use crate::authority;
 use crate::child::{Child, Landing, Started};
@@ -24,6 +24,7 @@ use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Offer;
+use features::Features;
 pub(crate) use flight::{Held, InFlight};
 use kernel::Launched;
 use slots::Slot;
@@ -88,6 +89,7 @@ fn spawn_template(
     cached: Option<(&Named, &TemplateCache)>,
     wait: &mut Wait<'_>,
 ) -> Result<Child> {
+    let features = features::of_calling_thread();
     // In another user namespace the child sees other owners.
     let elsewhere = command.changes_user_namespace();
     // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
@@ -96,7 +98,7 @@ fn spawn_template(
     let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
     let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
     let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
-    let lowered = Lowered::new(command, template, cached.is_some() && !elsewhere, streams)?;
+    let lowered = Lowered::new(command, template, &features, cached.is_some() && !elsewhere, streams)?;
     template.settle()?;
     if elsewhere {
         template.revalidate()?;
@@ -109,8 +111,11 @@ fn spawn_template(
         namespaces: command.namespace_flags(),
         cgroup: cgroup.map(|(_, dir)| dir),
         sibling: false,
-        clone3: cgroup.is_some() || features::CLONE3.works(),
+        clone3: cgroup.is_some() || features.has_clone3(),
     };
+    if birth.namespaces != 0 && !birth.clone3 && !features.can_clone_namespaces() {
+        return Err(Error::new(Stage::Clone, Errno::EPERM, format!("spawn({:?})", command.program_name())));
+    }
     let name = || command.program_name().to_owned();
     let waits = matches!(wait, Wait::Exec | Wait::Start);
     let warm = warm.map(|offer| offer.and_then(|offer| offer.start(&plan, template, cgroup, waits, may_stand_still)));
@@ -124,7 +129,8 @@ fn spawn_template(
         None => None,
     };
     let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
-    let by_kernel = (by_thread.is_none() && !may_stand_still).then(|| kernel::launch(&plan, template, &birth));
+    let by_kernel =
+        (by_thread.is_none() && !may_stand_still).then(|| kernel::launch(&plan, template, &birth, &features));
     match by_kernel.flatten() {
         Some(Launched::Program(pid, pidfd)) => {
             return Ok(Child::new(pid, pidfd, pipes, cold.unwrap_or(Started::Kernel), None));
@@ -133,10 +139,10 @@ fn spawn_template(
         None => {}
     }
     // Asked once a spawn: the first one's answer is no, whoever asks.
-    let can_trim = LazyCell::new(|| plan.keep.is_some() && can_trim(&plan));
+    let can_trim = LazyCell::new(|| plan.keep.is_some() && features.can_trim() && can_trim(&plan));
     let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
     if can_fly && may_stand_still {
-        find_out_whether_passing_works(&plan);
+        find_out_whether_passing_works(&plan, &features);
     }
     let (may_pass, held) = match wait {
         Wait::No | Wait::Start => (can_fly, None),
@@ -147,17 +153,19 @@ fn spawn_template(
         }
         Wait::Exec => (false, None),
     };
-    let in_flight = |born: Cloned, flight, pipes| {
+    let in_flight = |born: Cloned, flight, way, pipes| {
         let cached = cached.map(|(named, cache)| (named.clone(), cache.clone()));
-        let flight = InFlight { flight, template: template.clone(), cached, name: name() };
+        let features = features.clone();
+        let flight = InFlight { flight, template: template.clone(), cached, name: name(), features, way };
         let started = cold.unwrap_or(Started::Clone);
         Child::new(born.pid, OwnedFd::from(born.pidfd), pipes, started, Some(Landing::Clone(flight)))
     };
     if (may_pass || held.is_some())
-        && let Some((born, flight)) = flight::take_off(birth, &plan, held.as_ref().map(Held::mask))
+        && let Some((born, flight)) = flight::take_off(birth, &plan, &features, held.as_ref().map(Held::mask))
     {
+        let way = if held.is_some() { Way::Trim } else { Way::Pass };
         let held = held.map(|held| held.until(flight.clone(), child_ends));
-        return Ok(in_flight(born, flight, pipes).with_held(held));
+        return Ok(in_flight(born, flight, way, pipes).with_held(held));
     }
 
     drop(held);
@@ -165,21 +173,21 @@ fn spawn_template(
     let started = if by_thread.is_some() { Started::Thread } else { cold.unwrap_or(Started::Clone) };
     let outcome = match by_thread {
         Some(outcome) => outcome,
-        None if may_stand_still => match flight::take_off_apart(birth, &plan) {
-            Ok((born, flight)) => return Ok(in_flight(born, flight, pipes)),
+        None if may_stand_still => match flight::take_off_apart(birth, &plan, &features) {
+            Ok((born, flight)) => return Ok(in_flight(born, flight, Way::Copy, pipes)),
             Err(refusal) => Err(refusal),
         },
         None => {
             let mut slot = slots::take().map_err(failed)?;
-            let born = give_birth(&mut slot, birth, &plan, may_pass, || *can_trim);
+            let born = give_birth(&mut slot, birth, &plan, &features, may_pass, || *can_trim);
             slots::put(slot);
-            born.map(Arrived::from)
+            born
         }
     };
     let Arrived { pid, pidfd, outcome } = match outcome {
         Ok(arrived) => arrived,
         // Without clone3 joining the cgroup is a step of the child's.
-        Err(Refusal::Clone(Errno::ENOSYS | Errno::EPERM)) if birth.cgroup.is_some() && !features::CLONE3.works() => {
+        Err(Refusal::Clone(Errno::ENOSYS | Errno::EPERM)) if birth.cgroup.is_some() && !features.has_clone3() => {
             return spawn_template(command, template, cached, wait);
         }
         Err(Refusal::Source) => return Err(closed_source(&plan, command)),
@@ -199,12 +207,15 @@ fn spawn_template(
             }
             return Ok(Child::new(pid, pidfd, pipes, started, None));
         }
-        Outcome::Failed(failure) => Some(failure),
-        Outcome::Killed if command.takes_killed => return Ok(Child::new(pid, pidfd, pipes, started, None)),
-        Outcome::Killed => None,
+        Outcome::Failed(failure) => failure,
+        Outcome::Killed(_) if command.takes_killed => return Ok(Child::new(pid, pidfd, pipes, started, None)),
+        Outcome::Killed(stage) => {
+            let ended = reap(&pidfd);
+            return Err(explain_killed(&plan, template, &name(), stage, ended));
+        }
     };
-    let ended = reap(&pidfd);
-    Err(explain(&plan, template, &name(), failure).with_end(ended))
+    reap(&pidfd);
+    Err(explain(&plan, template, &name(), Some(failure)))
 }
 
 /// A child that was waited for: the program, or failed and to be reaped.
@@ -251,14 +262,15 @@ fn give_birth(
     slot: &mut Slot,
     mut birth: Birth,
     plan: &Plan,
+    features: &Features,
     try_passing: bool,
     can_trim: impl FnOnce() -> bool,
-) -> std::result::Result<Born, Refusal> {
-    let try_passing = try_passing && features::passing(&plan.sources).known().is_none();
-    let leave_table = plan.keep.is_some() && features::CLOSE_RANGE.works();
+) -> std::result::Result<Arrived, Refusal> {
+    let try_passing = try_passing && features.passing(&plan.sources).known().is_none();
+    let leave_table = plan.keep.is_some() && features.has_close_range();
     // Nobody may look into the caller from another user namespace.
     let may_fetch = birth.namespaces & abi::CLONE_NEWUSER == 0;
-    let plainer = match (leave_table, features::FETCH.works() && may_fetch && !try_passing) {
+    let plainer = match (leave_table, features.can_fetch() && may_fetch && !try_passing) {
         (true, true) => Way::Fetch,
         (true, false) => Way::Pass,
         (false, _) => Way::Copy,
@@ -275,13 +287,13 @@ fn give_birth(
     let mut renewed = false;
     loop {
         let table;
-        (table, way) = lay_table(slot, &plan.sources, way)?;
+        (table, way) = lay_table(slot, &plan.sources, features, way)?;
         let (handlers, begun) = handlers::at_birth(birth.clone3);
         let born = match launch(&mut slot.room, birth, table, plan, handlers) {
             Ok(born) => born,
             Err(refused) => {
                 slot.discard_channel();
-                if goes_without_clone3(&mut birth, refused.0) {
+                if goes_without_clone3(&mut birth, features, refused.0) {
                     continue;
                 }
                 // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
@@ -295,23 +307,33 @@ fn give_birth(
         if let Some(caught) = born.caught {
             handlers::learn(caught, begun);
         }
-        let failure = match born.outcome {
-            Outcome::Failed(Failure { stage: ChildStage::Descriptors, errno }) if way != Way::Copy => errno,
-            Outcome::Killed => {
+        let is_in_table = |stage| stage == ChildStage::Descriptors && way != Way::Copy;
+        let (pidfd, failure) = match born.outcome {
+            Outcome::Failed(Failure { stage, errno }) if is_in_table(stage) => (OwnedFd::from(born.child.pidfd), errno),
+            Outcome::Killed(stage) => {
                 slot.discard_channel();
-                return Ok(born);
+                let arrived = Arrived::from(born);
+                // Nothing has been done yet: a filter that kills refuses as one that answers EPERM.
+                if !is_in_table(stage) || signal_that_ended(arrived.pidfd.as_raw_fd()) != Some(SIGSYS) {
+                    return Ok(arrived);
+                }
+                (arrived.pidfd, Errno::EPERM)
             }
             _ => {
                 if way == Way::Pass {
-                    features::passing(&plan.sources).learn(true);
+                    features.passing(&plan.sources).learn(true);
                 }
-                return Ok(born);
+                return Ok(Arrived::from(born));
             }
         };
         slot.discard_channel();
-        reap(&OwnedFd::from(born.child.pidfd));
+        reap(&pidfd);
         way = match (way, failure) {
             (Way::Trim | Way::Fetch, Errno::EBADF) => return Err(Refusal::Source),
+            (Way::Trim, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
+                features.refuse(way, &plan.sources);
+                plainer
+            }
             (Way::Trim, _) => plainer,
             (Way::Fetch, Errno::ENOTSOCK) if !renewed => {
                 door::renew();
@@ -321,12 +343,11 @@ fn give_birth(
             // From a new PID namespace the thread cannot be named: no fault of fetching as such.
             (Way::Fetch, Errno::ESRCH) => Way::Pass,
             (Way::Fetch, Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                features::FETCH.learn(false);
+                features.refuse(way, &plan.sources);
                 Way::Pass
             }
             (Way::Pass, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
-                features::CLOSE_RANGE.learn(false);
-                features::passing(&plan.sources).learn(false);
+                features.refuse(way, &plan.sources);
                 Way::Copy
             }
             _ => Way::Copy,
@@ -335,13 +356,12 @@ fn give_birth(
 }
 
 /// Whether the same birth is to be tried by clone. EPERM may be the namespaces', or a filter's over clone3 itself.
-fn goes_without_clone3(birth: &mut Birth, refused: Errno) -> bool {
-    if !birth.clone3 || !matches!(refused, Errno::ENOSYS | Errno::EPERM) || spawnfd_sys::has_clone3() {
+fn goes_without_clone3(birth: &mut Birth, features: &Features, refused: Errno) -> bool {
+    if !birth.clone3 || !matches!(refused, Errno::ENOSYS | Errno::EPERM) || features.ask_for_clone3() {
         return false;
     }
-    features::CLONE3.learn(false);
     birth.clone3 = false;
-    birth.cgroup.is_none()
+    birth.cgroup.is_none() && (birth.namespaces == 0 || features.can_clone_namespaces())
 }
 
 /// Whether the child may have a copy of what lies below its sources for the moment until it closes that: nobody is there to notice, and the
@@ -358,8 +378,8 @@ fn can_trim(plan: &Plan) -> bool {
 
 /// Has a child try that takes what this one would be passed, and then executes nothing: where the first one of a process would stand still,
 /// it cannot be the one that shows it.
-fn find_out_whether_passing_works(plan: &Plan) {
-    if features::passing(&plan.sources).known().is_some() {
+fn find_out_whether_passing_works(plan: &Plan, features: &Features) {
+    if features.passing(&plan.sources).known().is_some() {
         return;
     }
     let birth = Birth {
@@ -368,11 +388,11 @@ fn find_out_whether_passing_works(plan: &Plan) {
         namespaces: 0,
         cgroup: None,
         sibling: false,
-        clone3: features::CLONE3.works(),
+        clone3: features.has_clone3(),
     };
     let Ok(mut slot) = slots::take() else { return };
-    if let Ok(born) = give_birth(&mut slot, birth, &without_program(plan), true, || false) {
-        reap(&OwnedFd::from(born.child.pidfd));
+    if let Ok(arrived) = give_birth(&mut slot, birth, &without_program(plan), features, true, || false) {
+        reap(&arrived.pidfd);
     }
     slots::put(slot);
 }
@@ -397,17 +417,22 @@ fn without_program(plan: &Plan) -> Plan {
 }
 
 /// Makes the sources ready for a child that comes to them in this way, or the next best.
-fn lay_table(slot: &mut Slot, sources: &[RawFd], way: Way) -> std::result::Result<(Table, Way), Refusal> {
+fn lay_table(
+    slot: &mut Slot,
+    sources: &[RawFd],
+    features: &Features,
+    way: Way,
+) -> std::result::Result<(Table, Way), Refusal> {
     if way == Way::Trim {
         let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
         return Ok((Table::Trimmed { above: highest + 1 }, Way::Trim));
     }
     if way == Way::Fetch
-        && let Some(table) = door::table()
+        && let Some(table) = door::table(features)
     {
         return Ok((table, Way::Fetch));
     }
-    if way == Way::Copy {
+    if way == Way::Copy || !features.can_pass() {
         return Ok((Table::Copied, Way::Copy));
     }
     match slot.pass(sources) {
@@ -435,10 +460,23 @@ fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failu
         ChildStage::Action(index) => step_failed(plan, index, errno),
         ChildStage::Check(place) => template.check_failed(usize::from(place), errno),
         ChildStage::Descriptors => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")),
+        ChildStage::Closing => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")).after_actions(),
         ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
         ChildStage::Namespace => Error::new(Stage::Tree, errno, "setns(CLONE_NEWPID)"),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
         ChildStage::Exec => Error::new(Stage::Exec, errno, program()),
+    }
+}
+
+const SIGSYS: i32 = 31;
+
+/// Why a child that was killed in this stage did not become the program. A filter's SIGSYS is an error of that stage: it is known what
+/// has been done, and that the same would happen again.
+fn explain_killed(plan: &Plan, template: &Template, name: &OsStr, stage: ChildStage, ended: Option<Ended>) -> Error {
+    if ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
+        explain(plan, template, name, Some(Failure { stage, errno: Errno::ECANCELED })).by_filter()
+    } else {
+        explain(plan, template, name, None).with_end(ended)
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) use search::search_path;
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage};
+use crate::launch::features;
 use crate::numbers::Known;
 use crate::warm::Warm;
 pub(crate) use credentials::Credentials;
@@ -247,11 +248,14 @@ impl Template {
 
     /// Compares the executable, as a child does.
     pub(crate) fn check(&self) -> Result<()> {
+        let killed = features::killed();
         for (place, check) in self.inner.pinned.checks.iter().enumerate() {
             let outcome = match check {
-                Check::Absent { path } if spawnfd_child::is_candidate(path) => Err(Errno::ESTALE),
+                Check::Absent { path } if spawnfd_child::is_candidate(killed, path) => Err(Errno::ESTALE),
                 Check::Absent { .. } => Ok(()),
-                Check::Same { path, identity } => same(Identity::of(spawnfd_sys::abi::AT_FDCWD, path), identity),
+                Check::Same { path, identity } => {
+                    same(Identity::of(killed, spawnfd_sys::abi::AT_FDCWD, path), identity)
+                }
                 Check::SameSource { identity } => same(identify(&self.inner.files[0].file), identity),
             };
             outcome.map_err(|errno| self.check_failed(place, errno))?;
@@ -349,7 +353,7 @@ fn may_execute(file: &Recorded) -> Result<()> {
     if file.path.is_empty() {
         return if file.identity.mode & 0o111 == 0 { refused(Errno::EACCES) } else { Ok(()) };
     }
-    call::may_execute(&file.path).map(drop).or_else(refused)
+    call::may_execute(features::killed(), &file.path).map(drop).or_else(refused)
 }
 
 /// The interpreter of a file's `#!` line; `None` also for one that may only be executed, which no interpreter could read either.

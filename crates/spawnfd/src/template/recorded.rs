@@ -17,6 +17,7 @@ use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
 use crate::error::{Error, ErrorKind, Result, Stage, errno};
+use crate::launch::features;
 use crate::numbers::Known;
 
 /// A file as it was when a template recorded it.
@@ -148,7 +149,7 @@ fn granularity(identity: &Identity) -> Duration {
 }
 
 pub(crate) fn identify(file: &impl AsFd) -> std::result::Result<Identity, Errno> {
-    Identity::of(file.as_fd().as_raw_fd(), c"")
+    Identity::of(features::killed(), file.as_fd().as_raw_fd(), c"")
 }
 
 #[cfg(test)]

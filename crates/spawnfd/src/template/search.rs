@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use spawnfd_sys::{Errno, call};
 
 use crate::error::{Error, Result, Stage};
+use crate::launch::features;
 
 /// All places a search looks at, in order, each once.
 pub(crate) struct Found {
@@ -32,9 +33,12 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Result<Found> {
             _ => {}
         }
     }
-    match places.iter().position(|place| spawnfd_child::is_candidate(place)) {
+    let killed = features::killed();
+    match places.iter().position(|place| spawnfd_child::is_candidate(killed, place)) {
         Some(place) => Ok(Found { places, place }),
-        None if places.iter().any(|place| call::may_execute(place) == Err(Errno::EACCES)) => Err(failed(Errno::EACCES)),
+        None if places.iter().any(|place| call::may_execute(killed, place) == Err(Errno::EACCES)) => {
+            Err(failed(Errno::EACCES))
+        }
         None => Err(failed(Errno::ENOENT)),
     }
 }

@@ -2,13 +2,15 @@
 //! A cgroup (v2) for one tree, below this process's own.
 
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, mkdir, openat};
+use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
@@ -71,15 +73,27 @@ pub(crate) fn own_directory() -> Option<PathBuf> {
     own().ok().map(|own| own.dir)
 }
 
+/// A whole file. std::fs::read would ask statx for the size, which a filter may kill.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut contents = Vec::new();
+    File::open(path)?.take(u64::MAX).read_to_end(&mut contents)?;
+    Ok(contents)
+}
+
+/// Whether there is such a file; by no statx, likewise.
+fn exists(path: &Path) -> bool {
+    access(path, Access::EXISTS).is_ok()
+}
+
 fn own() -> Result<Own> {
     // A group may be called anything, a mount point, too.
-    let groups = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let groups = read("/proc/self/cgroup".as_ref()).unwrap_or_default();
     let line = lines(&groups).find_map(|line| line.strip_prefix(b"0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
     let line = line.ok_or_else(absent)?;
     let mut own = OWN.lock();
     if own.as_ref().is_none_or(|own| own.line != line) {
-        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = read("/proc/self/mountinfo".as_ref()).unwrap_or_default();
         *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir, refused: None });
     }
     own.clone().ok_or_else(absent)
@@ -122,7 +136,7 @@ fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
             continue;
         }
         points.push(point);
-        match found.filter(|(dir, _)| dir.join("cgroup.procs").exists()) {
+        match found.filter(|(dir, _)| exists(&dir.join("cgroup.procs"))) {
             Some((dir, true)) => return Some(dir),
             Some((dir, false)) => read_only = read_only.or(Some(dir)),
             None => {}
@@ -191,7 +205,7 @@ impl Place {
             let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
             let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
             // Below a threaded cgroup it would be "domain invalid", and take nobody.
-            match std::fs::read(path.join("cgroup.type")).as_deref() {
+            match read(&path.join("cgroup.type")).as_deref() {
                 Ok(b"domain\n") => {
                     let dir = dir.map(above_standard).map_err(errno)?;
                     Ok(Group { dir, path: self.path.clone(), home: self.home.join("cgroup.procs") })

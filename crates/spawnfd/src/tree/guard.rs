@@ -12,7 +12,7 @@ use spawnfd_child::Announcement;
 use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
-use spawnfd_sys::{Errno, abi, call, wait_pidfd};
+use spawnfd_sys::{Call, Errno, abi, call, wait_pidfd};
 
 use super::{failed, image};
 use crate::CapabilitySets;
@@ -20,6 +20,7 @@ use crate::authority::Reach;
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, Stage, errno};
+use crate::launch::features;
 use crate::memfd;
 use crate::numbers::{Known, above_standard};
 use crate::per_process::PerProcess;
@@ -159,6 +160,7 @@ impl Helper {
     /// Its pidfd: another one, if the application has put something else at that number.
     fn pidfd(&mut self) -> Option<&OwnedFd> {
         if self.pidfd.get().is_none() {
+            features::killed().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
             // The number is its own after that: so it was before.
             self.mark?.open(self.pid)?;
@@ -171,7 +173,7 @@ impl Helper {
 
     fn signal(&self, signal: i32) -> std::result::Result<usize, Errno> {
         let pidfd = self.pidfd.get().ok_or(Errno::EBADF)?;
-        call::pidfd_send_signal(pidfd.as_raw_fd(), signal)
+        call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), signal)
     }
 
     fn has_ended(&mut self) -> bool {
@@ -199,6 +201,10 @@ impl Drop for Helper {
 
 /// Starts the helper, with what `configure` adds, and returns when it watches.
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
+    // The helper makes both calls, and would be killed when it is needed.
+    let killed = features::killed();
+    killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
+    killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
     let owner = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| failed(errno(e), "pidfd_open()"))?;
     let (ready, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(errno(e), "pipe2()"))?;
     let child = image::spawn([&owner, memory, &writer], configure)?;

@@ -12,6 +12,7 @@ use super::Park;
 use super::prefix::Inside;
 use crate::authority::Added;
 use crate::command::Command;
+use crate::launch::features;
 use crate::numbers::Known;
 
 /// A command asks for it, and what is parked is something else.
@@ -78,7 +79,7 @@ impl Confinement {
             return Err(FILTER);
         }
         let is = |own: &Known, theirs: RawFd| {
-            own.get().is_some_and(|own| call::is_same_file(own.as_raw_fd(), theirs) == Ok(true))
+            own.get().is_some_and(|own| call::is_same_file(features::killed(), own.as_raw_fd(), theirs) == Ok(true))
         };
         if let Some(own) = &self.ruleset
             && !command.first_ruleset().is_some_and(|theirs| is(own, theirs))

@@ -592,7 +592,7 @@ impl Parked {
             Report::Program { .. } => return self.became(None),
             Report::Failed(failure) => Some(failure),
             // Some of its steps may have been carried out.
-            Report::Killed => None,
+            Report::Killed(_) => None,
         };
         // It has ended, or is just about to, and never was the program.
         if let Some(mut child) = self.take_child() {

@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 use spawnfd_sys::{abi, call};
 
 use crate::inherited::Place;
+use crate::launch::features;
 use crate::sandbox::position;
 
 /// What a descriptor refers to, as far as the program in front can tell.
@@ -29,7 +30,7 @@ struct Contents {
 impl Referent {
     /// `None`: it is not open.
     pub(super) fn of(fd: RawFd) -> Option<Referent> {
-        let found = call::statx(fd, c"").ok()?;
+        let found = call::statx(features::killed(), fd, c"").ok()?;
         let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);
         let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         let flags = call::status_flags(fd).ok()?;

@@ -19,6 +19,7 @@ usage: spawnfd-confine [OPTION...] [--] PROGRAM [ARGUMENT...]
 
   --docker             answer as Docker's default seccomp profile does, and drop the capabilities it drops
   --deny NAME=ERRNO    let one system call fail, as in clone3=ENOSYS or close_range=EPERM; may be repeated
+  --kill NAME          let one system call kill the process (SIGSYS); may be repeated
   --user UID[:GID]     become this user (group: the same number), with no further groups
   --no-new-privs       set no_new_privs (also set where a filter needs it: without CAP_SYS_ADMIN)
   --nofile N           limit of open descriptors, soft and hard
@@ -84,7 +85,7 @@ fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a 
             "--help" => return Ok(None),
             "--docker" => confinement = confinement.docker(),
             "--no-new-privs" => confinement = confinement.no_new_privs(),
-            "--deny" | "--user" | "--nofile" => {
+            "--deny" | "--kill" | "--user" | "--nofile" => {
                 confinement = with_value(confinement, word, &value(rest)?)?;
                 words = &rest[1..];
             }
@@ -102,6 +103,7 @@ fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Con
             let errno = confine::errno(errno).map_err(|error| error.to_string())?;
             confinement.deny(name, errno).map_err(|error| error.to_string())
         }
+        "--kill" => confinement.kill(value).map_err(|error| error.to_string()),
         "--user" => {
             let (uid, gid) = value.split_once(':').unwrap_or((value, value));
             match (uid.parse(), gid.parse()) {

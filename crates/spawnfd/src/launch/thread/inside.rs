@@ -116,7 +116,8 @@ pub(super) fn run(
 fn begin(socket: RawFd, authority: &Authority) -> Result<(Room, Begun), Failed> {
     leave_table(socket)?;
     let mut room = Room::new().map_err(|errno| ("mmap()", errno))?;
-    let marker = leave_marker(&mut room, features::CLONE3.works()).map_err(|refused| ("clone()", refused.0))?;
+    let marker = leave_marker(&mut room, features::of_calling_thread().has_clone3())
+        .map_err(|refused| ("clone()", refused.0))?;
     let (pid, pidfd) = (marker.pid, OwnedFd::from(marker.pidfd).into_raw_fd());
     match stand_beside(pidfd, authority) {
         Ok(thread) => Ok((room, Begun { thread, marker: pid })),
@@ -141,9 +142,9 @@ fn stand_beside(marker: RawFd, authority: &Authority) -> Result<i32, Failed> {
 
 /// Leaves the host's descriptor table for one with nothing in it but the socket.
 fn leave_table(socket: RawFd) -> Result<(), Failed> {
-    match call::close_range(socket as u32 + 1, u32::MAX, call::CLOSE_RANGE_UNSHARE) {
+    match call::close_range(features::killed(), socket as u32 + 1, u32::MAX, call::CLOSE_RANGE_UNSHARE) {
         Ok(_) => {}
-        Err(_) => drop(call::unshare_descriptors().map_err(|errno| ("unshare(CLONE_FILES)", errno))?),
+        Err(_) => drop(call::unshare_descriptors(features::killed()).map_err(|errno| ("unshare(CLONE_FILES)", errno))?),
     }
     let arranged = put(socket, SOCKET).and_then(|()| {
         empty(MARKER, RawFd::MAX);
@@ -166,7 +167,7 @@ fn put(from: RawFd, to: RawFd) -> Result<(), Errno> {
 
 /// Closes a range of numbers.
 fn empty(first: RawFd, last: RawFd) {
-    if call::close_range(first as u32, last as u32, 0).is_ok() {
+    if call::close_range(features::killed(), first as u32, last as u32, 0).is_ok() {
         return;
     }
     // What lists them is among them.
@@ -179,7 +180,7 @@ fn empty(first: RawFd, last: RawFd) {
 
 /// Kills and reaps a child. One that has taken other ids may not be killed, and stays.
 fn discard(pidfd: RawFd) {
-    if call::pidfd_send_signal(pidfd, abi::SIGKILL as i32).is_ok() {
+    if call::pidfd_send_signal(features::killed(), pidfd, abi::SIGKILL as i32).is_ok() {
         let _ = wait_pidfd(pidfd, true);
     }
     let _ = call::close(pidfd);
@@ -205,7 +206,7 @@ fn serve(
         return Err("launcher's ids");
     }
     // Somebody has waited for it: its number may be another's by now.
-    if call::pidfd_send_signal(MARKER, 0).is_err() {
+    if call::pidfd_send_signal(features::killed(), MARKER, 0).is_err() {
         return Err("marker");
     }
     if let Some(what) = Inherited::of_calling_thread().differs(&inherited) {

@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::Plan;
 use spawnfd_sys::{Birth, Errno, MAX_PASSED, RawFd, call, fork_generation, pass_descriptors, receive_descriptor};
 
-use super::{Arrived, Refusal};
+use super::{Arrived, Refusal, features};
 use crate::authority::{self, Authority};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
@@ -195,7 +195,8 @@ impl Shared {
             return Err(what);
         }
         authority::reach(&self.marker)?;
-        let one = call::gettid().and_then(|own| call::share_directories(own, self.thread)) == Ok(true);
+        let one =
+            call::gettid().and_then(|own| call::share_directories(features::killed(), own, self.thread)) == Ok(true);
         let directories = match one {
             true => None,
             false => Some(Directories::of_calling_thread(now.umask()).ok_or("directories")?),

@@ -48,7 +48,7 @@ fn a_context_is_left_where_the_parked_process_reads_it() {
 fn a_claim_is_read_as_the_parked_process_writes_it() {
     let page = Arc::new(Page::new().unwrap());
     let claim = Claim::offer(&page, 3);
-    assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed));
+    assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
     assert!(claim.turn(State::Offered, State::Go) && !claim.turn(State::Offered, State::Withdrawn));
     let write = |offset: usize, value: i32| {
         let word = &page.get()[offset / WORD];
@@ -84,7 +84,7 @@ fn a_zygote_reports_as_a_child_of_the_clone_launcher() {
         assert_eq!(Outcome::of(word), Outcome::Failed(Failure { stage, errno: Errno::ENOENT }));
     }
     assert_eq!(Outcome::of(protocol::REPORT_EXEC), Outcome::Program { renewed: false });
-    assert_eq!(Outcome::of(protocol::REPORT_PENDING), Outcome::Killed);
+    assert_eq!(Outcome::of(protocol::REPORT_PENDING), Outcome::Killed(Stage::Descriptors));
 }
 
 #[test]

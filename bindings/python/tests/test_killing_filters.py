@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Seccomp filters that kill the process for a system call: programs are started without the call."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+from subprocess_support import alone
+
+# Numbers of asm/unistd_64.h.
+CALLS = {
+    "get_mempolicy": 239,
+    "keyctl": 250,
+    "unshare": 272,
+    "kcmp": 312,
+    "memfd_create": 319,
+    "execveat": 322,
+    "statx": 332,
+    "pidfd_send_signal": 424,
+    "pidfd_open": 434,
+    "close_range": 436,
+    "openat2": 437,
+    "pidfd_getfd": 438,
+    "faccessat2": 439,
+}
+
+numbered = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
+
+
+@numbered
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("calls", [*([name] for name in CALLS), ["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy"]])
+def test_unmodified_programs_and_runs(calls: list[str], threads: int) -> None:
+    alone(
+        """
+        import asyncio, threading
+        calls, threads = eval(sys.argv[1])
+        answer(calls, 0x80000000)
+        waiting = threading.Event()
+        for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
+        sf.install()
+
+        async def from_a_loop():
+            process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+            assert (await process.communicate(b"x"), process.returncode) == ((b"x", None), 0)
+            assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
+
+        for _ in range(2):
+            done = subprocess.run(["cat"], input="x", capture_output=True, text=True, cwd="/usr")
+            assert (done.stdout, done.returncode) == ("x", 0)
+            assert subprocess.run(["sh", "-c", "exit 3"], start_new_session=True).returncode == 3
+            assert sf.run(["cat"], input=b"x").stdout == b"x"
+            assert sf.run(["sh", "-c", "exit 3"]).code == 3
+            asyncio.run(from_a_loop())
+        assert (sf.stats().made, sf.stats().failed) == (6, 0), sf.stats()
+        waiting.set()
+        """,
+        repr(([CALLS[name] for name in calls], threads)),
+    )
+
+
+@numbered
+def test_a_death_in_an_action_is_the_program_s_in_a_drop_in_and_an_error_elsewhere() -> None:
+    alone(
+        """
+        import errno
+        from spawnfd import actions
+        answer([112], 0x80000000)  # setsid
+        sf.install()
+        assert subprocess.run(["true"], start_new_session=True).returncode == -31
+        assert subprocess.run(["true"]).returncode == 0
+        for _ in range(2):
+            try: sf.run(["true"], actions=[actions.Umask(0o22), actions.Setsid()])
+            except sf.SpawnError as error: told = error
+            assert (told.stage, told.action, told.errno) == ("action", 1, errno.ECANCELED), told
+            assert "killed by SIGSYS (a seccomp filter)" in str(told)
+        """
+    )

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls that a seccomp filter may answer by killing the process (SECCOMP_RET_KILL_PROCESS).
+//!
+//! The host cannot try a call that may be killed. A probe child makes each call of [`Call::ALL`] once.
+//! The functions of [`call`](crate::call) that make such a call take the set of killed calls.
+//! For a member of the set they answer EPERM and do not enter the kernel.
+//!
+//! The list leaves out the calls that a process with a libc makes for its threads, files and children
+//! (openat, read, write, close, mmap, clone, execve, waitid, fcntl, futex, signals), uname and prctl.
+//! It also leaves out calls without a fallback.
+
+use linux_raw_sys::general as abi;
+use linux_raw_sys::net as abi_net;
+
+use crate::arch;
+use crate::builder;
+use crate::call;
+use crate::errno::Errno;
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A system call that a filter may kill.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum Call {
+            $($(#[$doc])* $name),*
+        }
+
+        impl Call {
+            /// Every call, in the order in which a probe child makes them.
+            pub const ALL: &[Call] = &[$(Call::$name),*];
+        }
+    };
+}
+
+calls! {
+    /// pidfd_getfd: outside systemd's @system-service.
+    PidfdGetfd,
+    /// close_range.
+    CloseRange,
+    /// clone3. Most filters answer ENOSYS, as glibc makes the call for each thread.
+    Clone3,
+    /// pidfd_open.
+    PidfdOpen,
+    /// pidfd_send_signal.
+    PidfdSendSignal,
+    /// openat2.
+    Openat2,
+    /// statx.
+    Statx,
+    /// faccessat2.
+    Faccessat2,
+    /// execveat.
+    Execveat,
+    /// socketpair of AF_UNIX.
+    Socketpair,
+    /// sendmsg.
+    Sendmsg,
+    /// recvmsg.
+    Recvmsg,
+    /// memfd_create.
+    MemfdCreate,
+    /// unshare.
+    Unshare,
+    /// clone with flags of new namespaces.
+    CloneNamespaces,
+    /// kcmp.
+    Kcmp,
+    /// keyctl.
+    Keyctl,
+    /// get_mempolicy.
+    GetMempolicy,
+    /// sched_getattr.
+    SchedGetattr,
+    /// ioprio_get.
+    IoprioGet,
+    /// personality, with the argument that changes nothing.
+    Personality,
+    /// setfsuid and setfsgid, with the id that changes nothing: in systemd's @privileged.
+    FileIds,
+    /// The two calls of kernels with our patches. Their numbers may be other calls' elsewhere.
+    Builder,
+}
+
+impl Call {
+    /// Makes the call with arguments that the kernel refuses, or that change nothing.
+    pub fn attempt(self) {
+        const NONE: usize = usize::MAX;
+        const CWD: usize = abi::AT_FDCWD as isize as usize;
+        const NAMESPACES: u32 = abi::CLONE_NEWNS
+            | abi::CLONE_NEWCGROUP
+            | abi::CLONE_NEWUTS
+            | abi::CLONE_NEWIPC
+            | abi::CLONE_NEWUSER
+            | abi::CLONE_NEWPID
+            | abi::CLONE_NEWNET;
+        let (number, args) = match self {
+            // EBADF
+            Call::PidfdGetfd => (abi::__NR_pidfd_getfd, [NONE, NONE, 0, 0, 0, 0]),
+            // No descriptor has this number.
+            Call::CloseRange => (abi::__NR_close_range, [u32::MAX as usize, u32::MAX as usize, 0, 0, 0, 0]),
+            // EINVAL: a size of 0.
+            Call::Clone3 => (abi::__NR_clone3, [0; 6]),
+            // EINVAL
+            Call::PidfdOpen => (abi::__NR_pidfd_open, [NONE, 0, 0, 0, 0, 0]),
+            // EBADF
+            Call::PidfdSendSignal => (abi::__NR_pidfd_send_signal, [NONE, 0, 0, 0, 0, 0]),
+            // EINVAL: a size of 0.
+            Call::Openat2 => (abi::__NR_openat2, [CWD, 0, 0, 0, 0, 0]),
+            // EFAULT: no path.
+            Call::Statx => (abi::__NR_statx, [CWD, 0, 0, abi::STATX_BASIC_STATS as usize, 0, 0]),
+            // EFAULT: no path.
+            Call::Faccessat2 => (abi::__NR_faccessat2, [CWD, 0, abi::X_OK as usize, abi::AT_EACCESS as usize, 0, 0]),
+            // EFAULT: no path.
+            Call::Execveat => (abi::__NR_execveat, [NONE, 0, 0, 0, 0, 0]),
+            // EFAULT: no room for the two numbers, which the kernel asks for first.
+            Call::Socketpair => {
+                (abi::__NR_socketpair, [abi_net::AF_UNIX as usize, abi_net::SOCK_SEQPACKET as usize, 0, 0, 0, 0])
+            }
+            // EBADF
+            Call::Sendmsg => (abi::__NR_sendmsg, [NONE, 0, 0, 0, 0, 0]),
+            // EBADF
+            Call::Recvmsg => (abi::__NR_recvmsg, [NONE, 0, 0, 0, 0, 0]),
+            // EFAULT: no name.
+            Call::MemfdCreate => (abi::__NR_memfd_create, [0; 6]),
+            // Nothing to unshare.
+            Call::Unshare => (abi::__NR_unshare, [0; 6]),
+            // EINVAL: a thread that shares no handlers.
+            Call::CloneNamespaces => (abi::__NR_clone, [(NAMESPACES | abi::CLONE_THREAD) as usize, 0, 0, 0, 0, 0]),
+            // ESRCH
+            Call::Kcmp => (abi::__NR_kcmp, [0, 0, 3, 0, 0, 0]),
+            // As `call::session_keyring` makes it.
+            Call::Keyctl => (abi::__NR_keyctl, [0, -3isize as usize, 0, 0, 0, 0]),
+            // Nothing is asked for.
+            Call::GetMempolicy => (abi::__NR_get_mempolicy, [0; 6]),
+            // EINVAL: a size of 0.
+            Call::SchedGetattr => (abi::__NR_sched_getattr, [0; 6]),
+            // As `call::io_priority` makes it.
+            Call::IoprioGet => (abi::__NR_ioprio_get, [1, 0, 0, 0, 0, 0]),
+            // As `call::persona` makes it.
+            Call::Personality => (abi::__NR_personality, [u32::MAX as usize, 0, 0, 0, 0, 0]),
+            Call::FileIds => {
+                let _ = call::file_ids(Calls::NONE);
+                return;
+            }
+            Call::Builder => return builder::attempt(),
+        };
+        // SAFETY: all pointers are null where the kernel reads or writes through one, and it checks them.
+        let _ = Errno::check(unsafe { arch::syscall(number, args) });
+    }
+}
+
+/// A set of such calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Calls(u32);
+
+const _: () = assert!(Call::ALL.len() <= u32::BITS as usize);
+
+impl Calls {
+    /// No call.
+    pub const NONE: Calls = Calls(0);
+    /// Every call of [`Call::ALL`].
+    pub const ALL: Calls = Calls((1 << Call::ALL.len()) - 1);
+
+    /// The set with a call added.
+    #[must_use]
+    pub const fn with(self, call: Call) -> Calls {
+        Calls(self.0 | 1 << call as u32)
+    }
+
+    /// The set with a call removed.
+    #[must_use]
+    pub const fn without(self, call: Call) -> Calls {
+        Calls(self.0 & !(1 << call as u32))
+    }
+
+    /// Whether the set has a call.
+    #[inline]
+    pub const fn contains(self, call: Call) -> bool {
+        self.0 >> call as u32 & 1 != 0
+    }
+
+    /// Refuses a killed call, as a filter that answers with an errno does.
+    ///
+    /// # Errors
+    /// EPERM: the set has the call.
+    #[inline]
+    pub const fn refuse(self, call: Call) -> Result<(), Errno> {
+        if self.contains(call) { Err(Errno::EPERM) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_has_a_bit() {
+        for (bit, &call) in Call::ALL.iter().enumerate() {
+            assert_eq!(call as usize, bit);
+            assert_eq!(Calls::NONE.with(call).refuse(call), Err(Errno::EPERM));
+            assert_eq!(Calls::ALL.without(call).refuse(call), Ok(()));
+        }
+    }
+
+    /// Made in this process, which is none the worse for it.
+    #[test]
+    fn attempts_change_nothing() {
+        Call::ALL.iter().filter(|&&call| call != Call::Builder).for_each(|call| call.attempt());
+    }
+}
