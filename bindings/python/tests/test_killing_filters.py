@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Seccomp filters that kill the process for a system call: programs are started without the call."""
+"""Seccomp filters that kill the process for a system call: programs start without the call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ numbered = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of
 
 @numbered
 @pytest.mark.parametrize("threads", [0, 2])
-@pytest.mark.parametrize("calls", [*([name] for name in CALLS), ["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy"]])
+@pytest.mark.parametrize(
+    "calls", [*([name] for name in CALLS), ["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy"]]
+)
 def test_unmodified_programs_and_runs(calls: list[str], threads: int) -> None:
     alone(
         """
