@@ -33,7 +33,7 @@ pub struct Failure {
     pub errno: Errno,
 }
 
-/// The word before the child has come as far as exec; the other bits are the [`progress`](Stage::progress), or 0.
+/// The word before the child has come as far as exec; the other bits say how far it has come, or are 0.
 pub const PENDING: u64 = 1 << 63;
 /// The word while exec is under way, and after it has succeeded.
 pub(crate) const EXEC: u64 = 0;
