@@ -17,7 +17,7 @@ use spawnfd::{
     Warm, WarmOptions, support,
 };
 use spawnfd_tests::confine::{self, Answer, Profile};
-use spawnfd_tests::{copy, isolated, program, scratch};
+use spawnfd_tests::{copy, isolated, program, scratch, skip};
 
 /// Found before there is a filter.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
@@ -60,6 +60,19 @@ fn all_starts_succeed() {
         let _handle = echo.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
         assert_eq!(receiver.recv().expect("comes").expect("runs").stdout, b"word\n");
     }
+}
+
+/// Whether a child's death leaves the memory's other processes alone; if not, the test is skipped.
+///
+/// Before Linux 5.16 a core dump ends all of them, and a death by a filter is a core dump.
+fn ends_alone() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("/proc");
+    let mut parts = release.split(|character: char| !character.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let is_recent = (parts.next(), parts.next()) >= (Some(5), Some(16));
+    if !is_recent {
+        skip("before Linux 5.16 a child's SIGSYS also ends its parent");
+    }
+    is_recent
 }
 
 fn in_a_thread(body: impl FnOnce() + Send + 'static) {
@@ -128,6 +141,9 @@ const REFUSED_BY_PROFILES: &[&str] =
 #[test]
 fn all_calls_that_profiles_refuse() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         all_starts_succeed();
         in_a_thread(|| {
             confine::kill(REFUSED_BY_PROFILES).expect("confined");
@@ -236,6 +252,9 @@ fn a_second_filter_is_probed_before_authority_is_compared() {
 fn sigsys_in_the_table_stage_selects_the_next_strategy() {
     const CLOSE_RANGE_UNSHARE: u32 = 2;
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         all_starts_succeed();
         in_a_thread(|| {
             confine::kill_with("close_range", 2, CLOSE_RANGE_UNSHARE).expect("confined");
@@ -254,6 +273,9 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
 #[test]
 fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         in_a_thread(|| {
             confine::kill(&["kcmp"]).expect("confined");
             let detached = || -> spawnfd::Result<Child> {
@@ -278,6 +300,9 @@ fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
 #[test]
 fn sigsys_in_an_action_is_an_error_of_that_action_and_is_not_retried() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         let directory = scratch();
         let place = directory.path().to_owned();
         in_a_thread(move || {
@@ -333,6 +358,9 @@ const STARTS: &[Start] = &[
 #[test]
 fn sigsys_sent_by_the_caller_is_the_child_s_end() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         let directory = scratch();
         let gate = common::fifo(directory.path(), "gate");
         let mut command = Command::new("/bin/true");
@@ -361,6 +389,9 @@ fn killing(call: libc::c_long) -> Vec<FilterInstruction> {
 #[test]
 fn sigsys_under_the_command_s_own_filter_is_the_program_s_end() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         for wait in [true, false] {
             for call in [libc::SYS_execve, libc::SYS_exit_group] {
                 let mut command = Command::new("/bin/true");
@@ -375,6 +406,9 @@ fn sigsys_under_the_command_s_own_filter_is_the_program_s_end() {
 #[test]
 fn sigsys_while_the_filter_is_added_is_an_error_of_stage_filter() {
     isolated!(|| {
+        if !ends_alone() {
+            return;
+        }
         in_a_thread(|| {
             confine::kill(&["seccomp"]).expect("confined");
             for start in STARTS {
