@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use rustix::process::getppid;
@@ -166,21 +167,36 @@ pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result
     })
 }
 
-/// Whether the calling thread may look into this process's parent.
-pub(crate) fn reaches_parent() -> bool {
+/// The user namespace of this process's parent; `None`: the calling thread may not look into the parent.
+pub(crate) fn user_namespace_of_parent() -> Option<CString> {
     let look = || {
         with(Own::Parent, |directory| match readlinkat(directory, "user", Vec::with_capacity(32)) {
             // So some kernels refuse.
             Ok(found) if found.is_empty() => Err(rustix::io::Errno::ACCESS),
-            found => found.map(drop),
+            found => found,
         })
     };
     match look() {
         // The parent has ended, and another process is the parent now.
         Err(rustix::io::Errno::SRCH | rustix::io::Errno::NOENT) => {
             forget(Own::Parent);
-            look().is_ok()
+            look().ok()
         }
-        found => found.is_ok(),
+        found => found.ok(),
     }
+}
+
+/// The calling thread's security label.
+pub(crate) fn label() -> rustix::io::Result<Vec<u8>> {
+    /// No security module of this kernel has labels. That does not change at run time.
+    static IS_ABSENT: AtomicBool = AtomicBool::new(false);
+    if IS_ABSENT.load(Ordering::Relaxed) {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    let label = read(Own::Label);
+    if label == Err(rustix::io::Errno::INVAL) {
+        IS_ABSENT.store(true, Ordering::Relaxed);
+        forget(Own::Label);
+    }
+    label
 }

@@ -152,6 +152,16 @@ pub fn warm_up(launcher: Launcher) {
     }
 }
 
+/// Drops a running child, and waits until it is reaped: a thread that has done so keeps files in /proc.
+pub fn drop_a_running_child() {
+    let threads = Snapshot::take().threads.len();
+    // It ends when its input does.
+    let child = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
+    let process = format!("/proc/{}", child.id());
+    drop(child);
+    eventually("the reaper rests", || !Path::new(&process).exists() && Snapshot::take().threads.len() <= threads);
+}
+
 /// Runs `body`, which must leave nothing behind, after the library has been warmed up.
 #[track_caller]
 pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {

@@ -36,6 +36,7 @@ macro_rules! flights {
 fn fly(launcher: Launcher, body: fn(Launcher, &Path)) {
     let directory = scratch();
     launcher.enter();
+    common::drop_a_running_child();
     common::warm_up(launcher);
     let before = Snapshot::take();
     body(launcher, directory.path());

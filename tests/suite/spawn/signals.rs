@@ -210,6 +210,7 @@ fn has_thread(name: &str) -> bool {
 #[test]
 fn dropped_children_are_reaped_and_not_killed() {
     isolated!(|| {
+        common::drop_a_running_child();
         common::warm_up(Launcher::Clone3);
         common::wait_success(Command::new("/bin/sh").stdin(Stdio::Null).spawn().expect("starts"));
         let directory = scratch();

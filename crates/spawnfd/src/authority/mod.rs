@@ -296,7 +296,7 @@ impl Authority {
         let Status { lines, filters, umask, ignored, .. } = status;
         features::probe_again_if_not(filters);
         let killed = features::killed();
-        let labels = [Own::Label, Own::LoginUid].map(own_proc::read);
+        let labels = [own_proc::label(), own_proc::read(Own::LoginUid)];
         let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
             reach,

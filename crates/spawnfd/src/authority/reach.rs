@@ -3,7 +3,7 @@
 //! have the same [`Reach`]. docs/adr/0022-reach.md has the proof.
 
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
@@ -12,7 +12,7 @@ use spawnfd_sys::{Errno, call, fork_generation};
 use super::{CAP_SYS_ADMIN, Marker, comes_from_one_thread};
 use crate::error::{self, Error, Stage};
 use crate::launch::features;
-use crate::own_proc::{self, Own};
+use crate::own_proc;
 
 /// What the calling thread may do itself, and how soon it gets to it.
 ///
@@ -22,6 +22,9 @@ pub(crate) struct Reach {
     generation: u64,
     thread: ThreadId,
     readable: Readable,
+    user_namespace: Option<CString>,
+    /// Of a thread that could change it without a new user namespace.
+    mount_namespace: Option<CString>,
     /// How many seccomp filters there are; `None` if the kernel does not count them.
     filters: Option<u32>,
     domain: Domain,
@@ -36,9 +39,6 @@ struct Readable {
     capabilities: Result<[u64; 3], Errno>,
     no_new_privs: bool,
     is_filtered: bool,
-    user_namespace: Option<CString>,
-    /// Of a thread that could change it without a new user namespace.
-    mount_namespace: Option<CString>,
     label: rustix::io::Result<Vec<u8>>,
     scheduling: Result<[u64; 7], Errno>,
     processors: Result<[u64; 128], Errno>,
@@ -47,9 +47,10 @@ struct Readable {
 /// The thread's Landlock domain, which the kernel does not show.
 #[derive(Debug)]
 enum Domain {
-    /// The one that this process began with: a thread in any other cannot look into the process's parent.
+    /// The one that this process began with: a thread in any other cannot look into the process's parent, which is in the same user
+    /// namespace. Nor can a thread in another user namespace.
     Inherited,
-    /// Some domain. The thread cannot enter another one as long as its [`Readable`] part stays the same.
+    /// Some domain. The thread cannot enter another one as long as its [`Readable`] part and its user namespace stay the same.
     Fixed,
     /// Some domain, which this marker shows.
     Marked(Marker),
@@ -85,9 +86,16 @@ impl Reach {
         {
             return Ok(last);
         }
-        let domain = Domain::of_calling_thread(&readable)?;
-        let thread = std::thread::current().id();
-        let reach = Arc::new(Reach { generation, thread, filters: readable.filters(), readable, domain });
+        let user_namespace = namespace("user");
+        let reach = Arc::new(Reach {
+            generation,
+            thread: std::thread::current().id(),
+            filters: readable.filters(),
+            domain: Domain::of_calling_thread(&readable, user_namespace.as_deref())?,
+            user_namespace,
+            mount_namespace: readable.mount_namespace(),
+            readable,
+        });
         let kept = (!matches!(reach.domain, Domain::Marked(_))).then(|| reach.clone());
         // A thread that is ending has no place for it.
         let _ = LAST.try_with(|last| last.replace((Arc::downgrade(&reach), kept)));
@@ -98,14 +106,16 @@ impl Reach {
     fn is_unchanged(&self) -> bool {
         let is_settled = self.readable.is_settled();
         let same_filters = !self.readable.is_filtered
-            || is_settled && comes_from_one_thread(self.readable.user_namespace.as_deref())
+            || is_settled && comes_from_one_thread(self.user_namespace.as_deref())
             || self.readable.filters() == self.filters;
-        same_filters
-            && match &self.domain {
-                Domain::Inherited => is_settled || own_proc::reaches_parent(),
-                Domain::Fixed | Domain::Hidden => true,
-                Domain::Marked(marker) => marker.reach().is_ok(),
-            }
+        let same_user_namespace = || namespace("user") == self.user_namespace;
+        let same_domain = || match &self.domain {
+            // Both at once.
+            Domain::Inherited => own_proc::user_namespace_of_parent().is_some(),
+            Domain::Fixed | Domain::Hidden => same_user_namespace(),
+            Domain::Marked(marker) => same_user_namespace() && marker.reach().is_ok(),
+        };
+        same_filters && same_domain() && self.readable.mount_namespace() == self.mount_namespace
     }
 
     /// Whether the thread can enter other namespaces, or another Landlock domain, only in a way that changes its reach.
@@ -118,6 +128,7 @@ impl Reach {
         Arc::ptr_eq(self, other)
             || self.generation == other.generation
                 && self.readable == other.readable
+                && (&self.user_namespace, &self.mount_namespace) == (&other.user_namespace, &other.mount_namespace)
                 && self.has_filters_of(other)
                 && self.has_domain_of(other)
     }
@@ -139,9 +150,7 @@ impl Reach {
         let is_same_thread = self.thread == other.thread;
         match (&self.domain, &other.domain) {
             (Domain::Inherited, Domain::Inherited) => true,
-            (Domain::Fixed, Domain::Fixed) => {
-                is_same_thread || comes_from_one_thread(self.readable.user_namespace.as_deref())
-            }
+            (Domain::Fixed, Domain::Fixed) => is_same_thread || comes_from_one_thread(self.user_namespace.as_deref()),
             // A domain is only ever left for one inside it, which the marker is not in.
             (Domain::Marked(marker), _) => is_same_thread && marker.reach().is_ok(),
             _ => false,
@@ -154,16 +163,12 @@ impl Readable {
         const PR_GET_SECCOMP: u32 = 21;
         const PR_GET_NO_NEW_PRIVS: u32 = 39;
         let killed = features::killed();
-        let capabilities = call::capabilities();
-        let namespace = |name| own_proc::namespaces([name]).ok().and_then(|[namespace]| namespace);
         Readable {
             ids: (call::ids(), call::file_ids(killed)),
-            capabilities,
+            capabilities: call::capabilities(),
             no_new_privs: call::prctl(PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
             is_filtered: call::prctl(PR_GET_SECCOMP, 0, 0) != Ok(0),
-            user_namespace: namespace("user"),
-            mount_namespace: if administers(&capabilities) { namespace("mnt") } else { None },
-            label: own_proc::read(Own::Label),
+            label: own_proc::label(),
             scheduling: call::scheduling(killed),
             processors: call::affinity(),
         }
@@ -175,6 +180,10 @@ impl Readable {
     /// namespace or by an exec. From Linux 7.0 on another thread can change the domain (LANDLOCK_RESTRICT_SELF_TSYNC).
     fn is_settled(&self) -> bool {
         !self.no_new_privs && !administers(&self.capabilities) && !super::threads_share_domains()
+    }
+
+    fn mount_namespace(&self) -> Option<CString> {
+        if administers(&self.capabilities) { namespace("mnt") } else { None }
     }
 
     fn filters(&self) -> Option<u32> {
@@ -191,9 +200,14 @@ fn administers(capabilities: &Result<[u64; 3], Errno>) -> bool {
     capabilities.map_or(true, |[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 1)
 }
 
+/// The calling thread's namespace of that kind; `None` if there is none, or no /proc.
+fn namespace(kind: &str) -> Option<CString> {
+    own_proc::namespaces([kind]).ok().and_then(|[namespace]| namespace)
+}
+
 impl Domain {
-    fn of_calling_thread(readable: &Readable) -> Result<Domain, Errno> {
-        if own_proc::reaches_parent() {
+    fn of_calling_thread(readable: &Readable, user_namespace: Option<&CStr>) -> Result<Domain, Errno> {
+        if user_namespace.is_some() && own_proc::user_namespace_of_parent().as_deref() == user_namespace {
             Ok(Domain::Inherited)
         } else if readable.is_settled() {
             Ok(Domain::Fixed)
