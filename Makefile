@@ -74,8 +74,9 @@ kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnf
 	cargo build --quiet --release -p spawnfd-cli
 	kernel/qemu/shell.sh $(CACHE)/kernel $(CARGO_TARGET_DIR)/release/spawnfd
 
-soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat.
+soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat. Then 10 minutes of random confinements and starts.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
+	SPAWNFD_FUZZ_SECONDS=600 cargo test --release -p spawnfd-tests --test authority -- fuzz
 
 lint: python ## Check formatting, clippy, types, stubs, headers, and the dependencies' licences and sources.
 	scripts/lint.sh $(VENV)

@@ -43,16 +43,22 @@ class Suite(NamedTuple):
 
 
 CARGO = "cargo test --workspace --exclude spawnfd-python"
+# Most tests wait for processes: on two processors, four at once take little more time than two.
+THREADS = f"env RUST_TEST_THREADS={JOBS}"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n {JOBS} --dist worksteal"
 IGNORED = "--include-ignored --skip on_purpose"
 
 BUILD = Suite("Build", "make --no-print-directory build-tests", 60 * MINUTE)
 
 SUITES = {
-    "rust": Suite("Rust: units, suites, documentation", f"{CARGO} --no-fail-fast", 15 * MINUTE),
+    "rust": Suite(
+        "Rust: units, suites, documentation",
+        f"{THREADS} {CARGO} --no-fail-fast",
+        15 * MINUTE,
+    ),
     "docker": Suite(
         "Rust, under Docker's profile",
-        "tests/run-confined.sh docker job tree warm command",
+        f"{THREADS} tests/run-confined.sh docker job tree warm command",
         5 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
@@ -75,10 +81,14 @@ SUITES = {
     ),
     "rust-doc": Suite("Rust: documentation", f"{CARGO} --doc", 5 * MINUTE),
     "docker-all": Suite(
-        "Rust, every launcher, under Docker's profile", "tests/run-confined.sh docker", 60 * MINUTE
+        "Rust, every launcher, under Docker's profile",
+        "tests/run-confined.sh docker",
+        60 * MINUTE,
     ),
     "user-all": Suite(
-        "Rust, every launcher, as an unprivileged user", "tests/run-confined.sh user", 60 * MINUTE
+        "Rust, every launcher, as an unprivileged user",
+        "tests/run-confined.sh user",
+        60 * MINUTE,
     ),
     "python-all": Suite(
         "Python package, every way to start", PYTEST, 90 * MINUTE, "bindings/python"
@@ -110,7 +120,10 @@ class Outcome(NamedTuple):
 
 def children() -> list[int]:
     """The pids of this process's children, orphans of its descendants among them."""
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return [
+        int(pid)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    ]
 
 
 def describe(pid: int) -> str:
@@ -152,7 +165,13 @@ def kill_children() -> None:
 
 def in_child(suite: Suite) -> None:
     """Executes the suite's command, with signals as a shell in the foreground has them."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM):
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGPIPE,
+        signal.SIGTERM,
+    ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.chdir(ROOT / suite.directory)
@@ -193,7 +212,10 @@ def locked() -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(lock, 32).decode().strip()
-        print(f"tests/run.py: another test run (pid {holder}) uses this checkout", file=sys.stderr)
+        print(
+            f"tests/run.py: another test run (pid {holder}) uses this checkout",
+            file=sys.stderr,
+        )
         return False
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
@@ -206,9 +228,13 @@ def interrupted(number: int, _frame: object) -> None:
 
 
 def main(names: list[str]) -> int:
-    chosen = [name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])]
+    chosen = [
+        name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])
+    ]
     if not chosen or (unknown := [name for name in chosen if name not in SUITES]):
-        print(__doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr)
+        print(
+            __doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr
+        )
         return 2
     if not locked():
         return 2
@@ -232,7 +258,9 @@ def main(names: list[str]) -> int:
     print("\n".join(f"  {line.removeprefix('SKIP ')}" for line in skips) or "  nothing")
     print("\nTimes:")
     for suite, failure, seconds in [build, *outcomes]:
-        print(f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}")
+        print(
+            f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}"
+        )
     total = sum(outcome.seconds for outcome in outcomes)
     budget = f" of at most {BUDGET_S} s" if names == ["test"] else ""
     print(f"  {total:7.1f} s  in all after the build{budget}")

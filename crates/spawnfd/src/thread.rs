@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use spawnfd_sys::Errno;
 use spawnfd_sys::call::{self, SignalSet};
 
+use crate::launch::features;
 use crate::template::from_io;
 
 /// Starts a thread, all signals blocked: they are the host's.
@@ -16,8 +17,12 @@ pub(crate) fn start_thread<T: Send + 'static>(
     stack: usize,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Errno> {
+    let inheritance = features::to_hand_down();
     let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
-    let thread = Builder::new().name(name.into()).stack_size(stack).spawn(body);
+    let thread = Builder::new().name(name.into()).stack_size(stack).spawn(|| {
+        features::inherit(inheritance);
+        body()
+    });
     let _ = call::set_signal_mask(mask);
     thread.map_err(|error| from_io(&error))
 }

@@ -104,7 +104,8 @@ impl Start {
                 if !added {
                     return None;
                 }
-                warm.fill(Duration::from_secs(20));
+                // What a confined thread cannot park never is.
+                warm.fill(Duration::from_secs(1));
                 command.warm(warm);
             }
         }

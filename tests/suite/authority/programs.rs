@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Confinements x launchers x which thread comes first: a program has what a fork in its thread has.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use serde_json::Value;
 use spawnfd::{Command, Stdio};
+use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::copy::{fork, wait_for};
-use spawnfd_tests::{State, copy_of_program, isolated, scratch};
+use spawnfd_tests::{State, copy_of_program, isolated, require_root, scratch};
 
 use crate::common::{self, Launcher, output, state};
-use crate::confinements::WAYS;
+use crate::confinements::{USER, WAYS};
 
 /// What a child has from the thread that starts it: its authority, and what Landlock lets it do.
 #[derive(Debug, PartialEq)]
@@ -104,6 +107,58 @@ fn all_ways(launcher: Launcher, product: bool) {
     }
 }
 
+/// A set-uid program that a user's thread starts is root's, unless the thread has no_new_privs.
+fn set_uid_program(launcher: Launcher) {
+    if !require_root() {
+        return;
+    }
+    let directory = scratch();
+    let oracle = copy_of_program("spawnfd-oracle", directory.path());
+    std::fs::set_permissions(&oracle, Permissions::from_mode(0o4755)).expect("own file");
+    for no_new_privs in [false, true] {
+        for first in [true, false] {
+            wait_for(fork(|| {
+                launcher.enter();
+                let other = || compare(launcher, &oracle, "root");
+                if !first {
+                    other();
+                }
+                let body = || {
+                    let user = Confinement::default().user(USER, USER);
+                    let user = if no_new_privs { user.no_new_privs() } else { user };
+                    user.apply().expect("root");
+                    compare(launcher, &oracle, &format!("a user, no_new_privs: {no_new_privs}"));
+                };
+                std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
+                other();
+                launcher.rest();
+            }));
+        }
+    }
+}
+
+/// The whole process is in a user namespace of its own.
+fn user_namespace(launcher: Launcher) {
+    let directory = scratch();
+    let oracle = copy_of_program("spawnfd-oracle", directory.path());
+    wait_for(fork(|| {
+        // SAFETY: integers. A copy has one thread.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        // SAFETY: as above.
+        if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+            return spawnfd_tests::skip("no user namespace can be made");
+        }
+        let write = |file: &str, text: String| std::fs::write(format!("/proc/self/{file}"), text);
+        let mapped = write("setgroups", "deny".to_owned())
+            .and_then(|()| write("uid_map", format!("{user} {user} 1")))
+            .and_then(|()| write("gid_map", format!("{group} {group} 1")));
+        mapped.expect("its own");
+        launcher.enter();
+        compare(launcher, &oracle, "in a user namespace");
+        launcher.rest();
+    }));
+}
+
 macro_rules! rows {
     ([$($name:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
         mod by_turns {
@@ -111,6 +166,20 @@ macro_rules! rows {
             $(#[test]
             fn $name() {
                 isolated!(|| all_ways(Launcher::$launcher, false));
+            })*
+        }
+        mod set_uid {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                isolated!(|| set_uid_program(Launcher::$launcher));
+            })*
+        }
+        mod in_a_user_namespace {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                isolated!(|| user_namespace(Launcher::$launcher));
             })*
         }
         mod product {

@@ -585,8 +585,9 @@ fn many_trees_at_once() {
             }
         });
         until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
-        // A stack's slot and its socket or pidfd for each thread that spawned, and the guard's two.
+        // A stack's slot and its socket or pidfd for each thread that spawned. Under Docker's profile threads that cannot look into the
+        // process's parent have a guard each: two descriptors, and two of the reaper's until the guard has ended.
         let after = fs::read_dir("/proc/self/fd").expect("/proc").count();
-        assert!(after <= before + 20, "{before} then {after}");
+        assert!(after <= before + 36, "{before} then {after}");
     });
 }

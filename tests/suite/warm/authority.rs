@@ -110,6 +110,9 @@ fn actions_have_the_rights_of_the_caller() {
             }
             code(command.spawn())
         };
+        if nice(None) != Ok(0) {
+            return spawnfd_tests::skip("needs CAP_SYS_NICE");
+        }
         let same = |warm: &Warm| assert_eq!(nice(Some(warm)), nice(None), "{:?}", warm.stats());
         let programs = [Path::new("/bin/true")];
         // Fewer than an exec by root gives.

@@ -90,6 +90,23 @@ pub fn killed() -> Calls {
     of_calling_thread().killed
 }
 
+/// What a thread of the library has from the thread that starts it: the same filters.
+pub(crate) struct Inheritance(OfThread, Option<u32>);
+
+/// What the calling thread hands down to a thread that it starts.
+pub(crate) fn to_hand_down() -> Inheritance {
+    let features = of_calling_thread();
+    let count = FILTERED.try_with(|kept| kept.borrow().as_ref().and_then(|(count, _)| *count)).ok().flatten();
+    Inheritance(features, count)
+}
+
+/// Takes what the thread that has started the calling one hands down: no descriptor may be free for a probe child later.
+pub(crate) fn inherit(Inheritance(features, count): Inheritance) {
+    if let OfThread::Filtered(features) = features {
+        let _ = FILTERED.try_with(|kept| kept.replace(Some((count, features))));
+    }
+}
+
 /// Forgets the calling thread's features if it had another number of filters than `count` when they were probed.
 pub(crate) fn probe_again_if_not(count: Option<u32>) {
     let differs = |probed: &Option<u32>| probed.is_some() && count.is_some() && *probed != count;

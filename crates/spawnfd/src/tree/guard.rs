@@ -64,6 +64,8 @@ pub(super) struct Watch {
 pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
+    // Guards of threads that are gone.
+    guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
     // One that has just ended is replaced; the next is there to stay.
     for _ in 0..3 {
         let place = guards.iter().position(|guard| guard.reach.equals(&reach));
