@@ -36,8 +36,6 @@ pub enum Answer {
     /// The call kills the process with SIGSYS. clone3 fails with ENOSYS nevertheless where a profile refuses it: glibc tries
     /// it first when it creates a thread or a process, so that a filter which kills for it lets nothing run.
     Kill,
-    /// The same, but clone3 fails with ENOSYS, so that glibc can start threads.
-    KillExceptClone3,
 }
 
 impl Profile {
@@ -128,8 +126,7 @@ impl Rules {
         let mut calls: BTreeMap<u32, BpfProgram> = BTreeMap::new();
         for rule in &self.rules {
             for name in &rule.calls {
-                let spared = answer == Answer::KillExceptClone3 && name == "clone3";
-                let instructions = rule.program(if spared { Answer::Errno } else { answer })?;
+                let instructions = rule.program(answer)?;
                 if let Some(number) = number(name)? {
                     calls.entry(number).or_default().extend_from_slice(&instructions);
                 }

@@ -58,8 +58,13 @@ pub fn seen_by(oracle: &mut Command<'_>, shell: &mut Command<'_>) -> Seen {
 /// Compares twice: the first start may park a process again.
 #[track_caller]
 fn compare(launcher: Launcher, oracle: &Path, what: &str) {
+    compare_times(2, launcher, oracle, what);
+}
+
+#[track_caller]
+fn compare_times(times: u32, launcher: Launcher, oracle: &Path, what: &str) {
     let fork = by_fork(oracle);
-    for round in 0..2 {
+    for round in 0..times {
         let ours = seen_by(&mut launcher.command(oracle), &mut launcher.command("/bin/sh"));
         assert_eq!(ours, fork, "{what}, start {round}");
     }
@@ -69,7 +74,7 @@ fn compare(launcher: Launcher, oracle: &Path, what: &str) {
 fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, first: bool) {
     launcher.enter();
     if !first {
-        compare(launcher, oracle, "the other thread, before");
+        compare_times(1, launcher, oracle, "the other thread, before");
     }
     let confined = std::thread::scope(|scope| {
         let body = || {
@@ -83,7 +88,7 @@ fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, f
     if !confined {
         return spawnfd_tests::skip(&format!("{name}: refused here"));
     }
-    compare(launcher, oracle, &format!("the other thread, after {name}"));
+    compare_times(1, launcher, oracle, &format!("the other thread, after {name}"));
 }
 
 /// Each way in a process of its own. `product`: with both orders, not with one by turns.
@@ -119,7 +124,7 @@ fn set_uid_program(launcher: Launcher) {
         for first in [true, false] {
             wait_for(fork(|| {
                 launcher.enter();
-                let other = || compare(launcher, &oracle, "root");
+                let other = || compare_times(1, launcher, &oracle, "root");
                 if !first {
                     other();
                 }

@@ -161,7 +161,7 @@ fn starts_succeed_under(profile: Profile) {
     LazyLock::force(&FDS);
     all_starts_succeed();
     in_a_thread(move || {
-        profile.install(Answer::KillExceptClone3).expect("confined");
+        profile.install(Answer::Kill).expect("confined");
         all_starts_succeed();
         in_a_thread(all_starts_succeed);
         let launcher = LauncherThread::new().expect("a thread");
