@@ -120,10 +120,7 @@ class Outcome(NamedTuple):
 
 def children() -> list[int]:
     """The pids of this process's children, orphans of its descendants among them."""
-    return [
-        int(pid)
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    ]
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
 def describe(pid: int) -> str:
@@ -228,13 +225,9 @@ def interrupted(number: int, _frame: object) -> None:
 
 
 def main(names: list[str]) -> int:
-    chosen = [
-        name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])
-    ]
+    chosen = [name for word in names for name in {"test": TEST, "all": ALL}.get(word, [word])]
     if not chosen or (unknown := [name for name in chosen if name not in SUITES]):
-        print(
-            __doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr
-        )
+        print(__doc__, f"unknown: {', '.join(unknown)}" if chosen else "", file=sys.stderr)
         return 2
     if not locked():
         return 2
@@ -258,9 +251,7 @@ def main(names: list[str]) -> int:
     print("\n".join(f"  {line.removeprefix('SKIP ')}" for line in skips) or "  nothing")
     print("\nTimes:")
     for suite, failure, seconds in [build, *outcomes]:
-        print(
-            f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}"
-        )
+        print(f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}")
     total = sum(outcome.seconds for outcome in outcomes)
     budget = f" of at most {BUDGET_S} s" if names == ["test"] else ""
     print(f"  {total:7.1f} s  in all after the build{budget}")
