@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
     call::exit(0)
 }
 
-/// What a probe child finds when it begins.
+/// The arguments of a probe child.
 pub(crate) struct Probe<'a> {
     /// The calls to make.
     pub calls: Calls,

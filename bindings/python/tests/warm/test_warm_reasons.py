@@ -48,7 +48,7 @@ def of_the_owner() -> set[str]:
                 for one, other in GIVEN
             )
             if given and not NO_REASON.fullmatch(text):
-                # What varies in a format.
+                # Replace the placeholders of a format string.
                 found.add(re.sub(r"\{\w+\}", "…", text))
     command = (CORE / "command/mod.rs").read_text()
     for name in ("needs_calling_thread", "needs_exec", "open_streams"):

@@ -64,7 +64,7 @@ impl Marker {
     /// As there.
     pub(crate) fn reach(&self) -> Result<(), &'static str> {
         let pidfd = self.pidfd.get().ok_or("marker")?;
-        // Somebody may have waited for it: then its number may be another's.
+        // If the host has reaped the marker, another process may have its pid.
         call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).map_err(|_| "marker")?;
         reach(&self.inside)
     }

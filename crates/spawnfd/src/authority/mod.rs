@@ -49,7 +49,7 @@ const LINES: [(&str, &str); 14] = [
 
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// What a child is born into: `pid` and `time` themselves never change for a running thread.
+/// The namespaces that a child inherits. A running thread never changes `pid` and `time` themselves.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
 
 type Namespaces = [Option<CString>; NAMESPACES.len()];
@@ -80,7 +80,7 @@ fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
     Ok(namespaces)
 }
 
-/// What one thread may do, at one moment.
+/// A snapshot of one thread's authority.
 #[derive(Clone, Debug)]
 pub(crate) struct Authority {
     reach: Arc<Reach>,
@@ -148,7 +148,7 @@ pub(crate) fn remember_if_alone() {
     }
 }
 
-/// What a status file says of a thread's authority, and what is read along with it.
+/// A thread's authority as its /proc status file shows it, and some other fields of that file.
 struct Status {
     /// The [`LINES`] there are, in the kernel's order.
     lines: String,
@@ -216,13 +216,13 @@ fn field(line: &str) -> (&str, &str) {
     line.split_once(':').map_or((line, ""), |(name, value)| (name, value.trim_ascii()))
 }
 
-/// What a status line is called in reasons.
+/// The name of a status line in a reason for a cold start.
 fn name_of(line: &str) -> &'static str {
     let (name, _) = field(line);
     LINES.iter().find(|(known, _)| *known == name).map_or("status", |(_, what)| what)
 }
 
-/// What a process reports of itself after its exec.
+/// The authority that a process reports after its exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reported<'a> {
     /// The text of its /proc/thread-self/status.
@@ -232,7 +232,7 @@ pub(crate) struct Reported<'a> {
     pub(crate) securebits: u32,
 }
 
-/// What a process was given beyond the authority of the thread that started it.
+/// Confinement that a process has in addition to that of the thread that started it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added {
     pub(crate) no_new_privs: bool,
@@ -327,7 +327,7 @@ impl Authority {
             .next()
             .or((self.securebits != other.securebits).then_some("securebits"))
             .or((self.labels != other.labels).then_some("security label"))
-            // What one thread has pending, no child of another gets.
+            // A child of another thread does not get a pending label.
             .or((self.pending_label || other.pending_label).then_some("exec label"))
             .or((!self.reach.has_domain_of(&other.reach)).then_some("landlock"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a thread may do to processes and files itself, as a value: a thread or a helper of the library acts for a caller only if both
-//! have the same [`Reach`]. docs/adr/0022-reach.md has the proof.
+//! A thread's own power over processes and files, as a value that can be compared. A thread or a helper of the library acts for a
+//! caller only if both have the same [`Reach`]. docs/adr/0022-reach.md has the proof.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -14,7 +14,7 @@ use crate::error::{self, Error, Stage};
 use crate::launch::features;
 use crate::own_proc;
 
-/// What the calling thread may do itself, and how soon it gets to it.
+/// The power of a thread over processes and files, and its scheduling.
 ///
 /// A thread that it starts has the same, and so has a process that it forks.
 #[derive(Debug)]

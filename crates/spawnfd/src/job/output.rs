@@ -63,11 +63,11 @@ pub struct Leftover {
     pub pid: u32,
     /// Its name (comm).
     pub name: String,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// What became of a [`Leftover`].
+/// The fate of a [`Leftover`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Fate {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel and the seccomp filters of the calling thread permit: asked once, remembered.
+//! System calls that the kernel and the calling thread's seccomp filters permit. The library asks once and remembers.
 //!
 //! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
 //! In a thread with a filter, a probe child tries all calls of [`Call::ALL`] first.
@@ -26,7 +26,7 @@ const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 
-/// What is known of all threads with the same seccomp filters.
+/// The features of all threads with the same seccomp filters.
 #[derive(Debug)]
 pub(crate) struct Features {
     /// The calls that a filter kills. Neither the host nor a child makes them.
@@ -90,10 +90,10 @@ pub fn killed() -> Calls {
     of_calling_thread().killed
 }
 
-/// What a thread of the library has from the thread that starts it: the same filters.
+/// The features that a thread of the library inherits, together with the filters, from the thread that starts it.
 pub(crate) struct Inheritance(OfThread, Option<u32>);
 
-/// What the calling thread hands down to a thread that it starts.
+/// The calling thread's features, for a thread that it is about to start.
 pub(crate) fn to_hand_down() -> Inheritance {
     let features = of_calling_thread();
     let count = FILTERED.try_with(|kept| kept.borrow().as_ref().and_then(|(count, _)| *count)).ok().flatten();
