@@ -175,7 +175,7 @@ impl RunResult {
         self.output.tree.is_complete()
     }
 
-    /// What of the program's process tree outlived it, as far as that reached, and what became of it. A program that could not be killed
+    /// Processes of the program's tree that outlived it, as far as the tier finds them, and their fates. A program that could not be killed
     /// comes first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {

@@ -214,9 +214,9 @@ class Result:
         """
     @property
     def leftovers(self) -> list[Leftover]:
-        """What of the program's process tree outlived it, as far as that reached, and what became
-        of it. A program that could not be killed comes first: it still runs, and the library
-        reaps it when it ends.
+        """Processes of the program's tree that outlived it, as far as the tier finds them, and
+        their fates. A program that could not be killed comes first: it still runs, and the
+        library reaps it when it ends.
         """
     @property
     def leftovers_unknown(self) -> bool:

@@ -15,7 +15,7 @@ pub(super) fn kill(tree: Option<Tree>) -> bool {
     let has_ended = tree.kill(Duration::ZERO);
     if !has_ended {
         // Without a thread it is dropped, and so ended, here.
-        let _ = start_thread("spawnfd-undertaker", 128 << 10, move || drop(tree));
+        let _ = start_thread("spawnfd-killer", 128 << 10, move || drop(tree));
     }
     has_ended
 }

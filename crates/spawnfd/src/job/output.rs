@@ -107,8 +107,7 @@ pub struct Output {
     /// The status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or the program could not be killed:
     /// then it is the first of the [`leftovers`](Output::leftovers), and the library reaps it when it ends.
     pub status: Option<ExitStatus>,
-    /// Somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored, on Linux before 6.15): how the program ended is not
-    /// known.
+    /// The host took the program's status (by `wait(-1)`, or by ignoring SIGCHLD). Before Linux 6.15 it cannot be recovered.
     pub status_lost: bool,
     /// Why it ended.
     pub stop: Stop,
@@ -130,11 +129,11 @@ pub struct Output {
     pub usage: Usage,
     /// How far control of the process tree reached; whether to everybody: [`is_complete`](Tier::is_complete).
     pub tree: Tier,
-    /// What of the program's process tree outlived it, as far as the tier reaches, and what became of it. A program that could not be killed
+    /// Processes of the program's tree that outlived it, as far as the tier finds them, and their fates. A program that could not be killed
     /// comes first.
     pub leftovers: Vec<Leftover>,
-    /// It could not be looked who has, as no descriptor was free for it, or /proc cannot be read: there may be somebody, who lives on where
-    /// killing was to find him by looking.
+    /// The library could not look for survivors: no descriptor was free, or /proc cannot be read. Processes may have survived, and only
+    /// those that can be killed without looking were killed.
     pub leftovers_unknown: bool,
     /// The limit that it had reached, where [`stop`](Output::stop) is [`Stop::Limit`].
     pub limit: Option<Limit>,
