@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess as original
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,15 @@ def answer(calls, action):
 """
 
 
-def alone(code: str, *args: str, python: str = PYTHON, **options: Any) -> str:
-    """Runs code in an interpreter of its own, after START; its output."""
+def alone(
+    code: str, *args: str, python: str = PYTHON, prefix: Sequence[str] = (), **options: Any
+) -> str:
+    """Runs code in an interpreter of its own, after START; returns its output.
+
+    `prefix` is a command that executes the interpreter.
+    """
     package = str(Path(sf.__file__).parent.parent)
-    command = [python, "-c", START + textwrap.dedent(code), package, *args]
+    command = [*prefix, python, "-c", START + textwrap.dedent(code), package, *args]
     ended = original.run(command, capture_output=True, text=True, timeout=240, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

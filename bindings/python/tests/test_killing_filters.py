@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Seccomp filters that kill the process for a system call: programs start without the call."""
+"""Seccomp filters, of single calls and whole profiles: programs start without these calls."""
 
 from __future__ import annotations
 
+import json
 import platform
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from subprocess_support import alone
@@ -28,38 +32,66 @@ CALLS = {
 numbered = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
 
 
+# The first argument: the calls that kill, and a number of threads, which wait until the end.
+STARTS = """
+import asyncio, threading
+calls, threads = eval(sys.argv[1])
+if calls: answer(calls.values(), 0x80000000)
+waiting = threading.Event()
+for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
+sf.install()
+
+async def from_a_loop():
+    process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+    assert (await process.communicate(b"x"), process.returncode) == ((b"x", None), 0)
+    assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
+    if "pidfd_send_signal" not in calls:
+        stopped = await sf.run_async(["sleep", "1000"], timeout=0.1, grace=5)
+        assert (stopped.stop, stopped.leftovers) == ("timeout", []), stopped
+
+for _ in range(2):
+    done = subprocess.run(["cat"], input="x", capture_output=True, text=True, cwd="/usr")
+    assert (done.stdout, done.returncode) == ("x", 0)
+    assert subprocess.run(["sh", "-c", "exit 3"], start_new_session=True).returncode == 3
+    assert sf.run(["cat"], input=b"x").stdout == b"x"
+    assert sf.run(["sh", "-c", "exit 3"]).code == 3
+    asyncio.run(from_a_loop())
+assert (sf.stats().made, sf.stats().failed) == (6, 0), sf.stats()
+waiting.set()
+"""
+
+
 @numbered
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize(
     "calls", [*([name] for name in CALLS), ["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy"]]
 )
-def test_unmodified_programs_and_runs(calls: list[str], threads: int) -> None:
-    alone(
-        """
-        import asyncio, threading
-        calls, threads = eval(sys.argv[1])
-        answer(calls, 0x80000000)
-        waiting = threading.Event()
-        for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
-        sf.install()
+def test_programs_start_without_the_calls(calls: list[str], threads: int) -> None:
+    alone(STARTS, repr(({name: CALLS[name] for name in calls}, threads)))
 
-        async def from_a_loop():
-            process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
-            assert (await process.communicate(b"x"), process.returncode) == ((b"x", None), 0)
-            assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
 
-        for _ in range(2):
-            done = subprocess.run(["cat"], input="x", capture_output=True, text=True, cwd="/usr")
-            assert (done.stdout, done.returncode) == ("x", 0)
-            assert subprocess.run(["sh", "-c", "exit 3"], start_new_session=True).returncode == 3
-            assert sf.run(["cat"], input=b"x").stdout == b"x"
-            assert sf.run(["sh", "-c", "exit 3"]).code == 3
-            asyncio.run(from_a_loop())
-        assert (sf.stats().made, sf.stats().failed) == (6, 0), sf.stats()
-        waiting.set()
-        """,
-        repr(([CALLS[name] for name in calls], threads)),
-    )
+@pytest.fixture(scope="session")
+def confine() -> str:
+    """The program spawnfd-confine, built from this checkout."""
+    if not (cargo := shutil.which("cargo")):
+        pytest.skip("needs cargo, which builds spawnfd-confine")
+    root = Path(__file__).parents[3]
+    build = [cargo, "build", "--quiet", "--package=spawnfd-tests", "--bin=spawnfd-confine"]
+    messages = subprocess.run(
+        [*build, "--message-format=json"], cwd=root, check=True, stdout=subprocess.PIPE
+    ).stdout
+    built = (json.loads(line) for line in messages.splitlines())
+    return next(path for message in built if (path := message.get("executable")))
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("answer", ["", "=kill"])
+@pytest.mark.parametrize("profile", ["docker", "podman", "system-service", "flatpak"])
+def test_programs_start_under_the_profile(
+    confine: str, profile: str, answer: str, threads: int
+) -> None:
+    prefix = [confine, "--profile", profile + answer, "--"]
+    alone(STARTS, repr(({}, threads)), prefix=prefix)
 
 
 @numbered

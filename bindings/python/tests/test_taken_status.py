@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-# The host reaps the program while run() is in a handler, and gets its number for another program.
+# Another thread reaps the program while run() is in a signal handler, and starts a program that
+# gets the same pid. The program exits only once the handler runs: run() cannot reap it first.
 REAPS = """
 import os, signal, sys, threading
 import spawnfd as sf
 
-worker, there = 0, threading.Event()
+fifo, worker, there = sys.argv[1], 0, threading.Event()
 
 
 def reap():
@@ -28,15 +30,21 @@ def reap():
     with open("/proc/sys/kernel/ns_last_pid", "w") as last:
         last.write(str(pid - 1))
     worker = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}, setsid=True)
-    assert worker == pid, "somebody else has the number"
+    assert worker == pid, "the pid is taken"
     there.set()
 
 
-signal.signal(signal.SIGUSR1, lambda *_: there.wait(40))
+def handler(*_):
+    with open(fifo, "w") as go:
+        go.write("\\n")
+    there.wait(40)
+
+
+signal.signal(signal.SIGUSR1, handler)
 threading.Thread(target=reap, daemon=True).start()
-result = sf.run(["sh", "-c", "kill -USR1 $PPID; exit 3"])
+result = sf.run(["sh", "-c", "kill -USR1 $PPID; read go <$0; exit 3", fifo])
 assert there.is_set(), result
-assert os.waitpid(worker, os.WNOHANG) == (0, 0), "it is a stranger"
+assert os.waitpid(worker, os.WNOHANG) == (0, 0), "the worker was killed"
 print(result.leftovers, os.getsid(worker) == worker)
 os.kill(worker, signal.SIGKILL)
 os.waitpid(worker, 0)
@@ -44,9 +52,11 @@ os.waitpid(worker, 0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="makes a pid namespace")
-def test_who_has_the_number_now_is_left_alone() -> None:
+def test_a_program_that_reuses_the_pid_is_not_killed(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    told = subprocess.run(
-        [*argv, sys.executable, "-c", REAPS], capture_output=True, text=True, timeout=100
+    ended = subprocess.run(
+        [*argv, sys.executable, "-c", REAPS, str(fifo)], capture_output=True, text=True, timeout=100
     )
-    assert (told.stdout, told.returncode) == ("[] True\n", 0), told
+    assert (ended.stdout, ended.returncode) == ("[] True\n", 0), ended

@@ -46,6 +46,9 @@ pub enum Error {
     /// The filter could not be compiled.
     #[error("seccomp filter: {0}")]
     Filter(#[from] seccompiler::BackendError),
+    /// Not the name of a [`Profile`].
+    #[error("no profile {0:?} (docker, podman, system-service or flatpak)")]
+    UnknownProfile(String),
     /// The file of a profile is malformed.
     #[error("seccomp profile: {0}")]
     Profile(#[from] serde_json::Error),
@@ -112,6 +115,7 @@ pub fn errno(text: &str) -> Result<Errno, Error> {
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
     docker: bool,
+    profile: Option<(Profile, Answer)>,
     refusals: filter::Refusals,
     user: Option<(u32, u32)>,
     no_new_privs: bool,
@@ -124,6 +128,13 @@ impl Confinement {
     #[must_use]
     pub fn docker(mut self) -> Self {
         self.docker = true;
+        self
+    }
+
+    /// Installs a seccomp profile, and sets no_new_privs.
+    #[must_use]
+    pub fn profile(mut self, profile: Profile, answer: Answer) -> Self {
+        self.profile = Some((profile, answer));
         self
     }
 
@@ -196,10 +207,11 @@ impl Confinement {
         // Compiled first: an error here leaves the thread as it was.
         let filtered = self.docker || !self.refusals.is_empty();
         let program = if filtered { Some(filter::program(&self.refusals, self.docker)?) } else { None };
+        let profile = self.profile.map(|(profile, answer)| profile.program(answer)).transpose()?;
         if let Some(limit) = self.nofile {
             limit_nofile(limit)?;
         }
-        if self.no_new_privs {
+        if self.no_new_privs || profile.is_some() {
             no_new_privs()?;
         }
         let before = Caps::get().map_err(at("capget"))?;
@@ -216,6 +228,10 @@ impl Confinement {
         }
         if Caps::get().map_err(at("capget"))? != after {
             after.set().map_err(at("capset"))?;
+        }
+        // Last: a profile may refuse the calls above.
+        if let Some(profile) = profile {
+            filter::install(&profile)?;
         }
         Ok(())
     }

@@ -42,6 +42,20 @@ impl Profile {
     /// All profiles.
     pub const ALL: [Profile; 4] = [Profile::Docker, Profile::Podman, Profile::SystemService, Profile::Flatpak];
 
+    /// The profile with this name: `docker`, `podman`, `system-service` or `flatpak`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownProfile`]
+    pub fn named(name: &str) -> Result<Self, Error> {
+        match name {
+            "docker" => Ok(Profile::Docker),
+            "podman" => Ok(Profile::Podman),
+            "system-service" => Ok(Profile::SystemService),
+            "flatpak" => Ok(Profile::Flatpak),
+            _ => Err(Error::UnknownProfile(name.to_owned())),
+        }
+    }
+
     /// Sets no_new_privs and installs the profile's filter on the calling thread.
     ///
     /// Future threads and children inherit both. A call by another architecture, x32 included, kills the process.
@@ -63,7 +77,7 @@ impl Profile {
         }
     }
 
-    fn program(self, answer: Answer) -> Result<BpfProgram, Error> {
+    pub(super) fn program(self, answer: Answer) -> Result<BpfProgram, Error> {
         let rules: Rules = serde_json::from_str(self.json())?;
         rules.program(answer)
     }

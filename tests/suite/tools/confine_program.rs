@@ -2,6 +2,7 @@
 //! The program spawnfd-confine: what it starts is confined as told, and otherwise as if started directly.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -125,6 +126,25 @@ fn the_program_gets_the_refusals() {
 }
 
 #[test]
+fn the_program_runs_under_the_profile() {
+    isolated!(|| {
+        for profile in ["docker", "podman", "system-service", "flatpak"] {
+            for answer in ["", "=kill"] {
+                let profile = format!("{profile}{answer}");
+                // acct(NULL), which all four refuse.
+                let script = "import ctypes; print(ctypes.CDLL(None, use_errno=True).syscall(163, 0))";
+                let output = run(confined(&["--profile", &profile, "--"]).args(["/usr/bin/python3", "-c", script]));
+                if answer.is_empty() {
+                    assert_eq!(String::from_utf8_lossy(&output.stdout), "-1\n", "{profile}: {output:?}");
+                } else {
+                    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{profile}: {output:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn another_user_runs_the_program() {
     isolated!(|| {
         if !require_root() {
@@ -193,11 +213,13 @@ fn the_program_sees_nothing_of_the_way() {
 #[test]
 fn failures_are_told_apart() {
     isolated!(|| {
-        let cases: [(&[&str], i32, &str); 9] = [
+        let cases: [(&[&str], i32, &str); 11] = [
             (&["--deny", "nonsense=EPERM", "true"], 125, "no system call \"nonsense\""),
             (&["--deny", "clone3=EWHAT", "true"], 125, "no errno \"EWHAT\""),
             (&["--deny", "clone3", "true"], 125, "expected NAME=ERRNO"),
             (&["--deny"], 125, "--deny needs a value"),
+            (&["--profile", "dockers", "true"], 125, "no profile \"dockers\""),
+            (&["--profile", "docker=EPERM", "true"], 125, "expected NAME or NAME=kill"),
             (&["--user", "nobody", "true"], 125, "expected UID"),
             (&["--what", "true"], 125, "unknown option \"--what\""),
             (&["--docker"], 125, "no program"),

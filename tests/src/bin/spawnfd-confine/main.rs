@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confines itself and executes a program: Docker's profile, single refusals, another user, limits.
+//! Confines itself and executes a program: seccomp profiles, single refusals, another user, limits.
 //!
 //! Without std's runtime, so that the program gets SIGPIPE and closed standard descriptors as they were.
 
@@ -12,12 +12,14 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 
 use libc::{c_char, c_int};
-use spawnfd_tests::confine::{self, Confinement};
+use spawnfd_tests::confine::{self, Answer, Confinement, Profile};
 
 const USAGE: &str = "\
 usage: spawnfd-confine [OPTION...] [--] PROGRAM [ARGUMENT...]
 
   --docker             answer as Docker's default seccomp profile does, and drop the capabilities it drops
+  --profile NAME       install the seccomp profile docker, podman, system-service or flatpak (sets no_new_privs);
+                       NAME=kill: calls that it refuses kill the process (SIGSYS)
   --deny NAME=ERRNO    let one system call fail, as in clone3=ENOSYS or close_range=EPERM; may be repeated
   --kill NAME          let one system call kill the process (SIGSYS); may be repeated
   --user UID[:GID]     become this user (group: the same number), with no further groups
@@ -85,7 +87,7 @@ fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a 
             "--help" => return Ok(None),
             "--docker" => confinement = confinement.docker(),
             "--no-new-privs" => confinement = confinement.no_new_privs(),
-            "--deny" | "--kill" | "--user" | "--nofile" => {
+            "--profile" | "--deny" | "--kill" | "--user" | "--nofile" => {
                 confinement = with_value(confinement, word, &value(rest)?)?;
                 words = &rest[1..];
             }
@@ -98,6 +100,14 @@ fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a 
 fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Confinement, String> {
     let malformed = |form: &str| format!("{option} {value:?}: expected {form}");
     match option {
+        "--profile" => {
+            let (name, answer) = match value.split_once('=') {
+                None => (value, Answer::Errno),
+                Some((name, "kill")) => (name, Answer::Kill),
+                Some(_) => return Err(malformed("NAME or NAME=kill")),
+            };
+            Ok(confinement.profile(Profile::named(name).map_err(|error| error.to_string())?, answer))
+        }
         "--deny" => {
             let (name, errno) = value.split_once('=').ok_or_else(|| malformed("NAME=ERRNO"))?;
             let errno = confine::errno(errno).map_err(|error| error.to_string())?;
