@@ -189,6 +189,12 @@ impl Launcher {
         });
     }
 
+    /// How many starts were cold, and how many processes were parked anew.
+    pub fn cold_and_parked(self) -> (u64, u64) {
+        let stats = self.warm(|(warm, _)| warm.stats());
+        (stats.cold.values().sum(), stats.made)
+    }
+
     pub fn stats(self) -> LauncherStats {
         let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         thread.0.as_ref().expect("entered").stats()
@@ -205,10 +211,13 @@ impl Launcher {
     }
 
     pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
-        let template = self.template(path);
+        self.command_from(&self.template(path))
+    }
+
+    pub fn command_from<'fd>(self, template: &Template) -> Command<'fd> {
         let mut command = template.command();
         if self.is_warm() {
-            self.park(&template, &mut command);
+            self.park(template, &mut command);
         }
         self.prepare(&mut command);
         command

@@ -18,6 +18,7 @@ use spawnfd_tests::{State, has_builders};
 
 mod launcher;
 pub mod thread;
+pub mod zygote;
 
 pub use launcher::{Launcher, but_for_slow, in_good_time};
 pub use spawnfd_tests::Confined;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whom a launcher thread serves: a calling thread that may do what it may, and of which a child inherits the same; nobody else.
+//! A zygote serves a calling thread only if that thread has the authority of the thread that parked the zygote, and hands down the same
+//! attributes. Any other thread's start is cold, and says why.
 
 use crate::common;
 use std::fs;
 use std::path::Path;
 
-use crate::common::thread::{falls_back, is_used, prctl, raw, starts};
+use crate::common::zygote::{goes_cold, is_used, prctl, raw, zygote};
 use crate::common::{code, state};
-use ::landlock::{ABI, AccessFs, Ruleset, RulesetAttr};
-use spawnfd::{Command, LauncherThread, Stdio};
+use ::landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
+use spawnfd::{Command, Stdio, Warm};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch, skip};
 
@@ -23,97 +24,102 @@ fn by_fork(path: &Path) -> State {
     State::from_json(&output.stdout)
 }
 
-/// The whole state of a child is that of a fork's.
+/// The child's whole state is that of a forked child.
 #[track_caller]
-fn same_as_fork(launcher: &LauncherThread, oracle: &Path) {
+fn same_as_fork(warm: &Warm, oracle: &Path) {
     let fork = by_fork(oracle);
     let mut command = Command::new(oracle);
-    let ours = state(command.launcher(launcher).stdin(Stdio::Null));
+    let ours = state(command.warm(warm).stdin(Stdio::Null));
     State::assert_same(&fork, &ours, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
 }
 
-/// A thread changes itself: a launcher made before, by another, is not used for it, one that it makes then is; and another thread goes
-/// on with the first.
-fn changed(reason: &str, change: impl Fn() -> bool + Sync) {
-    changed_after(|| (), reason, change);
+/// Whether a zygote that the changed thread parks is used.
+#[derive(Clone, Copy)]
+enum After {
+    Used,
+    /// The exec of the zygote gives it another authority than the thread has, so no zygote is parked.
+    ExecChanges,
+}
+use After::{ExecChanges, Used};
+
+/// One thread changes itself. Its starts from a zygote parked before are cold; a zygote that it parks afterwards serves it; another thread
+/// goes on with the first zygote.
+fn changed(reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
+    changed_after(|| (), reason, after, change);
 }
 
-/// The same where that thread and the first launcher's are not free to begin with.
-fn changed_after(prepare: impl Fn(), reason: &str, change: impl Fn() -> bool + Sync) {
-    // Under a filter a launcher serves no other thread otherwise.
-    common::alone(|| changed_alone(prepare, reason, change));
-}
-
-fn changed_alone(prepare: impl Fn(), reason: &str, change: impl Fn() -> bool + Sync) {
-    let directory = scratch();
-    let oracle = &copy_of_program("spawnfd-oracle", directory.path());
-    prepare();
-    let before = &LauncherThread::new().expect("a launcher thread");
-    is_used(before);
-    std::thread::scope(|scope| {
-        let body = || {
-            if !change() {
-                return skip("refused here");
-            }
-            falls_back(before, reason);
-            same_as_fork(before, oracle);
-            // A change of ids takes it away, and with it all that could be shown of Landlock.
-            assert!(prctl(libc::PR_SET_DUMPABLE, 1));
-            let after = LauncherThread::new().expect("a launcher thread");
-            is_used(&after);
-            same_as_fork(&after, oracle);
-            let stats = after.stats();
-            assert_eq!((stats.spawned, stats.fell_back.len()), (2, 0), "{stats:?}");
-        };
-        scope.spawn(body).join().expect("its assertions hold");
+/// The same where all threads are confined to begin with.
+fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
+    // Under a filter a zygote serves several threads only if the process began with one.
+    common::alone(|| {
+        let directory = scratch();
+        let oracle = &copy_of_program("spawnfd-oracle", directory.path());
+        prepare();
+        let before = &zygote();
+        is_used(before);
+        std::thread::scope(|scope| {
+            let body = || {
+                if !change() {
+                    return skip("refused here");
+                }
+                goes_cold(before, reason);
+                same_as_fork(before, oracle);
+                // A change of ids clears the flag; without it nothing of Landlock could be shown.
+                assert!(prctl(libc::PR_SET_DUMPABLE, 1));
+                let own = zygote();
+                match after {
+                    Used => is_used(&own),
+                    ExecChanges => {
+                        let stats = own.stats();
+                        assert!(stats.cannot.values().all(|why| why.starts_with("exec changes ")), "{stats:?}");
+                        assert_eq!((stats.cannot.len(), stats.parked), (1, 0), "{stats:?}");
+                    }
+                }
+                same_as_fork(&own, oracle);
+            };
+            scope.spawn(body).join().expect("its assertions hold");
+        });
+        is_used(before);
     });
-    is_used(before);
 }
 
 macro_rules! changes {
-    ($($name:ident $reason:literal: $change:expr;)*) => {$(
+    ($($name:ident $reason:literal $after:ident: $change:expr;)*) => {$(
         #[test]
         fn $name() {
-            isolated!(|| changed($reason, $change));
+            isolated!(|| changed($reason, $after, $change));
         }
     )*};
 }
 
 changes! {
-    another_user "user ids": || Confinement::default().user(54_321, 54_322).apply().is_ok();
-    another_file_system_user "user ids": || {
-        // It takes effective capabilities away: see another_effective_user.
+    another_user "user ids" Used: || Confinement::default().user(54_321, 54_322).apply().is_ok();
+    another_file_system_user "user ids" ExecChanges: || {
         raw(libc::SYS_setfsuid, [54_321, 0, 0]) && raw_answer(libc::SYS_setfsuid) == 54_321 && may_trace()
     };
-    another_group "group ids": || raw(libc::SYS_setresgid, [usize::MAX, 54_321, usize::MAX]) && may_trace();
-    other_groups "groups": || raw(libc::SYS_setgroups, [2, [7_u32, 8].as_ptr() as usize, 0]);
-    fewer_capabilities_to_come "capabilities": || prctl(libc::PR_CAPBSET_DROP, 0);
-    other_securebits "securebits": || prctl(libc::PR_SET_SECUREBITS, 1);
-    no_new_privileges "no_new_privs": || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
-    other_namespaces "namespaces": || raw(libc::SYS_unshare, [(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as usize, 0, 0]);
-    a_mount_namespace "namespaces": || raw(libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0]);
+    another_group "group ids" ExecChanges: || raw(libc::SYS_setresgid, [usize::MAX, 54_321, usize::MAX]) && may_trace();
+    other_groups "groups" Used: || raw(libc::SYS_setgroups, [2, [7_u32, 8].as_ptr() as usize, 0]);
+    fewer_capabilities_to_come "capabilities" ExecChanges: || prctl(libc::PR_CAPBSET_DROP, 0);
+    other_securebits "securebits" ExecChanges: || prctl(libc::PR_SET_SECUREBITS, 1);
+    no_new_privileges "no_new_privs" Used: || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
+    other_namespaces "namespaces" Used: || raw(libc::SYS_unshare, [(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as usize, 0, 0]);
+    a_mount_namespace "namespaces" Used: || raw(libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0]);
     // Before Linux 6.3 there are no more threads afterwards.
-    a_time_namespace_for_children "namespaces": || {
+    a_time_namespace_for_children "namespaces" Used: || {
         raw(libc::SYS_unshare, [0x80, 0, 0]) && std::thread::Builder::new().spawn(|| ()).is_ok()
     };
-    a_session_keyring "keyrings": || raw(libc::SYS_keyctl, [1, 0, 0]);
-    own_mask "directories": || {
-        raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) && raw(libc::SYS_umask, [0o57, 0, 0])
-    };
-    own_directory "directories": || {
-        raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) && std::env::set_current_dir("/usr").is_ok()
-    };
-    a_nice_value "scheduling": || raw(libc::SYS_setpriority, [0, 0, 19]);
-    a_policy "scheduling": || raw(libc::SYS_sched_setscheduler, [0, 3, [0_u32].as_ptr() as usize]);
-    an_io_priority "I/O priority": || raw(libc::SYS_ioprio_set, [1, 0, 2 << 13 | 6]);
-    timer_slack "switches": || prctl(libc::PR_SET_TIMERSLACK, 70_001);
-    a_machine_check_policy "switches": || {
+    a_session_keyring "keyrings" Used: || raw(libc::SYS_keyctl, [1, 0, 0]);
+    a_nice_value "scheduling" Used: || raw(libc::SYS_setpriority, [0, 0, 19]);
+    a_policy "scheduling" Used: || raw(libc::SYS_sched_setscheduler, [0, 3, [0_u32].as_ptr() as usize]);
+    an_io_priority "I/O priority" Used: || raw(libc::SYS_ioprio_set, [1, 0, 2 << 13 | 6]);
+    timer_slack "switches" Used: || prctl(libc::PR_SET_TIMERSLACK, 70_001);
+    a_machine_check_policy "switches" Used: || {
         // SAFETY: integers; this thread's own.
         unsafe { libc::prctl(libc::PR_MCE_KILL, 1, 1, 0, 0) == 0 }
     };
-    a_memory_policy "memory policy": || raw(libc::SYS_set_mempolicy, [1, [1_u64].as_ptr() as usize, 64]);
-    a_persona "personality": || raw(libc::SYS_personality, [libc::ADDR_NO_RANDOMIZE as usize, 0, 0]);
-    one_processor "affinity": || {
+    a_memory_policy "memory policy" Used: || raw(libc::SYS_set_mempolicy, [1, [1_u64].as_ptr() as usize, 64]);
+    a_persona "personality" Used: || raw(libc::SYS_personality, [libc::ADDR_NO_RANDOMIZE as usize, 0, 0]);
+    one_processor "affinity" Used: || {
         std::thread::available_parallelism().is_ok_and(|count| count.get() > 1)
             && raw(libc::SYS_sched_setaffinity, [0, 8, [1_u64].as_ptr() as usize])
     };
@@ -134,37 +140,54 @@ fn raw_answer(number: libc::c_long) -> libc::c_long {
 #[test]
 fn a_filter() {
     isolated!(|| {
-        // Without privileges it takes this, which would show otherwise.
+        // A filter of an unprivileged thread needs no_new_privs, which would be the reason otherwise.
         let prepare = || assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1));
-        changed_after(prepare, "seccomp", || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok());
+        changed_after(prepare, "seccomp", Used, || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok());
     });
 }
 
-/// What nobody says of either thread is not the same for that.
 #[test]
-fn directories_that_cannot_be_told() {
+fn a_working_directory_and_mask_of_its_own_are_handed_down() {
     isolated!(|| {
-        confine::deny(&[("statx", libc::EPERM)]).expect("confined");
-        let launcher = LauncherThread::new().expect("a launcher thread");
-        if !raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) || std::env::set_current_dir("/usr").is_err() {
-            return skip("refused here");
-        }
-        falls_back(&launcher, "directories");
+        let directory = scratch();
+        let oracle = &copy_of_program("spawnfd-oracle", directory.path());
+        let warm = &zygote();
+        let body = || {
+            if !raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]) {
+                return skip("refused here");
+            }
+            assert!(raw(libc::SYS_umask, [0o57, 0, 0]));
+            std::env::set_current_dir("/usr").expect("there");
+            is_used(warm);
+            same_as_fork(warm, oracle);
+        };
+        std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
     });
 }
 
-/// Against writing only: /proc can be read.
+#[test]
+fn a_thread_that_cannot_be_compared() {
+    isolated!(|| {
+        let warm = zygote();
+        confine::deny(&[("statx", libc::EPERM)]).expect("confined");
+        goes_cold(&warm, "/proc");
+    });
+}
+
+/// Against writing only, so /proc can be read. A zygote parks with /dev/null as its output.
 fn landlock() -> bool {
-    let ruleset = Ruleset::default().handle_access(AccessFs::from_write(ABI::V1)).expect("known");
-    ruleset.create().expect("a ruleset").restrict_self().is_ok()
+    let writing = AccessFs::from_write(ABI::V1);
+    let ruleset = Ruleset::default().handle_access(writing).expect("known").create().expect("a ruleset");
+    let ruleset = ruleset.add_rules(path_beneath_rules(["/dev"], writing)).expect("rules");
+    ruleset.restrict_self().is_ok()
 }
 
 #[test]
 fn a_landlock_domain() {
     isolated!(|| {
         if require_syscall("landlock_create_ruleset") {
-            // Which would show otherwise.
-            changed_after(|| assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1)), "landlock", landlock);
+            // Landlock needs no_new_privs, which would be the reason otherwise.
+            changed_after(|| assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1)), "landlock", Used, landlock);
         }
     });
 }
@@ -173,20 +196,7 @@ fn a_landlock_domain() {
 fn a_landlock_domain_within_another() {
     isolated!(|| {
         if require_syscall("landlock_create_ruleset") {
-            changed_after(|| assert!(landlock()), "landlock", landlock);
-        }
-    });
-}
-
-#[test]
-fn a_host_that_is_not_dumpable() {
-    isolated!(|| {
-        // By a capability of root's it can be shown all the same.
-        if require_root() && Confinement::default().user(54_321, 54_322).apply().is_ok() {
-            let launcher = LauncherThread::new().expect("a launcher thread");
-            falls_back(&launcher, "not dumpable");
-            assert!(prctl(libc::PR_SET_DUMPABLE, 1));
-            is_used(&LauncherThread::new().expect("a launcher thread"));
+            changed_after(|| assert!(landlock()), "landlock", Used, landlock);
         }
     });
 }
@@ -199,14 +209,10 @@ fn another_effective_user() {
         }
         let directory = scratch();
         let oracle = copy_of_program("spawnfd-oracle", directory.path());
-        let before = LauncherThread::new().expect("a launcher thread");
+        let before = zygote();
         assert!(raw(libc::SYS_setresuid, [usize::MAX, 54_321, usize::MAX]));
-        falls_back(&before, "user ids");
-        // One that could have its capabilities back may not look into its own kind.
-        assert!(prctl(libc::PR_SET_DUMPABLE, 1));
-        let after = LauncherThread::new().expect("a launcher thread");
-        falls_back(&after, "capabilities");
-        [before, after].iter().for_each(|launcher| same_as_fork(launcher, &oracle));
+        goes_cold(&before, "user ids");
+        same_as_fork(&before, &oracle);
     });
 }
 
@@ -221,14 +227,16 @@ fn as_many_filters_but_others() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 deny("uname", spawnfd_tests::Errno::EDOM).expect("confined");
-                send.send(LauncherThread::new().expect("a launcher thread")).expect("waited for");
+                let warm = zygote();
+                is_used(&warm);
+                send.send(warm).expect("waited for");
                 let _ = ended.recv();
             });
-            let launcher = receive.recv().expect("comes");
+            let warm = receive.recv().expect("comes");
             deny("mkdir", spawnfd_tests::Errno::EDOM).expect("confined");
-            falls_back(&launcher, "seccomp");
+            goes_cold(&warm, "seccomp");
             let mut command = Command::new("/bin/mkdir");
-            assert_ne!(code(command.launcher(&launcher).arg(&path).stderr(Stdio::Null).spawn()), Ok(0));
+            assert_ne!(code(command.warm(&warm).arg(&path).stderr(Stdio::Null).spawn()), Ok(0));
             assert!(!path.exists());
             drop(end);
         });
@@ -243,16 +251,16 @@ fn filters_from_before_there_were_threads() {
         let other_thread = |body: &(dyn Fn() + Sync)| {
             std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
         };
-        let launcher = LauncherThread::new().expect("a launcher thread");
-        is_used(&launcher);
-        other_thread(&|| falls_back(&launcher, "seccomp"));
+        let warm = zygote();
+        is_used(&warm);
+        other_thread(&|| goes_cold(&warm, "seccomp"));
         common::alone(|| {
             // The first use, by whatever it is.
-            starts(&launcher);
+            assert_eq!(code(Command::new("/bin/true").spawn()), Ok(0));
             other_thread(&|| {
-                let launcher = LauncherThread::new().expect("a launcher thread");
-                is_used(&launcher);
-                other_thread(&|| is_used(&launcher));
+                let warm = zygote();
+                is_used(&warm);
+                other_thread(&|| is_used(&warm));
             });
         });
     });
@@ -264,16 +272,13 @@ fn ids_of_all_threads() {
         if !require_root() {
             return;
         }
-        let launcher = LauncherThread::new().expect("a launcher thread");
-        is_used(&launcher);
-        // SAFETY: integers. libc changes all threads, the launcher's too.
+        let warm = zygote();
+        is_used(&warm);
+        // SAFETY: integers. libc changes all threads, the keeper's too.
         assert_eq!(unsafe { libc::seteuid(54_321) }, 0);
-        falls_back(&launcher, "user ids");
-        // And this one alone is as it was again.
-        assert!(raw(libc::SYS_setresuid, [usize::MAX, 0, usize::MAX]));
-        falls_back(&launcher, "launcher's ids");
+        goes_cold(&warm, "user ids");
         // SAFETY: as above.
         assert_eq!(unsafe { libc::seteuid(0) }, 0);
-        is_used(&launcher);
+        is_used(&warm);
     });
 }

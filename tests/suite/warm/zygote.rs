@@ -357,6 +357,35 @@ fn from_many_threads() {
     });
 }
 
+/// Wherever the host's descriptors lie.
+#[test]
+fn the_zygote_and_what_waits_hold_no_descriptor_of_the_host() {
+    isolated!(|| {
+        let file = File::open("/etc/passwd").expect("there");
+        let _many: Vec<File> = (0..300).map(|_| file.try_clone().expect("a copy")).collect();
+        for (mode, _) in BOTH {
+            let warm = any(mode, 2);
+            let open = |pid: i32| fs::read_dir(format!("/proc/{pid}/fd"));
+            if waiting().iter().any(|&pid| open(pid).is_err()) {
+                return spawnfd_tests::skip("not allowed to look");
+            }
+            let look = || {
+                for pid in waiting() {
+                    // It may have become a program meanwhile, and ended.
+                    let Ok(all) = open(pid) else { continue };
+                    let all: Vec<_> = all.flatten().flat_map(|entry| fs::read_link(entry.path())).collect();
+                    assert!(all.len() <= 8 && !all.iter().any(|target| target == Path::new("/etc/passwd")), "{all:?}");
+                }
+            };
+            look();
+            for _ in 0..20 {
+                assert_eq!(run(&warm, Command::new("/bin/true").descriptor(&file, 77)).1, 0);
+                look();
+            }
+        }
+    });
+}
+
 /// The zygote has no descriptor left of those that went with its children.
 #[test]
 fn nothing_gathers() {
