@@ -8,7 +8,6 @@ mod classes;
 mod env;
 mod errors;
 mod job;
-mod launcher;
 mod limiter;
 mod options;
 mod pickled;
@@ -52,8 +51,6 @@ mod _spawnfd {
     use super::env::{Env, restore_env};
     #[pymodule_export]
     use super::job::{Chunk, Event, Job, Watcher, restore_chunk, restore_event};
-    #[pymodule_export]
-    use super::launcher::LauncherThread;
     #[pymodule_export]
     use super::limiter::{Limiter, Turn};
     #[pymodule_export]

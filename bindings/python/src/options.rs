@@ -40,7 +40,7 @@ macro_rules! options {
 }
 
 options! {
-    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, launcher, sandbox, warm;
+    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
     Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter, terminal;
     Use::Start: window;
 }

@@ -41,7 +41,7 @@ impl Request {
         options: Options<'_>,
         usage: Use,
     ) -> PyResult<Request> {
-        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, launcher, sandbox, warm, .. } = options;
+        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let py = args.py();
         let template = program.and_then(|program| program.cast::<Template>().ok());
@@ -97,9 +97,6 @@ impl Request {
         command.stdout(stdio::stream(1, usage, stdout.as_ref())?);
         command.stderr(stdio::stream(2, usage, stderr.as_ref())?);
 
-        if let Some(launcher) = launcher {
-            command.launcher(&crate::launcher::launcher(&launcher)?);
-        }
         if let Some(warm) = warm {
             command.warm(&crate::warm::warm(&warm)?);
         }

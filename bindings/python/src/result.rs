@@ -214,9 +214,8 @@ impl RunResult {
         self.output.usage.max_rss
     }
 
-    /// How the program was started: "clone"; "kernel" (by one call, of a kernel that has our patches); "thread" (a
-    /// LauncherThread did); from a Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not
-    /// (docs/warm.md).
+    /// How the program was started: "clone"; "kernel" (by one call, of a kernel that has our patches); from a
+    /// Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not (docs/warm.md).
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()

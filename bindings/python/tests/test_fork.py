@@ -275,7 +275,6 @@ def test_a_copy_ends_as_interpreters_do() -> None:
         """
         jobs = [sf.start_sync(ECHO, stdin="stream") for _ in range(4)]
         child, template = sf.spawn(["cat"], stdin="pipe"), sf.Template("true")
-        launcher = sf.LauncherThread()
         for round in range(60):
             for job in jobs:
                 job.write("noise\\n" * 20)
@@ -283,7 +282,7 @@ def test_a_copy_ends_as_interpreters_do() -> None:
             if pid == 0:
                 signal.alarm(60)
                 if round % 3 == 1:
-                    del jobs, job, child, template, launcher
+                    del jobs, job, child, template
                     gc.collect()
                 if round % 3 == 2:
                     jobs.append(sf.start_sync(["sleep", "1000"]))

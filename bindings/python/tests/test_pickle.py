@@ -135,7 +135,6 @@ def test_values() -> None:
         sf.Leftover(1, "x", "killed"),
         sf.stats(),
         sf.TemplateCache.shared().stats(),
-        sf.LauncherStats(1, {"fork": 2}),
         sf.actions.Limit(1, 2, None),
         sf.actions.Setsid(),
     ]
@@ -170,9 +169,8 @@ def test_what_belongs_to_this_process() -> None:
     with (
         sf.spawn(["cat"], stdin="pipe") as child,
         sf.start_sync(["true"]) as job,
-        sf.LauncherThread() as launcher,
     ):
-        bound = [child, job, launcher, sf.TemplateCache.shared()]
+        bound = [child, job, sf.TemplateCache.shared()]
         for value in bound:
             with pytest.raises(TypeError, match=f"a {type(value).__name__} cannot be copied: "):
                 copy.copy(value)

@@ -165,8 +165,6 @@ elif what == "death signal":
     actions.append(sf.actions.ParentDeathSignal(9))
 elif what == "stream":
     more["stdin"] = "inherit"
-elif what == "thread":
-    more["launcher"] = sf.LauncherThread()
 elif what == "pidns":
     more["tree"] = "pidns"
 try:
@@ -207,7 +205,6 @@ except FileNotFoundError as error:
         "oom_score_adj",
         "death signal",
         "stream",
-        "thread",
         "pidns",
     ],
 )

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use spawnfd::{Command, LauncherThread, Mode, Park, Stdio, Template, Warm, WarmOptions};
+use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{copy_of_program, isolated, scratch};
 
@@ -40,16 +40,14 @@ pub enum Start {
     Detached,
     OwnMemory,
     ByDescriptor,
-    Thread,
     Warm(Mode, bool),
 }
 
-pub const STARTS: [Start; 9] = [
+pub const STARTS: [Start; 8] = [
     Start::Clone,
     Start::Detached,
     Start::OwnMemory,
     Start::ByDescriptor,
-    Start::Thread,
     Start::Warm(Mode::Reserve, false),
     Start::Warm(Mode::Fork, false),
     Start::Warm(Mode::Reserve, true),
@@ -57,13 +55,7 @@ pub const STARTS: [Start; 9] = [
 ];
 
 /// What starts share.
-#[derive(Default)]
-struct Shared {
-    launcher: Option<LauncherThread>,
-    warm: Vec<(Start, Warm)>,
-}
-
-static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+static SHARED: Mutex<Vec<(Start, Warm)>> = Mutex::new(Vec::new());
 
 impl Start {
     /// A command for that program which is started so; `None`: the calling thread cannot make what it needs.
@@ -74,29 +66,21 @@ impl Start {
             _ => template.command(),
         };
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = shared.get_or_insert_default();
         match self {
             Start::Clone | Start::ByDescriptor => {}
             Start::Detached => drop(command.wait_for_exec(false)),
             Start::OwnMemory => drop(command.group_ids(u32::MAX, u32::MAX, u32::MAX)),
-            Start::Thread => {
-                let launcher = match shared.launcher.take() {
-                    Some(launcher) => launcher,
-                    None => LauncherThread::new().ok()?,
-                };
-                command.launcher(shared.launcher.insert(launcher));
-            }
             Start::Warm(mode, any) => {
-                let known = shared.warm.iter().position(|(start, _)| *start == self);
+                let known = shared.iter().position(|(start, _)| *start == self);
                 let place = match known {
                     Some(place) => place,
                     None => {
                         let options = WarmOptions { mode, ..WarmOptions::default() };
-                        shared.warm.push((self, Warm::new(options).expect("a Warm")));
-                        shared.warm.len() - 1
+                        shared.push((self, Warm::new(options).expect("a Warm")));
+                        shared.len() - 1
                     }
                 };
-                let warm = &shared.warm[place].1;
+                let warm = &shared[place].1;
                 let added = match any {
                     true => known.is_some() || warm.add_any(1, None).is_ok(),
                     false => warm.add_template(&template, Park { depth: 1, ..Park::default() }).is_ok(),
@@ -182,7 +166,7 @@ fn sequence(seed: u64, oracle: &Path) {
 
 /// Ends what starts share.
 pub fn forget() {
-    *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// How long `make test` fuzzes; `make soak` says how long it does.

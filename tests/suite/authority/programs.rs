@@ -97,7 +97,7 @@ fn all_ways(launcher: Launcher, product: bool) {
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     let row = Launcher::ALL.iter().position(|&other| other == launcher).expect("one of all");
     for (column, way) in WAYS.iter().enumerate() {
-        let has_threads = launcher.is_warm() || launcher.is_thread();
+        let has_threads = launcher.is_warm();
         let orders = match product {
             _ if has_threads && !way.can_start_threads => vec![false],
             true => vec![true, false],

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use spawnfd::{Command, LauncherStats, LauncherThread, Mode, Park, Stdio, Template, Warm, WarmOptions, WarmStats};
-use spawnfd_tests::leaks::Snapshot;
+use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions, WarmStats};
 use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
@@ -37,10 +36,6 @@ pub enum Launcher {
     Flight,
     /// The same by clone.
     FlightClone,
-    /// From a launcher thread.
-    Thread,
-    /// The same by clone, and where it takes more to tell whether directories are the same: Docker's profile.
-    ThreadClone,
     /// From a process that was parked for it.
     Reserve,
     /// The same, parked by clone.
@@ -58,11 +53,8 @@ pub enum Launcher {
 /// Where [`Launcher::Reserve`] and its like have their processes from, and for which programs.
 static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
-/// What [`Launcher::Thread`] goes by, and the ended children that are there beside it.
-static THREAD: Mutex<(Option<LauncherThread>, Vec<i32>)> = Mutex::new((None, Vec::new()));
-
 impl Launcher {
-    pub const ALL: [Launcher; 18] = [
+    pub const ALL: [Launcher; 16] = [
         Launcher::Clone3,
         Launcher::Passed,
         Launcher::Clone,
@@ -73,8 +65,6 @@ impl Launcher {
         Launcher::ByDescriptor,
         Launcher::Flight,
         Launcher::FlightClone,
-        Launcher::Thread,
-        Launcher::ThreadClone,
         Launcher::Reserve,
         Launcher::ReserveClone,
         Launcher::Fork,
@@ -90,7 +80,6 @@ impl Launcher {
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
             Launcher::Copied => &[("close_range", libc::ENOSYS)],
             Launcher::FlightClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
-            Launcher::ThreadClone => &[("clone3", libc::ENOSYS), ("kcmp", libc::EPERM)],
             Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
@@ -106,10 +95,6 @@ impl Launcher {
             // The first one is waited for: it shows whether descriptors can be passed.
             wait_success(self.command("/bin/true").stdin(Stdio::Null).stdout(Stdio::Null).spawn().expect("starts"));
         }
-    }
-
-    pub fn is_thread(self) -> bool {
-        matches!(self, Launcher::Thread | Launcher::ThreadClone)
     }
 
     /// Whether it starts from parked processes.
@@ -129,28 +114,16 @@ impl Launcher {
         }
     }
 
-    /// Makes the launcher thread, or what parks, if that is the way, anew: from what the calling thread is now.
+    /// Parks anew, if that is the way: from what the calling thread is now.
     pub fn renew(self) {
         if self.is_warm() {
             *WARM.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        if self.is_thread() {
-            let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-            *thread = (None, Vec::new());
-            let before: Vec<i32> = Snapshot::take().children.iter().map(|child| child.pid).collect();
-            let launcher = LauncherThread::new().expect("a launcher thread");
-            let after = Snapshot::take().children.into_iter().map(|child| child.pid);
-            *thread = (Some(launcher), after.filter(|pid| !before.contains(pid)).collect());
-        }
     }
 
-    /// Children were born in the launcher thread, and none otherwise, if that is the way.
+    /// If the launcher starts from parked processes, it has done so, and no start was cold.
     #[track_caller]
     pub fn assert_used(self) {
-        if self.is_thread() {
-            let stats = self.stats();
-            assert!(stats.spawned > 0 && stats.fell_back.is_empty(), "{stats:?}");
-        }
         if self.is_warm() {
             let stats = self.warm(|(warm, _)| warm.stats());
             let warm = if self.is_any() { stats.zygote + stats.pool } else { stats.reserve + stats.fork };
@@ -195,11 +168,6 @@ impl Launcher {
         (stats.cold.values().sum(), stats.made)
     }
 
-    pub fn stats(self) -> LauncherStats {
-        let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-        thread.0.as_ref().expect("entered").stats()
-    }
-
     /// Whether what goes wrong in the child is told by its wait.
     pub fn does_not_wait(self) -> bool {
         matches!(self, Launcher::Flight | Launcher::FlightClone)
@@ -227,10 +195,6 @@ impl Launcher {
     pub fn prepare(self, command: &mut Command<'_>) {
         if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
-        }
-        if self.is_thread() {
-            let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-            command.launcher(thread.0.as_ref().expect("entered"));
         }
         if self.does_not_wait() {
             command.wait_for_exec(false);
@@ -266,9 +230,4 @@ pub fn in_good_time<T>(warm: &Warm, mut start: impl FnMut() -> T) -> T {
             return outcome;
         }
     }
-}
-
-/// The ended child beside the launcher thread.
-pub fn marker() -> Vec<i32> {
-    THREAD.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
 }

@@ -17,7 +17,6 @@ use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{State, has_builders};
 
 mod launcher;
-pub mod thread;
 pub mod zygote;
 
 pub use launcher::{Launcher, but_for_slow, in_good_time};
@@ -30,35 +29,35 @@ macro_rules! launchers {
     (tables, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, zygote Zygote]
             [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
-            flight Flight, flight_clone FlightClone, thread Thread, thread_clone ThreadClone, reserve Reserve,
+            flight Flight, flight_clone FlightClone, reserve Reserve,
             reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
     };
     // The executor of the steps: a child in shared memory, one in memory of its own, a parked process.
     (steps, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve Reserve]
             [passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, by_descriptor ByDescriptor,
-            flight_clone FlightClone, thread Thread, thread_clone ThreadClone, reserve_clone ReserveClone, fork
+            flight_clone FlightClone, reserve_clone ReserveClone, fork
             Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
     };
     // Processes that the calling thread did not create.
     (authority, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone Clone, thread_clone ThreadClone, reserve Reserve, fork Fork, pool Pool]
+        $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool]
             [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, own_memory OwnMemory,
             own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
-            FlightClone, thread Thread, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
+            FlightClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
     };
     // How the program is executed, and how the caller learns of it.
     (exec, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [by_descriptor ByDescriptor, flight_clone FlightClone, thread Thread, reserve_clone ReserveClone,
+        $then! { $($words)* [by_descriptor ByDescriptor, flight_clone FlightClone, reserve_clone ReserveClone,
             zygote_clone ZygoteClone]
             [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
-            OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, thread_clone ThreadClone, reserve
+            OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve
             Reserve, fork Fork, zygote Zygote, pool Pool]}
     };
     (every, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
             OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
-            FlightClone, thread Thread, thread_clone ThreadClone, reserve Reserve, reserve_clone ReserveClone,
+            FlightClone, reserve Reserve, reserve_clone ReserveClone,
             fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool] []}
     };
 }
@@ -258,11 +257,9 @@ pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     }
 }
 
-/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included; but for what is beside the
-/// launcher thread.
+/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included.
 pub fn children() -> Vec<i32> {
-    let marker = launcher::marker();
-    Snapshot::take().children.iter().map(|child| child.pid).filter(|pid| !marker.contains(pid)).collect()
+    Snapshot::take().children.iter().map(|child| child.pid).collect()
 }
 
 /// Waits, without a clock, until this process has a child; answers its pid.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::common::{self, Refused, at_number, code, every_launcher, output};
 use spawnfd::tree::Want;
 use spawnfd::{
-    Child, Command, Errno, FilterInstruction, LauncherThread, Mode, Namespaces, OpenHow, Run, Stage, Stdio, Template,
-    Warm, WarmOptions, support,
+    Child, Command, Errno, FilterInstruction, Mode, Namespaces, OpenHow, Run, Stage, Stdio, Template, Warm,
+    WarmOptions, support,
 };
 use spawnfd_tests::confine::{self, Answer, Profile};
 use spawnfd_tests::{copy, isolated, program, scratch, skip};
@@ -164,14 +164,11 @@ fn starts_succeed_under(profile: Profile) {
         profile.install(Answer::Kill).expect("confined");
         all_starts_succeed();
         in_a_thread(all_starts_succeed);
-        let launcher = LauncherThread::new().expect("a thread");
         for mode in [Mode::Reserve, Mode::Fork] {
             let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
             let echo = Template::open("/bin/echo").expect("a template").warm(&warm).expect("a keeper");
             warm.fill(Duration::from_secs(10));
-            for command in [&mut echo.command(), Command::new("/bin/echo").launcher(&launcher)] {
-                assert_eq!(command.run().expect("runs").stdout, b"\n");
-            }
+            assert_eq!(echo.command().run().expect("runs").stdout, b"\n");
         }
         let mut apart = Command::new("/bin/echo");
         apart.namespaces(Namespaces::NET).stdout(Stdio::Null);
@@ -214,22 +211,6 @@ every_launcher! {
     };
 }
 
-#[test]
-fn a_launcher_thread_compares_directories_by_what_they_are() {
-    isolated!(|| {
-        in_a_thread(|| {
-            confine::kill(REFUSED_BY_PROFILES).expect("confined");
-            let launcher = LauncherThread::new().expect("a thread");
-            for _ in 0..2 {
-                let mut command = Command::new("/bin/echo");
-                command.stdin(Stdio::Null).stderr(Stdio::Null).launcher(&launcher);
-                assert_eq!(output(&mut command), "\n");
-            }
-            assert_eq!(launcher.stats().spawned, 2, "{:?}", launcher.stats());
-        });
-    });
-}
-
 /// The library notices a second filter where it reads the thread's whole authority.
 #[test]
 fn a_second_filter_is_probed_before_authority_is_compared() {
@@ -238,9 +219,9 @@ fn a_second_filter_is_probed_before_authority_is_compared() {
             confine::kill(&["pidfd_getfd"]).expect("confined");
             all_starts_succeed();
             confine::kill(&["keyctl", "kcmp", "get_mempolicy"]).expect("confined");
-            let launcher = LauncherThread::new().expect("a thread");
+            let warm = crate::common::zygote::zygote();
             let mut command = Command::new("/bin/echo");
-            command.stdin(Stdio::Null).stderr(Stdio::Null).launcher(&launcher);
+            command.stdin(Stdio::Null).stderr(Stdio::Null).warm(&warm);
             assert_eq!(output(&mut command), "\n");
             all_starts_succeed();
         });

@@ -21,7 +21,6 @@ mod signals;
 mod snapshot;
 mod stale;
 mod state;
-mod thread;
 mod thread_authority;
 mod trimmed;
 mod validation;

@@ -336,5 +336,4 @@ models! {
     lists_agree_by_descriptor ByDescriptor;
     lists_agree_in_flight Flight;
     lists_agree_in_flight_by_clone FlightClone;
-    lists_agree_by_thread Thread;
 }

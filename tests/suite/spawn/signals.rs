@@ -351,16 +351,16 @@ fn setuid_reaches_the_threads_of_the_library() {
         drop(Command::new("/bin/cat").stdin(&reader).stdout(Stdio::Null).spawn().expect("starts"));
         let mut command = Command::new("/bin/cat");
         let handle = command.stdin(&reader).run_then(&spawnfd::Run::new(), drop).expect("starts");
-        let _launcher = spawnfd::LauncherThread::new().expect("a launcher thread");
-        for name in ["spawnfd-reaper", "spawnfd-engine", "spawnfd-launch"] {
+        let warm = crate::common::zygote::zygote();
+        for name in ["spawnfd-reaper", "spawnfd-engine", "spawnfd-warm"] {
             eventually("the thread is named", || has_thread(name));
         }
         // libc waits until every thread has changed its own.
         // SAFETY: integers.
         assert_eq!(unsafe { [libc::seteuid(54_321), libc::seteuid(0)] }, [0, 0]);
         handle.cancel();
-        drop(writer);
-        eventually("all over", || common::children().len() == 1 && !has_thread("spawnfd-reaper"));
+        drop((writer, warm));
+        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
     });
 }
 

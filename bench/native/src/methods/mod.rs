@@ -36,18 +36,6 @@ pub enum Output<'fd> {
 ///
 /// The child gets this process's environment, its stdin and stderr, and the given stdout.
 pub trait Method: Send {
-    /// Gets ready for some calls in a row, which are timed without this.
-    ///
-    /// # Errors
-    ///
-    /// What it needs cannot be had.
-    fn begin(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Gives back what it needs between calls only.
-    fn rest(&mut self) {}
-
     /// Starts the program.
     ///
     /// # Errors
@@ -81,8 +69,7 @@ pub fn open(name: &str, target: &Target) -> io::Result<Box<dyn Method>> {
         "fork_exec" => Raw::open(raw::Call::Fork, target),
         "posix_spawn" => Raw::open(raw::Call::PosixSpawn, target),
         "std" => Ok(Box::new(Standard::open(target))),
-        "ours" => ours::open(target, false),
-        "ours_thread" => ours::open(target, true),
+        "ours" => ours::open(target),
         _ => Err(io::Error::other(format!("no method is called {name}"))),
     }
 }

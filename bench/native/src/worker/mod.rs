@@ -72,7 +72,6 @@ impl Worker {
             for name in self.role.methods.clone() {
                 let method = self.bind(&name, &first, false)?;
                 measure::first_instruction(method)?;
-                method.rest();
             }
         }
         self.state = State::reach(&self.role.parent)?;
@@ -133,7 +132,6 @@ impl Worker {
             for turn in &group {
                 let method = self.bind(&turn.method, program, search)?;
                 sample(method)?;
-                method.rest();
             }
             let before = measure::descriptors()?;
             let most = group.iter().map(|t| t.samples).max().unwrap_or(0);
@@ -143,11 +141,9 @@ impl Worker {
                 for turn in order {
                     let method = self.bind(&turn.method, program, search)?;
                     let taken = taken.entry(turn.method.clone()).or_default();
-                    method.begin()?;
                     for _ in begun..turn.samples.min(begun + STREAK) {
                         taken.push(sample(method)?);
                     }
-                    method.rest();
                 }
             }
             measure::nothing_left(before)?;

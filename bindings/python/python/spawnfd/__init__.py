@@ -18,7 +18,6 @@ from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._install import install, uninstall
 from spawnfd._job import Job, SyncJob
-from spawnfd._launcher import LauncherStats, LauncherThread
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
@@ -45,8 +44,6 @@ __all__ = [
     "Event",
     "ExitError",
     "Job",
-    "LauncherStats",
-    "LauncherThread",
     "Leftover",
     "Limiter",
     "Limits",

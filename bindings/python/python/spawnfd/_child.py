@@ -193,7 +193,6 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
             spawnfd.actions.
         arg0: What the program sees as its argv[0], if not the name it is started by.
         sandbox: A Sandbox: the program is started through it; see run().
-        launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
         warm: A Warm: it is started from a parked process, if there is one for it.
 
     Raises:

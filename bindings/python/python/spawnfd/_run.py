@@ -76,7 +76,6 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         sandbox: A Sandbox: the program is started through it, and found by it; `cwd`, `env`,
             `actions` and `arg0` are those of its command, to hand on. Its files are opened for each
             call (PermissionError where they may not be any more).
-        launcher: A LauncherThread that starts it, where that gives it what it would have anyway.
         warm: A Warm: it is started from a parked process, if there is one for it.
 
     Cancelling run_async, or a signal handler that raises during run (Ctrl-C), ends the program's

@@ -21,7 +21,6 @@ __all__ = [
     "Env",
     "Event",
     "Job",
-    "LauncherThread",
     "Limiter",
     "Queue",
     "Result",
@@ -239,8 +238,8 @@ class Result:
     @property
     def started(self) -> str:
         """How the program was started: "clone"; "kernel" (by one call, of a kernel that has our
-        patches); "thread" (a LauncherThread did); from a Warm "reserve", "fork", "zygote" or
-        "pool", or "cold: " and why it was not (docs/warm.md).
+        patches); from a Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not
+        (docs/warm.md).
         """
     @property
     def args(self) -> list[str]:
@@ -368,14 +367,6 @@ class Job:
 
 @final
 class Watcher: ...
-
-@final
-class LauncherThread:
-    def __new__(cls) -> LauncherThread: ...
-    def stats(self) -> tuple[int, dict[str, int]]: ...
-    @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
 
 @final
 class Warm:

@@ -14,7 +14,6 @@ from spawnfd._spawnfd import Env
 from spawnfd.actions import Action
 
 if TYPE_CHECKING:
-    from spawnfd._launcher import LauncherThread
     from spawnfd._warm import Warm
 
 
@@ -189,7 +188,6 @@ class _Options(TypedDict, total=False):
     env: Environment | None
     actions: Actions | None
     arg0: Arg | None
-    launcher: LauncherThread | None
     sandbox: _spawnfd.Sandbox | None
     warm: Warm | None
 

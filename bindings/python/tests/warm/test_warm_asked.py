@@ -133,15 +133,6 @@ def test_a_pid_namespace(way: Way) -> None:
     assert (result.code, result.started) == (0, "cold: pid namespace")
 
 
-@each_way
-def test_a_launcher_thread(way: Way) -> None:
-    """It starts the program, and what is parked does not."""
-    with parked("true", way) as warm, sf.LauncherThread() as launcher:
-        result = warm.run(["true"], launcher=launcher)
-        assert result.code == 0
-        assert warm.stats().cold == {"launcher thread": 1}
-
-
 STREAM = """
 with warm_of(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, mem
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 use spawnfd::support::{Feature, Without, support};
-use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, LauncherThread, Stdio, Template};
+use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, Stdio, Template};
 
 use crate::os::{self, Question};
 
@@ -198,18 +198,6 @@ fn run(command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<Exit
     let mut child = begin(command, with)?;
     child.signal(0).map_err(failed)?;
     child.wait().map_err(failed)
-}
-
-/// Whether a launcher thread starts programs for the thread that has made it.
-pub fn launcher_thread() -> Result<(), String> {
-    let launcher = LauncherThread::new().map_err(|error| named(error.errno()))?;
-    spawn(|command| {
-        command.launcher(&launcher);
-    })?;
-    match launcher.stats().fell_back.into_keys().next() {
-        Some(reason) => Err(format!("not used: {reason}")),
-        None => Ok(()),
-    }
 }
 
 fn spawn(with: impl FnOnce(&mut Command<'_>)) -> Answer {

@@ -44,8 +44,6 @@ struct Library {
     birth: &'static str,
     descriptors: &'static str,
     handover: &'static str,
-    /// Why there is no launcher thread, or it is not used.
-    launcher_thread: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,7 +75,6 @@ impl Doctor {
                     (false, true) => "a socket",
                     (false, false) => "a copy of the table",
                 },
-                launcher_thread: features::launcher_thread().err(),
             },
             features,
             cgroup: cgroup::probe(),

@@ -63,10 +63,6 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
                 library.version, library.birth, library.descriptors, library.handover
             ),
         ),
-        row(
-            "launcher thread",
-            library.launcher_thread.as_ref().map_or_else(|| "yes, on request".to_owned(), |why| format!("no ({why})")),
-        ),
     ]
 }
 

@@ -17,10 +17,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{ArgAction, Args, ValueEnum};
-use spawnfd::{Command, Error, LauncherThread, Namespaces, SignalSet, Stage};
+use clap::{ArgAction, Args};
+use spawnfd::{Command, Error, Namespaces, SignalSet, Stage};
 
-use crate::failure::{Failure, NOT_FOUND, complain};
+use crate::failure::{Failure, NOT_FOUND};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
@@ -65,10 +65,6 @@ pub struct Run {
     #[arg(long, help_heading = PROGRAM)]
     snapshot: bool,
 
-    /// How the program is started: by a clone of this process, or from a thread that has none of its descriptors; for testing
-    #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = PROGRAM)]
-    launcher: Launcher,
-
     #[command(flatten)]
     environment: Environment,
     #[command(flatten)]
@@ -103,13 +99,6 @@ pub struct Run {
 
     #[command(flatten)]
     capture: Capture,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-enum Launcher {
-    #[default]
-    Clone,
-    Thread,
 }
 
 const SIGPIPE: u64 = 1 << (libc::SIGPIPE - 1);
@@ -184,21 +173,12 @@ impl Run {
         }
         command.args(&self.program[1..]);
         let flags = self.attributes(&mut command)?;
-        let launcher = match self.launcher {
-            Launcher::Clone => None,
-            Launcher::Thread => Some(LauncherThread::new()?),
-        };
-        if let Some(launcher) = &launcher {
-            command.launcher(launcher);
-        }
-
         let failed = |error| self.failed(error, &flags);
         let begun = Instant::now();
         command.validate().map_err(failed)?;
         let mut timing = Timing { template: preparing + begun.elapsed(), spawn: None };
         if self.capture.is_wanted() {
             let ended = self.capture.run(&mut command, failed)?;
-            say_how(launcher.as_ref());
             report.captured(self.name(), &ended.output, timing)?;
             return Ok(ended.code);
         }
@@ -208,8 +188,7 @@ impl Run {
         let begun = Instant::now();
         let mut child = command.spawn().inspect_err(|_| signals.nobody_came()).map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
-        say_how(launcher.as_ref());
-        drop((command, launcher));
+        drop(command);
         let status = signals.wait(&mut child)?;
         let wall: Duration = begun.elapsed();
         drop(signals);
@@ -282,13 +261,5 @@ impl Run {
             _ => None,
         };
         Failure::spawn(error, flag)
-    }
-}
-
-/// Says why a launcher was not used.
-fn say_how(launcher: Option<&LauncherThread>) {
-    for reason in launcher.iter().flat_map(|launcher| launcher.stats().fell_back.into_keys()) {
-        // Nobody can be told that standard error is gone.
-        let _ = complain(format!("spawnfd: started without the thread: {reason}\n").as_bytes());
     }
 }

@@ -174,9 +174,9 @@ fn what_is_typed_in_a_terminal() {
 }
 
 #[test]
-fn a_terminal_by_any_launcher_and_tree() {
+fn a_terminal_with_a_tree_or_a_session() {
     isolated!(|| {
-        for flags in [&["--launcher", "thread"][..], &["--tree", "guard"], &["--setsid"]] {
+        for flags in [&["--tree", "guard"][..], &["--setsid"]] {
             let (code, value) = json(&[flags, &["--terminal=4x3", "stty", "size"]].concat());
             assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("3 4\r\n")), "{flags:?}: {value}");
         }
@@ -312,22 +312,6 @@ fn a_program_that_cannot_be_killed_is_named() {
             }
             drop(writer);
         }
-    });
-}
-
-#[test]
-fn the_launcher_is_chosen() {
-    isolated!(|| {
-        let (code, value) = json(&["--launcher", "thread", "sh", "-c", "echo x; exit 3"]);
-        assert_eq!((code, value["started"].as_str(), value["stdout"].as_str()), (Some(3), Some("thread"), Some("x\n")));
-        assert_eq!(json(&["true"]).1["started"], "clone");
-        let called = run(["--launcher", "thread", "--json", "true"]);
-        assert_eq!(serde_json::from_str::<Value>(&called.stderr).unwrap()["started"], "thread");
-        // Attributes that only the calling thread can give.
-        let called = run(["--launcher", "thread", "--parent-death-signal", "KILL", "echo", "x"]);
-        assert_eq!((called.code, called.stdout.as_str()), (Some(0), "x\n"));
-        assert_eq!(called.stderr, "spawnfd: started without the thread: parent-death signal\n");
-        assert_eq!(run(["--launcher", "zygote", "true"]).code, Some(125));
     });
 }
 

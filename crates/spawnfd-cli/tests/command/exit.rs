@@ -444,11 +444,6 @@ fn what_cannot_be_written_keeps_nothing_else_back() {
             let called = wait(command().args(args).stdout(full()).stderr(full()).spawn().unwrap());
             assert_eq!(called.status.code(), Some(125), "{args:?}");
         }
-        // It falls back with a word about that.
-        let thread =
-            ["run", "--launcher", "thread", "--parent-death-signal", "WINCH", "--", "sh", "-c", "echo out; exit 3"];
-        let called = wait(command().args(thread).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
-        assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(3), &b"out\n"[..]));
     });
 }
 
