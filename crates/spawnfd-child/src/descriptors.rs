@@ -68,10 +68,6 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
             copy(&plan.sources, fds);
             above - 1
         }
-        Table::Received { first } => {
-            fds.iter_mut().zip(first..).for_each(|(fd, number)| *fd = number);
-            RawFd::MAX
-        }
         Table::Copied => {
             copy(&plan.sources, fds);
             RawFd::MAX

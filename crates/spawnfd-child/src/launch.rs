@@ -96,7 +96,7 @@ pub fn launch(
     if let Some(namespace) = plan.namespace {
         return launch_inside(&room.stack, &room.words, birth, namespace, plan, handlers, None);
     }
-    let birth = Birth { share_descriptors: !matches!(table, Table::Copied | Table::Received { .. }), ..birth };
+    let birth = Birth { share_descriptors: !matches!(table, Table::Copied), ..birth };
     let child = with_signals_blocked(birth, |blocked| {
         let handlers = settled(birth, handlers);
         let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };

@@ -140,11 +140,6 @@ pub enum Table {
     },
     /// The kernel copies the caller's table; the sources are in it under their own numbers.
     Copied,
-    /// The kernel copies the table of a thread that has the sources one after the other, in order.
-    Received {
-        /// The number of the first.
-        first: RawFd,
-    },
 }
 
 /// What is known of the signal handlers a child is born with.

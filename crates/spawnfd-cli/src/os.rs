@@ -154,8 +154,6 @@ pub enum Question {
     Landlock,
     /// Whether seccomp filters may return SECCOMP_RET_ERRNO.
     Seccomp,
-    /// kcmp of this process with itself (KCMP_FS).
-    Kcmp,
     /// io_uring_setup without parameters: EFAULT where it may be used.
     IoUring,
 }
@@ -183,7 +181,6 @@ pub fn ask(question: Question) -> io::Result<i64> {
             Question::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
             // SECCOMP_GET_ACTION_AVAIL
             Question::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
-            Question::Kcmp => libc::syscall(libc::SYS_kcmp, libc::getpid(), libc::getpid(), 3, 0usize, 0usize),
             Question::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
         }
     };

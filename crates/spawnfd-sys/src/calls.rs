@@ -60,8 +60,6 @@ calls! {
     Recvmsg,
     /// memfd_create.
     MemfdCreate,
-    /// unshare.
-    Unshare,
     /// clone with flags of new namespaces.
     CloneNamespaces,
     /// kcmp.
@@ -123,8 +121,6 @@ impl Call {
             Call::Recvmsg => (abi::__NR_recvmsg, [NONE, 0, 0, 0, 0, 0]),
             // EFAULT: no name.
             Call::MemfdCreate => (abi::__NR_memfd_create, [0; 6]),
-            // Nothing to unshare.
-            Call::Unshare => (abi::__NR_unshare, [0; 6]),
             // EINVAL: a thread that shares no handlers.
             Call::CloneNamespaces => (abi::__NR_clone, [(NAMESPACES | abi::CLONE_THREAD) as usize, 0, 0, 0, 0, 0]),
             // ESRCH

@@ -123,18 +123,6 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
     Ok(u64::from_ne_bytes(tag))
 }
 
-/// Receives one descriptor, close-on-exec, and the tag it was sent with, never waiting.
-///
-/// # Errors
-/// As [`receive_descriptors`].
-#[doc(alias = "recvmsg")]
-pub fn receive_descriptor(socket: RawFd) -> Result<(u64, OwnedFd), Errno> {
-    let mut fds = [-1];
-    let tag = receive_descriptors(socket, &mut fds)?;
-    // SAFETY: the kernel has just made it for this message, and nobody else knows of it.
-    Ok((tag, unsafe { OwnedFd::from_raw_fd(fds[0]) }))
-}
-
 /// Receives one message, and the descriptor it was sent with, if any, close-on-exec. How long it was; 0: nobody has the other end any
 /// more. Waits as long as the socket's own timeout says (SO_RCVTIMEO).
 ///

@@ -57,8 +57,6 @@ pub enum Started {
     Clone,
     /// By the kernel in one call, from the calling thread: where it has our patches.
     Kernel,
-    /// By clone and exec from a [`LauncherThread`](crate::LauncherThread).
-    Thread,
     /// From a process of a [`Warm`](crate::Warm) that was parked for it.
     Reserve,
     /// By a fork of a parked process of a [`Warm`](crate::Warm).
@@ -77,7 +75,6 @@ impl Started {
         Cow::Borrowed(match self {
             Started::Clone => "clone",
             Started::Kernel => "kernel",
-            Started::Thread => "thread",
             Started::Reserve => "reserve",
             Started::Fork => "fork",
             Started::Zygote => "zygote",
@@ -88,8 +85,8 @@ impl Started {
 
     /// What has that name.
     pub fn from_name(name: &str) -> Option<Started> {
-        use Started::{Clone, Fork, Kernel, Pool, Reserve, Thread, Zygote};
-        let plain = [Clone, Kernel, Thread, Reserve, Fork, Zygote, Pool];
+        use Started::{Clone, Fork, Kernel, Pool, Reserve, Zygote};
+        let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool];
         let cold = || Some(Started::Cold(crate::warm::reason(name.strip_prefix("cold: ")?)));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }

@@ -11,7 +11,6 @@
 //! | timer slack, machine check policy, time stamp counter, I/O flusher | prctl |
 //! | no memory that is written and executed, no huge pages, merged pages: of the memory, and handed on by exec | prctl |
 //! | execution domain | personality |
-//! | working directory, root, umask | kcmp says whether they are one; where it is blocked, by what they are |
 //! | cgroup, which in threaded mode and in version 1 is a thread's | /proc/thread-self/cgroup |
 //!
 //! What differs is not imitated: lowering a nice value or widening a mask can need rights that a fork needs not. A question that is
@@ -107,19 +106,5 @@ impl Place {
 impl From<&abi::statx> for Place {
     fn from(found: &abi::statx) -> Place {
         Place(found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id)
-    }
-}
-
-/// Working directory, root and umask by what they are.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Directories {
-    places: [Place; 2],
-    umask: String,
-}
-
-impl Directories {
-    /// The calling thread's; `None`: the kernel does not say, and nobody is its equal. `umask` as /proc prints it.
-    pub(crate) fn of_calling_thread(umask: &str) -> Option<Directories> {
-        Some(Directories { places: [Place::of(c"")?, Place::of(c"/")?], umask: umask.to_owned() })
     }
 }

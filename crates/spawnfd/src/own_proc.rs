@@ -84,8 +84,6 @@ fn open_parent() -> rustix::io::Result<OwnedFd> {
 #[derive(Default)]
 struct All {
     generation: Option<u64>,
-    /// Of a thread whose descriptor table is its own, and to stay as it is.
-    keeps_nothing: bool,
     files: [Option<Known>; Own::COUNT],
 }
 
@@ -98,9 +96,6 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     let kept = ALL.try_with(|all| {
         let mut all = all.try_borrow_mut().ok()?;
         let generation = fork_generation().ok()?;
-        if all.keeps_nothing {
-            return None;
-        }
         if all.generation != Some(generation) {
             *all = All { generation: Some(generation), ..All::default() };
         }
@@ -116,7 +111,7 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     });
     match kept {
         Ok(Some(outcome)) => outcome,
-        // The thread is ending, or keeps nothing.
+        // The thread is ending.
         _ => match look {
             Some(look) => look(&open(which)?),
             None => Err(rustix::io::Errno::IO),
@@ -127,11 +122,6 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
 /// Has the calling thread open that file anew, the next time.
 fn forget(which: Own) {
     let _ = ALL.try_with(|all| all.borrow_mut().files[which as usize] = None);
-}
-
-/// Has the calling thread keep no file open.
-pub(crate) fn keep_nothing() {
-    ALL.with(|all| *all.borrow_mut() = All { keeps_nothing: true, ..All::default() });
 }
 
 /// What it says now.

@@ -84,7 +84,7 @@ const fn instead(way: &'static str, cost: &'static str) -> Without {
 }
 
 /// In the order in which a spawn meets them.
-static FEATURES: [Feature; 24] = [
+static FEATURES: [Feature; 23] = [
     feature(
         "pidfd_spawn_run",
         "kernel/patches",
@@ -142,12 +142,6 @@ static FEATURES: [Feature; 24] = [
         "5.6",
         "handing descriptors to the child",
         instead("a socket pair (SCM_RIGHTS)", "two more system calls a spawn that has descriptors to hand over"),
-    ),
-    feature(
-        "kcmp KCMP_FS",
-        "3.5",
-        "a launcher thread: whether directories are the caller's",
-        instead("directories are compared by what they are", "a few more system calls for each start by such a thread"),
     ),
     feature("pidfd_send_signal", "5.1", "signals that cannot hit another process", Without::Refused),
     feature("waitid P_PIDFD", "5.4", "waiting", Without::Nothing),

@@ -70,7 +70,6 @@ fn call_of(name: &str) -> Option<Call> {
         "close_range" => Call::CloseRange,
         "pidfd_open" => Call::PidfdOpen,
         "pidfd_getfd" => Call::PidfdGetfd,
-        "kcmp" => Call::Kcmp,
         "openat2" => Call::Openat2,
         "faccessat2" => Call::Faccessat2,
         "memfd_create" => Call::MemfdCreate,
@@ -101,7 +100,6 @@ fn try_out(name: &str) -> Answer {
             .map(|_| String::new())
             .map_err(|e| why(&e.into())),
         "pidfd_getfd" => getfd(),
-        "kcmp KCMP_FS" => ask(Question::Kcmp),
         "pidfd_send_signal" => child(|_| {}).map(|_| String::new()),
         "waitid P_PIDFD" => child(|_| {}).map(|_| String::new()),
         "openat2" => openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())

@@ -49,7 +49,6 @@ fn shape() {
             "pidfd_open",
             "pidfd_open PIDFD_THREAD",
             "pidfd_getfd",
-            "kcmp KCMP_FS",
             "pidfd_send_signal",
             "waitid P_PIDFD",
             "openat2",

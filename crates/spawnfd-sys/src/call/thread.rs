@@ -3,12 +3,6 @@
 
 use super::*;
 
-/// Gives the calling thread a descriptor table of its own, a copy.
-pub fn unshare_descriptors(killed: Calls) -> Result<usize, Errno> {
-    killed.refuse(Call::Unshare)?;
-    enter!(__NR_unshare, abi::CLONE_FILES)
-}
-
 /// Whether this process has a thread of that number. One that has been joined may still be counted for a moment.
 #[doc(alias = "tgkill")]
 pub fn has_thread(thread: i32) -> bool {
@@ -90,11 +84,4 @@ pub fn core_cookie() -> Result<u64, Errno> {
     let mut cookie = 0u64;
     enter!(__NR_prctl, 62u32, 0usize, 0usize, 0usize, &raw mut cookie)?;
     Ok(cookie)
-}
-
-/// Whether two threads have working directory, root and umask in common (KCMP_FS).
-#[doc(alias = "kcmp")]
-pub fn share_directories(killed: Calls, one: i32, other: i32) -> Result<bool, Errno> {
-    killed.refuse(Call::Kcmp)?;
-    enter!(__NR_kcmp, one, other, 3u32, 0usize, 0usize).map(|order| order == 0)
 }

@@ -11,12 +11,7 @@ use spawnfd_sys::{Errno, call, wait_pidfd};
 use crate::launch::features;
 use crate::numbers::Known;
 
-/// The path by which a process is looked into.
-pub(crate) fn inside(pid: i32) -> PathBuf {
-    format!("/proc/{pid}/ns/user").into()
-}
-
-/// Looks [`inside`] a process, which the calling thread may if Landlock confines it no more than that one. That it is
+/// Looks inside a process, at its `ns/user` in /proc, which the calling thread may if Landlock confines it no more than that one. That it is
 /// not *less* confined does not follow.
 ///
 /// Asks for no more than ptrace's right to read, which Yama does not restrict.
@@ -28,7 +23,7 @@ pub(crate) fn inside(pid: i32) -> PathBuf {
 /// # References
 /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). An ended process that nobody has waited for will do:
 /// it keeps its credentials.
-pub(crate) fn reach(inside: &Path) -> Result<(), &'static str> {
+fn reach(inside: &Path) -> Result<(), &'static str> {
     const PR_GET_DUMPABLE: u32 = 3;
     match std::fs::read_link(inside) {
         // With nothing in it: so some kernels refuse (seen in Debian's 5.10.262).
@@ -55,13 +50,13 @@ impl Marker {
         let marker =
             leave_marker(&mut Room::new()?, features::of_calling_thread().has_clone3()).map_err(|refused| refused.0)?;
         let pidfd = Known::new(OwnedFd::from(marker.pidfd));
-        Ok(Marker { pidfd, inside: inside(marker.pid) })
+        Ok(Marker { pidfd, inside: format!("/proc/{}/ns/user", marker.pid).into() })
     }
 
-    /// As [`reach`].
+    /// Whether Landlock confines the calling thread no more than the thread that left the marker; see [`reach`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`reach`].
     pub(crate) fn reach(&self) -> Result<(), &'static str> {
         let pidfd = self.pidfd.get().ok_or("marker")?;
         // If the host has reaped the marker, another process may have its pid.

@@ -7,7 +7,7 @@
 //! - *Which* seccomp filters there are; only how many. They are a chain, handed down from thread to thread, and only ever get longer.
 //!   So the same number means the same filters in one and the same thread, or in any two of a process that was once seen with that
 //!   number and no other thread: all have theirs from there. Otherwise equality is not shown.
-//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`reach`]); not asked between
+//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`Marker::reach`]); not asked between
 //!   threads of one process, so there has to be a process born with the credentials in question.
 //!
 //! [`Reach`] is the part that the library's own threads and helpers need to act for a caller.
@@ -26,7 +26,6 @@ use crate::launch::features;
 use crate::own_proc::{self, Own};
 use crate::per_process::PerProcess;
 use marker::Marker;
-pub(crate) use marker::{inside, reach};
 pub(crate) use reach::Reach;
 
 /// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
@@ -364,11 +363,6 @@ impl Authority {
         let securebits = self.securebits.is_ok_and(|own| own == reported.securebits as usize);
         let label = self.labels[0].as_ref().map_or(&[][..], Vec::as_slice) == reported.label;
         (!securebits).then_some("securebits").or((!label).then_some("security label"))
-    }
-
-    /// The reach that belongs to it.
-    pub(crate) fn reach(&self) -> &Arc<Reach> {
-        &self.reach
     }
 
     /// The signals that are ignored, as a set. No authority either.

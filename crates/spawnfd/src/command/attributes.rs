@@ -15,7 +15,7 @@ use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
 use crate::error::{Error, Result, Stage};
-use crate::launch::{LauncherThread, features};
+use crate::launch::features;
 use crate::template::from_io;
 use crate::tree::Tree;
 use crate::warm::Warm;
@@ -325,14 +325,6 @@ impl Command<'_> {
     /// the child opens files, which may take for ever: then it has memory of its own there.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
         self.waits = wait;
-        self
-    }
-
-    /// Starts the program from this thread where that gives it what it would have from the calling one; see [`LauncherThread`].
-    ///
-    /// A parent-death signal, which is the calling thread's, and inherited descriptors keep it with the calling thread.
-    pub fn launcher(&mut self, launcher: &LauncherThread) -> &mut Self {
-        self.launcher = Some(launcher.clone());
         self
     }
 

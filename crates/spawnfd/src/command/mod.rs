@@ -27,7 +27,7 @@ use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::job::Permit;
-use crate::launch::{self, LauncherThread, Wait};
+use crate::launch::{self, Wait};
 use crate::sandbox::{Given, Sandbox};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Warm;
@@ -82,7 +82,6 @@ pub struct Command<'fd> {
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
-    pub(crate) launcher: Option<LauncherThread>,
     pub(crate) warm: Option<Warm>,
     /// A child that a signal ends on its way is handed out, not an error.
     pub(crate) takes_killed: bool,
@@ -155,7 +154,6 @@ impl<'fd> Command<'fd> {
             namespace: None,
             permit: None,
             waits: true,
-            launcher: None,
             warm: None,
             takes_killed: false,
             died: false,
@@ -435,9 +433,7 @@ impl<'fd> Command<'fd> {
 
     /// What it asks for that only exec does, or a process of its own from the beginning.
     pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        (self.namespaces != Namespaces::NONE || self.user_map.is_some())
-            .then_some("namespaces")
-            .or(self.launcher.as_ref().map(|_| "launcher thread"))
+        (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
     }
 
     /// The seccomp filter it asks for; empty: none.

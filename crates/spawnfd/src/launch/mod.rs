@@ -8,7 +8,6 @@ mod flight;
 mod handlers;
 mod kernel;
 mod slots;
-mod thread;
 
 use std::cell::LazyCell;
 use std::ffi::{CString, OsStr};
@@ -28,8 +27,6 @@ use features::Features;
 pub(crate) use flight::{Held, InFlight};
 use kernel::Launched;
 use slots::Slot;
-use thread::Compared;
-pub use thread::{LauncherStats, LauncherThread};
 
 /// How often a template of a cache is made again, when nothing stands where it stood, or the caller's credentials have changed. (A file
 /// that was replaced costs nothing: the child takes the new one.)
@@ -94,10 +91,8 @@ fn spawn_template(
     let elsewhere = command.changes_user_namespace();
     // In a FIFO, until somebody opens its other end: who does not wait for exec is not to wait for that.
     let may_stand_still = !matches!(wait, Wait::Exec) && command.may_stand_still();
-    let thread = command.launcher.as_ref().map(|launcher| launcher.compare(command, may_stand_still));
     let warm = command.warm.as_ref().map(|warm| if command.died { Err("died") } else { warm.offer(command, template) });
-    let offered = || warm.as_ref()?.as_ref().ok().map(Offer::streams);
-    let streams = thread.as_ref().and_then(Compared::streams).or_else(offered);
+    let streams = warm.as_ref().and_then(|warm| warm.as_ref().ok()).map(Offer::streams);
     let lowered = Lowered::new(command, template, &features, cached.is_some() && !elsewhere, streams)?;
     template.settle()?;
     if elsewhere {
@@ -128,9 +123,7 @@ fn spawn_template(
         }
         None => None,
     };
-    let by_thread = thread.and_then(|thread| thread.launch(&plan, birth));
-    let by_kernel =
-        (by_thread.is_none() && !may_stand_still).then(|| kernel::launch(&plan, template, &birth, &features));
+    let by_kernel = (!may_stand_still).then(|| kernel::launch(&plan, template, &birth, &features));
     match by_kernel.flatten() {
         Some(Launched::Program(pid, pidfd)) => {
             return Ok(Child::new(pid, pidfd, pipes, cold.unwrap_or(Started::Kernel), None));
@@ -140,7 +133,7 @@ fn spawn_template(
     }
     // Asked once a spawn: the first one's answer is no, whoever asks.
     let can_trim = LazyCell::new(|| plan.keep.is_some() && features.can_trim() && can_trim(&plan));
-    let can_fly = by_thread.is_none() && !own_memory && !must_wait && plan.keep.is_some();
+    let can_fly = !own_memory && !must_wait && plan.keep.is_some();
     if can_fly && may_stand_still {
         find_out_whether_passing_works(&plan, &features);
     }
@@ -170,19 +163,17 @@ fn spawn_template(
 
     drop(held);
     let failed = |errno| Error::new(Stage::Clone, errno, format!("spawn({:?})", command.program_name()));
-    let started = if by_thread.is_some() { Started::Thread } else { cold.unwrap_or(Started::Clone) };
-    let outcome = match by_thread {
-        Some(outcome) => outcome,
-        None if may_stand_still => match flight::take_off_apart(birth, &plan, &features) {
+    let started = cold.unwrap_or(Started::Clone);
+    let outcome = if may_stand_still {
+        match flight::take_off_apart(birth, &plan, &features) {
             Ok((born, flight)) => return Ok(in_flight(born, flight, Way::Copy, pipes)),
             Err(refusal) => Err(refusal),
-        },
-        None => {
-            let mut slot = slots::take().map_err(failed)?;
-            let born = give_birth(&mut slot, birth, &plan, &features, may_pass, || *can_trim);
-            slots::put(slot);
-            born
         }
+    } else {
+        let mut slot = slots::take().map_err(failed)?;
+        let born = give_birth(&mut slot, birth, &plan, &features, may_pass, || *can_trim);
+        slots::put(slot);
+        born
     };
     let Arrived { pid, pidfd, outcome } = match outcome {
         Ok(arrived) => arrived,
