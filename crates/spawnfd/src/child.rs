@@ -14,8 +14,9 @@ use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
 use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
-use crate::launch::{Held, InFlight, features};
-use crate::numbers::{Known, above_standard};
+use crate::host::features;
+use crate::host::numbers::{Known, above_standard};
+use crate::launch::{Held, InFlight};
 use crate::reaper;
 use crate::warm::Departure;
 

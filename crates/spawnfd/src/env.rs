@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use spawnfd_sys::ArgBlock;
 
 use crate::error::{Error, Result};
-use crate::per_process::PerProcess;
+use crate::host::per_process::PerProcess;
 
 /// The environment of a program, fixed when it was made.
 ///

@@ -248,6 +248,11 @@ pub(crate) fn errno(errno: rustix::io::Errno) -> Errno {
     Errno::from_raw(errno.raw_os_error())
 }
 
+/// The errno of an error of std; 0 if it has none.
+pub(crate) fn from_io(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::thread::GOING;
-use crate::{job, reaper, thread, tree};
+use crate::host::thread;
+use crate::host::thread::GOING;
+use crate::{job, reaper, tree};
 
 /// How often it is looked whether they are gone.
 const LOOK: Duration = Duration::from_micros(20);

@@ -16,25 +16,19 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod authority;
 mod child;
 mod command;
 mod env;
 mod error;
+mod host;
 mod idle;
-mod inherited;
 mod job;
 mod launch;
-mod memfd;
-mod numbers;
-mod own_proc;
-mod per_process;
 mod reaper;
 mod sandbox;
 pub mod snapshot;
 pub mod support;
 mod template;
-mod thread;
 pub mod tree;
 mod warm;
 
@@ -42,6 +36,10 @@ pub use child::{Child, Started, Usage};
 pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, SignalSet, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
+#[doc(hidden)]
+pub use host::features::killed as killed_calls;
+pub use host::numbers::Known;
+pub use host::per_process::PerProcess;
 pub use idle::end_idle_threads;
 pub use job::{
     Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover,
@@ -50,10 +48,6 @@ pub use job::{
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};
-#[doc(hidden)]
-pub use launch::features::killed as killed_calls;
-pub use numbers::Known;
-pub use per_process::PerProcess;
 pub use sandbox::Sandbox;
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;

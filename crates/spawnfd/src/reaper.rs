@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd_sys::wait_pidfd;
 
-use crate::authority::Reach;
 use crate::error::Stage;
-use crate::numbers::Known;
-use crate::per_process::PerProcess;
-use crate::thread::{Leaving, start_thread};
+use crate::host::authority::Reach;
+use crate::host::numbers::Known;
+use crate::host::per_process::PerProcess;
+use crate::host::thread::{Leaving, start_thread};
 
 /// How long a thread that cannot be woken leaves those that arrive unseen.
 const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, openat, seek};
 use spawnfd_sys::{Errno, abi, call};
 
+use crate::error::from_io;
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::{Known, above_standard};
-use crate::template::{Template, from_io};
+use crate::host::numbers::{Known, above_standard};
+use crate::template::Template;
 
 /// How many descriptors a sandbox is given at most.
 const MOST: usize = 64;

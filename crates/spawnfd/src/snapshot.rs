@@ -10,11 +10,12 @@ use rustix::io::pread;
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
+use crate::error::from_io;
 use crate::error::{Error, Result, Stage, errno};
-use crate::memfd;
-use crate::numbers::{Known, above_standard};
-use crate::per_process::PerProcess;
-use crate::template::{from_io, identify, is_recent};
+use crate::host::memfd;
+use crate::host::numbers::{Known, above_standard};
+use crate::host::per_process::PerProcess;
+use crate::template::{identify, is_recent};
 
 /// How a snapshot keeps its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::launch::features;
+use crate::host::features;
 use crate::tree;
 
 /// What happens where the kernel, or a filter over it, does not have a feature.

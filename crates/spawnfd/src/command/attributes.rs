@@ -14,9 +14,9 @@ use spawnfd_sys::call::FilterInstruction;
 use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, SignalSet, UserMap};
+use crate::error::from_io;
 use crate::error::{Error, Result, Stage};
-use crate::launch::features;
-use crate::template::from_io;
+use crate::host::features;
 use crate::tree::Tree;
 use crate::warm::Warm;
 

@@ -10,9 +10,10 @@ use spawnfd_sys::{Errno, abi, call};
 use super::action::{Action, MAX_ACTIONS, needs_own_memory, print, validate};
 use super::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
-use crate::launch::features::Features;
+use crate::host::features::Features;
+use crate::host::numbers::descriptor_limit;
+use crate::host::thread;
 use crate::template::Template;
-use crate::thread;
 
 /// A validated command, in the child's terms. Holds the pipe ends made for it.
 #[derive(Debug)]
@@ -250,11 +251,6 @@ impl Numbers {
         let starts = [3].into_iter().chain(self.mentioned.iter().map(|&fd| fd + 1));
         starts.zip(ends).max_by_key(|(start, end)| end - start).unwrap_or((3, limit))
     }
-}
-
-/// The first number that no descriptor can have.
-pub(crate) fn descriptor_limit() -> Option<RawFd> {
-    call::limit(abi::RLIMIT_NOFILE).ok().and_then(|limit| RawFd::try_from(limit.rlim_cur).ok())
 }
 
 /// The steps, with the descriptors of the caller that they use.

@@ -20,7 +20,7 @@ use spawnfd_sys::{ArgBlock, abi, call};
 pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
-pub(crate) use lower::{GIVEN, Lowered, descriptor_limit, stage_of, step_failed};
+pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
 pub use signals::SignalSet;
 
 use crate::child::Child;

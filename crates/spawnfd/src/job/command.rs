@@ -17,9 +17,9 @@ use super::{
 use crate::child::Child;
 use crate::command::{Command, Descriptor, Stdio};
 use crate::error::{Error, ErrorKind, Result, Stage};
+use crate::host::per_process::PerProcess;
+use crate::host::thread;
 use crate::launch::{self, Wait};
-use crate::per_process::PerProcess;
-use crate::thread;
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.

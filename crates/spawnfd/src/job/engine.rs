@@ -16,11 +16,11 @@ use spawnfd_sys::{Errno, call};
 use super::running::{Part, Running, timespec};
 use super::waker::contained;
 use super::{Output, Stop, TerminalSize, Waker};
-use crate::authority::Reach;
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::Known;
-use crate::per_process::PerProcess;
-use crate::thread::{self, Leaving};
+use crate::host::authority::Reach;
+use crate::host::numbers::Known;
+use crate::host::per_process::PerProcess;
+use crate::host::thread::{self, Leaving};
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);

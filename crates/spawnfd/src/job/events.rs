@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::lines::{Line, LineEnd, Lines};
 use super::record::Stream;
 use super::waker::Waker;
-use crate::per_process::PerProcess;
-use crate::thread;
+use crate::host::per_process::PerProcess;
+use crate::host::thread;
 
 /// What is done with output that the consumer has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -13,8 +13,8 @@ use spawnfd_sys::{Errno, call};
 use super::pty::END_OF_INPUT;
 use super::waker::{Foreign, Waker};
 use crate::error::{Error, Result, Stage, errno};
-use crate::per_process::PerProcess;
-use crate::thread;
+use crate::host::per_process::PerProcess;
+use crate::host::thread;
 
 /// Bytes that are shared, never copied: a vector, an [`Arc`], what a language binding holds.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spawnfd_guard::process::{KillEffect, Process, Stat};
 
 use super::{Fate, Leftover};
-use crate::thread::start_thread;
+use crate::host::thread::start_thread;
 use crate::tree::{Survivor, Tree};
 
 /// Kills what is left of a tree. A thread waits for the end of the processes: the caller has other runs to serve. `true`: all have ended.

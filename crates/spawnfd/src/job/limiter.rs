@@ -16,9 +16,9 @@ use super::waker::contained;
 use super::{Output, Run, Waker};
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage, errno};
-use crate::numbers::above_standard;
-use crate::per_process::PerProcess;
-use crate::thread;
+use crate::host::numbers::above_standard;
+use crate::host::per_process::PerProcess;
+use crate::host::thread;
 
 /// Bounds how many runs are under way at once. Clones are the same limiter.
 ///

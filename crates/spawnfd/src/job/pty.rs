@@ -10,7 +10,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::above_standard;
+use crate::host::numbers::above_standard;
 
 /// The character that ends a terminal's input, where the program has not changed that: ^D.
 pub(super) const END_OF_INPUT: u8 = 4;
@@ -93,9 +93,7 @@ impl Pty {
     /// # Errors
     /// EMFILE.
     pub fn writer(&self) -> Result<OwnedFd> {
-        self.0
-            .try_clone()
-            .map_err(|e| Error::new(Stage::Capture, crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
+        self.0.try_clone().map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
     }
 }
 
@@ -126,8 +124,7 @@ impl Terminal {
     /// EMFILE.
     pub fn attach(self, command: &mut Command<'_>) -> Result<()> {
         let copy = self.0.try_clone();
-        let copy =
-            copy.map_err(|e| Error::new(Stage::Capture, crate::template::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
+        let copy = copy.map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
         command.stdin(self.0).stdout(copy).stderr(Stdio::SameAsStdout).controlling_terminal(0);
         Ok(())
     }

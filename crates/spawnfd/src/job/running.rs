@@ -23,7 +23,7 @@ use super::{
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
-use crate::per_process::PerProcess;
+use crate::host::per_process::PerProcess;
 use crate::tree::{Tier, Tree};
 
 const SIGKILL: i32 = 9;

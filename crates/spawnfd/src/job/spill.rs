@@ -22,7 +22,7 @@ use super::kept::Kept;
 use super::record::Stream;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 
 /// That all output goes into a file, too, once it is more than is kept.
 ///

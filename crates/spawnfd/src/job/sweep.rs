@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use super::spill::{MARK, PREFIX};
-use crate::per_process::PerProcess;
+use crate::host::per_process::PerProcess;
 
 /// How many names of a directory are looked at; a busy /tmp is not worth more.
 const MAX_ENTRIES: usize = 10_000;

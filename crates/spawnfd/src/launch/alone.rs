@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, openat};
 use spawnfd_sys::{call, fork_generation};
 
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 
 /// The directory's own links, and one thread's.
 const ALONE: u64 = 3;

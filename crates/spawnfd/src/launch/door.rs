@@ -11,9 +11,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
-use super::features::Features;
 use super::{LOW, Way};
-use crate::numbers::Known;
+use crate::host::features::Features;
+use crate::host::numbers::Known;
 
 /// The calling thread, as its children may know it.
 struct Here {
@@ -61,7 +61,7 @@ impl Here {
             Ok(pidfd) => Door::new(pidfd),
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => None,
             Err(_) => {
-                features.refuse(Way::Fetch, &[]);
+                Way::Fetch.refuse(&features, &[]);
                 return None;
             }
         };

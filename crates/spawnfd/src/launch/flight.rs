@@ -12,11 +12,11 @@ use spawnfd_child::{Flight, Lent, Outcome, Plan, Stage};
 use spawnfd_sys::call::{self, SignalSet};
 use spawnfd_sys::{Birth, Cloned, Ended};
 
-use super::features::{Features, OfThread};
 use super::slots::{self, Channel, Slot};
 use super::{Refusal, SIGSYS, Way, explain, explain_killed, goes_without_clone3, handlers, lay_table};
 use crate::error::Result;
-use crate::per_process::PerProcess;
+use crate::host::features::{Features, OfThread};
+use crate::host::per_process::PerProcess;
 use crate::template::{Named, Template, TemplateCache};
 
 /// How many may be on their way at once. A start takes a tenth of a millisecond; where more are under way than this the
@@ -72,7 +72,7 @@ impl InFlight {
             Outcome::Failed(failure) => explain(plan, template, name, Some(failure)),
             Outcome::Killed(stage) => {
                 if stage == Stage::Descriptors && ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
-                    self.features.refuse(self.way, &plan.sources);
+                    self.way.refuse(&self.features, &plan.sources);
                 }
                 explain_killed(plan, template, name, stage, ended)
             }

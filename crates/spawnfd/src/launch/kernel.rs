@@ -9,8 +9,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Failure, Op, Plan, Stage};
 use spawnfd_sys::{Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
-use super::features::Features;
-use crate::numbers::above_standard;
+use crate::host::features::Features;
+use crate::host::numbers::above_standard;
 use crate::template::Template;
 
 /// What has become of a plan.

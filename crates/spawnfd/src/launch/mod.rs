@@ -3,7 +3,6 @@
 
 mod alone;
 mod door;
-pub(crate) mod features;
 mod flight;
 mod handlers;
 mod kernel;
@@ -17,13 +16,13 @@ use std::sync::Arc;
 use spawnfd_child::{Born, Failure, Outcome, Pinned, Plan, Program, Stage as ChildStage, Table, launch};
 use spawnfd_sys::{ArgBlock, Birth, Cloned, Ended, Errno, abi, call, signal_that_ended, wait_pidfd};
 
-use crate::authority;
 use crate::child::{Child, Landing, Started};
 use crate::command::{Command, Lowered, stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage};
+use crate::host::authority;
+use crate::host::features::{self, Features};
 use crate::template::{Named, Template, TemplateCache};
 use crate::warm::Offer;
-use features::Features;
 pub(crate) use flight::{Held, InFlight};
 use kernel::Launched;
 use slots::Slot;
@@ -247,6 +246,21 @@ enum Way {
     Copy,
 }
 
+impl Way {
+    /// The kernel refuses a call that this way takes, or a filter killed a child for it.
+    fn refuse(self, features: &Features, sources: &[RawFd]) {
+        match self {
+            Way::Trim => features.trim.learn(false),
+            Way::Fetch => features.fetch.learn(false),
+            Way::Pass => {
+                features.close_range.learn(false);
+                features.passing(sources).learn(false);
+            }
+            Way::Copy => {}
+        }
+    }
+}
+
 /// Launches, and again in a plainer way where the kernel refuses the better one. `try_passing`: by way of the socket first, to learn
 /// whether that works.
 fn give_birth(
@@ -322,7 +336,7 @@ fn give_birth(
         way = match (way, failure) {
             (Way::Trim | Way::Fetch, Errno::EBADF) => return Err(Refusal::Source),
             (Way::Trim, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
-                features.refuse(way, &plan.sources);
+                way.refuse(&features, &plan.sources);
                 plainer
             }
             (Way::Trim, _) => plainer,
@@ -334,11 +348,11 @@ fn give_birth(
             // From a new PID namespace the thread cannot be named: no fault of fetching as such.
             (Way::Fetch, Errno::ESRCH) => Way::Pass,
             (Way::Fetch, Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                features.refuse(way, &plan.sources);
+                way.refuse(&features, &plan.sources);
                 Way::Pass
             }
             (Way::Pass, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => {
-                features.refuse(way, &plan.sources);
+                way.refuse(&features, &plan.sources);
                 Way::Copy
             }
             _ => Way::Copy,

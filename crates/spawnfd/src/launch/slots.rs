@@ -13,7 +13,7 @@ use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 
 use super::LOW;
 use crate::error::errno;
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 
 /// How many spawns at once find everything ready; beyond, each brings its own.
 const SLOTS: usize = 64;

@@ -6,9 +6,10 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
-use crate::command::{Command, descriptor_limit};
+use crate::command::Command;
 use crate::error::{ErrorKind, Result};
-use crate::per_process::PerProcess;
+use crate::host::numbers::descriptor_limit;
+use crate::host::per_process::PerProcess;
 use crate::warm::Warm;
 
 /// How often a file may change while it is recorded.

@@ -22,9 +22,9 @@ pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
 
 use crate::command::Command;
-use crate::error::{Error, Result, Stage};
-use crate::launch::features;
-use crate::numbers::Known;
+use crate::error::{Error, Result, Stage, from_io};
+use crate::host::features;
+use crate::host::numbers::Known;
 use crate::warm::Warm;
 pub(crate) use credentials::Credentials;
 use recorded::Recorded;
@@ -165,7 +165,7 @@ impl Template {
     }
 
     fn of(inner: Inner) -> Template {
-        crate::authority::remember_if_alone();
+        crate::host::authority::remember_if_alone();
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner), warm: None }
     }
 
@@ -370,8 +370,4 @@ fn read_script(file: &Recorded) -> Result<Option<CString>> {
     };
     opened.take(script::HEAD as u64).read_to_end(&mut head).map_err(|e| failed(from_io(&e)))?;
     script::parse(&head).map_err(failed)
-}
-
-pub(crate) fn from_io(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }

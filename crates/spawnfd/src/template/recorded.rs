@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
-use crate::error::{Error, ErrorKind, Result, Stage, errno};
-use crate::launch::features;
-use crate::numbers::Known;
+use crate::error::{self, Error, ErrorKind, Result, Stage, errno};
+use crate::host::features;
+use crate::host::numbers::Known;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Recorded {
         }
         let over = !is_recent(&self.identity);
         let failed = |errno| Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path));
-        let digest = self.digest().map_err(|error| match failed(super::from_io(&error)) {
+        let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
             // It says nothing of the file.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
             _ => failed(Errno::ESTALE),

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use spawnfd_sys::{Errno, call};
 
 use crate::error::{Error, Result, Stage};
-use crate::launch::features;
+use crate::host::features;
 
 /// All places a search looks at, in order, each once.
 pub(crate) struct Found {

@@ -12,7 +12,7 @@ use rustix::io::{read, write};
 use spawnfd_sys::Errno;
 
 use crate::error::errno;
-use crate::numbers::above_standard;
+use crate::host::numbers::above_standard;
 
 /// The time in which CPU time is shared out, in us.
 const PERIOD: f64 = 100_000.0;

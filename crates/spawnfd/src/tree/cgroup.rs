@@ -17,8 +17,8 @@ use spawnfd_sys::{Errno, call};
 use super::bounds::{self, Bounds, Ledger};
 use super::failed;
 use crate::error::{Result, errno};
-use crate::numbers::above_standard;
-use crate::per_process::PerProcess;
+use crate::host::numbers::above_standard;
+use crate::host::per_process::PerProcess;
 
 /// This process's own cgroup, found once and again when it has been moved.
 static OWN: PerProcess<Option<Own>> = PerProcess::new(None);

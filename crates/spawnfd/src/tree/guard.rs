@@ -16,14 +16,14 @@ use spawnfd_sys::{Call, Errno, abi, call, wait_pidfd};
 
 use super::{failed, image};
 use crate::CapabilitySets;
-use crate::authority::Reach;
 use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, Stage, errno};
-use crate::launch::features;
-use crate::memfd;
-use crate::numbers::{Known, above_standard};
-use crate::per_process::PerProcess;
+use crate::host::authority::Reach;
+use crate::host::features;
+use crate::host::memfd;
+use crate::host::numbers::{Known, above_standard};
+use crate::host::per_process::PerProcess;
 use crate::reaper;
 
 /// No two of them have the same reach.

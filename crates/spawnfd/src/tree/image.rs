@@ -12,7 +12,7 @@ use crate::child::Child;
 use crate::command::{Command, SignalSet};
 use crate::env::Env;
 use crate::error::{Result, errno};
-use crate::memfd;
+use crate::host::memfd;
 use crate::template::Template;
 
 /// Starts the helper with the three descriptors it asks for, and with what `configure` adds.

@@ -12,7 +12,7 @@ use super::{failed, guard};
 use crate::child::Child;
 use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
-use crate::numbers::above_standard;
+use crate::host::numbers::above_standard;
 
 /// How long the first process is waited for that has nobody left to wait for.
 const END_MS: u64 = 100;

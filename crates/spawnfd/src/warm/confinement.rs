@@ -10,10 +10,10 @@ use spawnfd_sys::call::{self, FilterInstruction};
 
 use super::Park;
 use super::prefix::Inside;
-use crate::authority::Added;
 use crate::command::Command;
-use crate::launch::features;
-use crate::numbers::Known;
+use crate::host::authority::Added;
+use crate::host::features;
+use crate::host::numbers::Known;
 
 /// A command asks for it, and what is parked is something else.
 const FILTER: &str = "seccomp filter";

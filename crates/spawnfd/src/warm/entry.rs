@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::held::Held;
 use super::parked::{Parked, Recipe};
 use super::{Mode, image};
-use crate::numbers::standard_is_open;
+use crate::host::numbers::standard_is_open;
 use crate::template::Template;
 
 /// One program.

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 use spawnfd_sys::Errno;
 
 use crate::error::{Error, Result, Stage};
-use crate::memfd;
+use crate::host::memfd;
 use crate::template::Template;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));

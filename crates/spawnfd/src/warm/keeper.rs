@@ -16,11 +16,11 @@ use spawnfd_sys::{Errno, fork_generation};
 use super::making::Making;
 use super::state::State;
 use super::tend::Work;
-use crate::authority::Reach;
 use crate::error::errno;
-use crate::numbers::{Known, standard_is_open};
-use crate::per_process::PerProcess;
-use crate::thread::start_thread;
+use crate::host::authority::Reach;
+use crate::host::numbers::{Known, standard_is_open};
+use crate::host::per_process::PerProcess;
+use crate::host::thread::start_thread;
 
 /// The thread, once there is something to park.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use spawnfd_sys::{Errno, receive, wait_pidfd};
 use super::protocol::PAGE_SIZE;
 use super::wire::Page;
 use crate::error::errno;
-use crate::memfd;
-use crate::numbers::{Known, above_standard};
+use crate::host::memfd;
+use crate::host::numbers::{Known, above_standard};
 use crate::reaper;
 
 /// The time from the moment a process's files are closed until it can be reaped, at most.

@@ -13,9 +13,9 @@ use super::image;
 use super::line::Failed;
 use super::parked::{NOT_PARKED, NotParked, PROBES, Parked, Probe, Recipe};
 use super::prefix::Prefix;
-use crate::authority::Reach;
 use crate::error::errno;
-use crate::numbers::{Known, above_standard};
+use crate::host::authority::Reach;
+use crate::host::numbers::{Known, above_standard};
 
 /// How long a program may take until it is parked.
 const START: Duration = Duration::from_secs(20);

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::inherited::Place;
-use crate::numbers::Known;
-use crate::own_proc;
+use crate::host::inherited::Place;
+use crate::host::numbers::Known;
+use crate::host::own_proc;
 
 /// The paths of all entries, and the mount table by which they are looked up.
 #[derive(Debug, Default)]

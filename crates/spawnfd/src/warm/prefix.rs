@@ -15,8 +15,8 @@ use spawnfd_sys::ArgBlock;
 use super::referent::Referent;
 use crate::command;
 use crate::error::{self, Error};
-use crate::inherited::Place;
-use crate::numbers::above_standard;
+use crate::host::inherited::Place;
+use crate::host::numbers::above_standard;
 use crate::sandbox::{Given, Sandbox};
 use crate::template::Template;
 

@@ -7,8 +7,8 @@ use std::os::fd::RawFd;
 use rustix::fs::FileType;
 use spawnfd_sys::{abi, call};
 
-use crate::inherited::Place;
-use crate::launch::features;
+use crate::host::features;
+use crate::host::inherited::Place;
 use crate::sandbox::position;
 
 /// What a descriptor refers to, as far as the program in front can tell.

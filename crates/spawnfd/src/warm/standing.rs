@@ -9,9 +9,9 @@ use spawnfd_child::Op;
 use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
-use crate::authority::{Authority, Reach};
-use crate::inherited::{Inherited, Place};
-use crate::own_proc::{self, Own};
+use crate::host::authority::{Authority, Reach};
+use crate::host::inherited::{Inherited, Place};
+use crate::host::own_proc::{self, Own};
 
 /// How many resources have a limit: their numbers are those below.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;

@@ -18,7 +18,7 @@ use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, switched_off};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 use crate::template::Template;
 
 /// A reason to be cold: nobody has added it.

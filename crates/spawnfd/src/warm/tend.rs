@@ -13,7 +13,7 @@ use super::state::State;
 use super::watch::Found;
 use super::wire::Page;
 use super::{Mode, reason};
-use crate::numbers::{Known, standard_is_open};
+use crate::host::numbers::{Known, standard_is_open};
 use crate::template::Template;
 
 /// How long the keeper waits where the host has a standard stream closed.

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 
 use super::mounts::Mounts;
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 
 /// A file: written to, replaced, renamed, unlinked, its mode or owner changed.
 fn of_file() -> WatchFlags {

@@ -10,7 +10,7 @@ use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan,
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
 use super::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
-use crate::authority::Reported;
+use crate::host::authority::Reported;
 
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use spawnfd_sys::Errno;
 use spawnfd_sys::call::{self, SignalSet};
 
-use crate::launch::features;
-use crate::template::from_io;
+use crate::error::from_io;
+use crate::host::features;
 
 /// Starts a thread, all signals blocked: they are the host's.
 pub(crate) fn start_thread<T: Send + 'static>(

@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use spawnfd_sys::{Call, Errno, call};
 
 use crate::error::errno;
-use crate::launch::features;
+use crate::host::features;
 
 /// An empty one, which can be sealed.
 ///

@@ -20,8 +20,8 @@ use std::ffi::CStr;
 
 use spawnfd_sys::{Errno, abi, call};
 
-use crate::launch::features;
-use crate::own_proc::{self, Own};
+use crate::host::features;
+use crate::host::own_proc::{self, Own};
 
 type Answer<T> = Result<T, Errno>;
 

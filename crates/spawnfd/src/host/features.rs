@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use spawnfd_child::killed_calls;
+use spawnfd_child::{Room, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3};
 
-use super::{Way, slots};
-use crate::authority;
-use crate::per_process::PerProcess;
+use crate::host::authority;
+use crate::host::per_process::PerProcess;
 
 /// A yes or no that is found out at most a few times. A filter added later may make a yes wrong.
 #[derive(Debug)]
@@ -33,9 +32,9 @@ pub(crate) struct Features {
     pub(crate) killed: Calls,
     kernel: Feature,
     clone3: Feature,
-    close_range: Feature,
-    fetch: Feature,
-    trim: Feature,
+    pub(crate) close_range: Feature,
+    pub(crate) fetch: Feature,
+    pub(crate) trim: Feature,
     /// For a child without sources, and for a child with sources.
     passing: [Feature; 2],
 }
@@ -153,10 +152,7 @@ fn count_filters() -> rustix::io::Result<Option<u32>> {
 /// No probe child can be started, or another signal ended it.
 fn probe() -> Result<Calls, Errno> {
     let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
-    let mut slot = slots::take()?;
-    let killed = killed_calls(&mut slot.room, calls, probe_may_share_memory());
-    slots::put(slot);
-    let killed = killed.map_err(|refused| refused.0)?;
+    let killed = killed_calls(&mut Room::new()?, calls, probe_may_share_memory()).map_err(|refused| refused.0)?;
     spawnfd_guard::sys::give_up(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
     Ok(killed)
 }
@@ -248,19 +244,6 @@ impl Features {
     pub(crate) fn passing(&self, sources: &[RawFd]) -> &Feature {
         &self.passing[usize::from(!sources.is_empty())]
     }
-
-    /// The kernel refuses a call that this way takes, or a filter killed a child for it.
-    pub(super) fn refuse(&self, way: Way, sources: &[RawFd]) {
-        match way {
-            Way::Trim => self.trim.learn(false),
-            Way::Fetch => self.fetch.learn(false),
-            Way::Pass => {
-                self.close_range.learn(false);
-                self.passing(sources).learn(false);
-            }
-            Way::Copy => {}
-        }
-    }
 }
 
 impl Feature {
@@ -316,10 +299,10 @@ mod tests {
             call::prctl(PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
             let calls = [abi::__NR_pidfd_getfd, abi::__NR_kcmp, abi::__NR_personality];
             call::set_seccomp_filter(&filter(&calls)).unwrap();
-            let mut slot = slots::take().unwrap();
+            let mut room = Room::new().unwrap();
             let calls = Calls::ALL.without(Call::Builder);
-            let own_memory = killed_calls(&mut slot.room, calls, false);
-            let shared = if probe_may_share_memory() { killed_calls(&mut slot.room, calls, true) } else { own_memory };
+            let own_memory = killed_calls(&mut room, calls, false);
+            let shared = if probe_may_share_memory() { killed_calls(&mut room, calls, true) } else { own_memory };
             (own_memory, shared, killed())
         });
         let found = Calls::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);

@@ -11,8 +11,8 @@ use spawnfd_sys::{Errno, call, fork_generation};
 
 use super::{CAP_SYS_ADMIN, Marker, comes_from_one_thread};
 use crate::error::{self, Error, Stage};
-use crate::launch::features;
-use crate::own_proc;
+use crate::host::features;
+use crate::host::own_proc;
 
 /// The power of a thread over processes and files, and its scheduling.
 ///

@@ -22,9 +22,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use spawnfd_sys::{Errno, call, fork_generation};
 
-use crate::launch::features;
-use crate::own_proc::{self, Own};
-use crate::per_process::PerProcess;
+use crate::host::features;
+use crate::host::own_proc::{self, Own};
+use crate::host::per_process::PerProcess;
 use marker::Marker;
 pub(crate) use reach::Reach;
 

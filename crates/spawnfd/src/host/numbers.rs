@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which numbers the library's own descriptors have.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{OFlags, fcntl_getfl};
-use spawnfd_sys::call;
+use spawnfd_sys::{abi, call};
 
 /// Moves a descriptor away from 0, 1 and 2, where it lands when the application has those closed. There a child would take it for its
 /// own stream; and the application that puts a stream of its own there would find it closed with ours.
@@ -87,4 +87,9 @@ impl Drop for Known {
             let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
         }
     }
+}
+
+/// The first number that no descriptor can have.
+pub(crate) fn descriptor_limit() -> Option<RawFd> {
+    call::limit(abi::RLIMIT_NOFILE).ok().and_then(|limit| RawFd::try_from(limit.rlim_cur).ok())
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use spawnfd_child::{Room, leave_marker};
 use spawnfd_sys::{Errno, call, wait_pidfd};
 
-use crate::launch::features;
-use crate::numbers::Known;
+use crate::host::features;
+use crate::host::numbers::Known;
 
 /// Looks inside a process, at its `ns/user` in /proc, which the calling thread may if Landlock confines it no more than that one. That it is
 /// not *less* confined does not follow.

@@ -11,7 +11,7 @@ use rustix::process::getppid;
 use spawnfd_guard::process::is_foreign;
 use spawnfd_sys::fork_generation;
 
-use crate::numbers::Known;
+use crate::host::numbers::Known;
 
 /// A file that says something of the calling thread, or of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host process as the library finds it: threads and their authority, descriptors, system calls that work. Depends on [`crate::error`] only.
+
+pub(crate) mod authority;
+pub(crate) mod features;
+pub(crate) mod inherited;
+pub(crate) mod memfd;
+pub(crate) mod numbers;
+pub(crate) mod own_proc;
+pub(crate) mod per_process;
+pub(crate) mod thread;
