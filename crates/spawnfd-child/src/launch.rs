@@ -270,13 +270,6 @@ impl Flight {
         (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
     }
 
-    /// Sleeps until the child has left: it has become the program, or has ended.
-    pub fn wait(&self) {
-        while self.0.apart.load(Ordering::Acquire) != 0 {
-            call::wait_while(&self.0.apart, 1);
-        }
-    }
-
     /// The signals that had a handler, if the child has gone through all of them.
     pub fn caught(&self) -> Option<SignalSet> {
         found(&self.0.caught)
@@ -320,28 +313,24 @@ impl Drop for Lent {
 
 /// Starts a child that carries out `plan`, and does not wait for it.
 ///
-/// The child has to share the caller's memory. It must not need the caller's help: [`Table::Fetched`] wants it to sleep. What the
-/// plan's descriptors are is settled when the call returns, if the table is [`Table::Passed`]; with [`Table::Trimmed`] the caller, who
-/// has no other thread, leaves its table as it is until the child [has left](Flight::wait).
-///
-/// The program has the plan's signal mask, or `mask`, or the caller's.
+/// The child has to share the caller's memory, and to get its descriptors from a socket ([`Table::Passed`]): the caller may close its own as
+/// soon as the call returns.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child, with the room given back; EINVAL for what has to be waited for.
+/// [`LaunchError`] when there is no child, with the room given back; EINVAL for another table, or memory of its own.
 pub fn take_off(
     room: Room,
     birth: Birth,
     table: Table,
     plan: Arc<Plan>,
     handlers: Handlers,
-    mask: Option<SignalSet>,
 ) -> Result<(Cloned, Flight, Lent), (LaunchError, Room)> {
-    if !birth.share_memory || !matches!(table, Table::Passed { .. } | Table::Trimmed { .. }) {
+    if !birth.share_memory || !matches!(table, Table::Passed { .. }) {
         return Err((LaunchError(Errno::EINVAL), room));
     }
     let birth = Birth { share_descriptors: true, ..birth };
     let mut shared = Arc::new(Shared {
-        mask: plan.signal_mask.or(mask),
+        mask: plan.signal_mask,
         plan,
         table,
         handlers: settled(birth, handlers),

@@ -6,8 +6,6 @@
 
 use core::ffi::{CStr, c_char};
 
-use core::sync::atomic::AtomicU32;
-
 use linux_raw_sys::general as abi;
 
 use crate::calls::{Call, Calls};
@@ -420,38 +418,17 @@ pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno>
 /// host's is started with. glibc has 32 and 33 for itself, musl 34 as well.
 pub const SIGNALS_OF_THE_HOST: SignalSet = !(if cfg!(target_env = "musl") { 7 << 31 } else { 3 << 31 });
 
-/// All signals but those that an instruction of the thread itself brings about, a filtered system call's SIGSYS among them: blocked, they
-/// would end the process.
-pub const SIGNALS_FROM_ELSEWHERE: SignalSet = {
-    let own = [abi::SIGILL, abi::SIGTRAP, abi::SIGBUS, abi::SIGFPE, abi::SIGSEGV, abi::SIGSYS];
-    let mut set = SIGNALS_OF_THE_HOST;
-    let mut at = 0;
-    while at < own.len() {
-        set &= !(1 << (own[at] - 1));
-        at += 1;
-    }
-    set
-};
-
-/// Waits until a descriptor is ready, or so many seconds and nanoseconds; where there is a `mask`, with that as the calling task's meanwhile. How many are.
+/// Waits until a descriptor is ready, or so many seconds and nanoseconds. Returns how many are ready.
 ///
 /// # Errors
 /// EINTR: a signal handler has run. EINVAL, ENOMEM: poll(2)'s.
 #[doc(alias = "ppoll")]
-pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>, mask: Option<&SignalSet>) -> Result<usize, Errno> {
+pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>) -> Result<usize, Errno> {
     // The kernel writes to it what was left.
     let mut timeout = timeout.map(|(tv_sec, tv_nsec)| abi::__kernel_timespec { tv_sec, tv_nsec });
     let timeout = timeout.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
-    let mask = mask.map_or(core::ptr::null(), core::ptr::from_ref);
+    let mask: *const SignalSet = core::ptr::null();
     enter!(__NR_ppoll, fds.as_mut_ptr(), fds.len(), timeout, mask, size_of::<SignalSet>())
-}
-
-/// Sleeps while a word that another task changes has this value; may wake before.
-#[doc(alias = "futex")]
-pub fn wait_while(word: &AtomicU32, value: u32) {
-    // Not private: by CLONE_CHILD_CLEARTID the kernel wakes who waits as if for another process's word.
-    let forever: *const abi::__kernel_timespec = core::ptr::null();
-    let _ = enter!(__NR_futex, word.as_ptr(), abi::FUTEX_WAIT, value, forever);
 }
 
 /// Replaces the calling task's signal mask and returns the one before.

@@ -2,6 +2,8 @@
 //! A running program, held by its pidfd.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -12,13 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
-use crate::command::SignalSet;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::features;
 use crate::host::numbers::{Known, above_standard};
-use crate::launch::{Held, InFlight};
+use crate::host::per_process::PerProcess;
 use crate::reaper;
-use crate::warm::Departure;
+use crate::signals::SignalSet;
 
 /// A child process that has become its program.
 ///
@@ -34,13 +35,11 @@ pub struct Child {
     started: Started,
     /// Signals that its holder has sent, as a set.
     sent: AtomicU64,
-    /// It was to end by SIGTERM, and had not begun.
-    called_off: bool,
-    /// Whether it has become the program is to be asked when it has ended.
-    flight: Option<Landing>,
-    /// What its caller, who waits for its end, leaves to it meanwhile.
-    held: Option<Held>,
-    /// Why it has not.
+    /// The holder sent SIGTERM before the parked process had begun to be the program.
+    withdrawn: bool,
+    /// The start, if the caller did not wait for exec.
+    pending: Option<Box<dyn PendingStart>>,
+    /// Why the child did not become the program.
     failure: Option<Error>,
     /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
@@ -88,24 +87,43 @@ impl Started {
     pub fn from_name(name: &str) -> Option<Started> {
         use Started::{Clone, Fork, Kernel, Pool, Reserve, Zygote};
         let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool];
-        let cold = || Some(Started::Cold(crate::warm::reason(name.strip_prefix("cold: ")?)));
+        let cold = || Some(Started::Cold(interned(name.strip_prefix("cold: ")?)));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }
 }
 
-/// Whom to ask, once a child has ended, whether it had become the program.
-#[derive(Debug)]
-pub(crate) enum Landing {
-    Clone(InFlight),
-    Warm(Departure),
+/// A reason that is kept for the life of the process. There are few different ones.
+pub(crate) fn interned(reason: &str) -> &'static str {
+    const MOST: usize = 512;
+    static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
+    let mut known = KNOWN.lock();
+    if let Some(reason) = known.get(reason) {
+        return reason;
+    }
+    if known.len() >= MOST {
+        return "unknown";
+    }
+    let reason: &'static str = Box::leak(reason.into());
+    known.insert(reason);
+    reason
 }
 
-impl Landing {
-    fn landed(&self, ended: Option<Ended>) -> Result<()> {
-        match self {
-            Landing::Clone(flight) => flight.landed(ended),
-            Landing::Warm(departure) => departure.landed(),
-        }
+/// A start whose caller did not wait for exec.
+pub(crate) trait PendingStart: Debug + Send + Sync {
+    /// Whether the child, which has ended, had become the program.
+    ///
+    /// # Errors
+    /// Why it had not.
+    fn outcome(&self, ended: Option<Ended>) -> Result<()>;
+
+    /// How long the child may take to begin to be the program; `None`: it begins at once.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Takes the start back, unless the child has begun to be the program. Returns whether the start was taken back.
+    fn withdraw(&self) -> bool {
+        false
     }
 }
 
@@ -120,79 +138,54 @@ pub struct Usage {
 }
 
 impl Child {
-    pub(crate) fn new(
-        pid: i32,
-        pidfd: OwnedFd,
-        pipes: [Option<OwnedFd>; 3],
-        started: Started,
-        flight: Option<Landing>,
-    ) -> Child {
-        let child = Child {
+    pub(crate) fn new(pid: i32, pidfd: OwnedFd, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
+        Child {
             pid,
             pidfd: Some(Known::new(pidfd)),
             ended: None,
             started,
             sent: AtomicU64::new(0),
-            called_off: false,
-            flight,
-            held: None,
+            withdrawn: false,
+            pending,
             failure: None,
             stdin: None,
             stdout: None,
             stderr: None,
-        };
-        child.with_pipes(pipes)
-    }
-
-    /// With what its caller leaves to it.
-    pub(crate) fn with_held(mut self, held: Option<Held>) -> Child {
-        self.held = held;
-        self
-    }
-
-    /// The mask to wait with, where signals are blocked otherwise.
-    pub(crate) fn held(&self) -> Option<spawnfd_sys::call::SignalSet> {
-        self.held.as_ref().map(Held::mask)
-    }
-
-    /// Leaves it descriptors that were made for it: one that begins in its caller's table takes them there.
-    pub(crate) fn leave(&mut self, made: Vec<OwnedFd>) {
-        if let Some(held) = &mut self.held {
-            held.leave(made);
         }
     }
 
-    /// Takes back what was left to it.
-    pub(crate) fn let_go(&mut self) {
-        self.held = None;
+    /// The same process as the program that it has become by other means than exec.
+    pub(crate) fn restarted(mut self, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
+        (self.started, self.pending) = (started, pending);
+        self
     }
 
-    /// The same process as the program that it has become by other means than exec.
-    pub(crate) fn restarted(mut self, started: Started, flight: Option<Landing>) -> Child {
-        (self.started, self.flight) = (started, flight);
+    /// The same child; `reason` says why it was not started from a parked process.
+    pub(crate) fn cold(mut self, reason: &'static str) -> Child {
+        self.started = Started::Cold(reason);
         self
     }
 
     /// By when a parked process must have begun to be the program, if that is not known of it.
     pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
-        matches!(self.flight, Some(Landing::Warm(_))).then(|| now + crate::warm::PATIENCE)
+        Some(now + self.pending.as_ref()?.patience()?)
     }
 
-    /// Ends it if it has not begun by now: then it is as if it had never been asked. Whether that is so.
-    pub(crate) fn call_off(&self) -> bool {
-        let (Some(Landing::Warm(departure)), Some(pidfd)) = (&self.flight, self.own_pidfd()) else { return false };
-        let called_off = departure.call_off();
-        if called_off {
-            // Not noted as its holder's.
+    /// Kills a parked process that has not begun to be the program, as if it had never been asked. Returns whether it did so.
+    pub(crate) fn withdraw(&self) -> bool {
+        let (Some(pending), Some(pidfd)) = (&self.pending, self.own_pidfd()) else { return false };
+        let withdrawn = pending.withdraw();
+        if withdrawn {
+            // Not noted as a signal of the holder.
             let _ = call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 9);
         }
-        called_off
+        withdrawn
     }
 
-    /// Ends it if it has not begun by now, as SIGTERM would have ended it: a parked process throws away what it finds when it begins.
+    /// Ends a parked process that has not begun to be the program as SIGTERM would have ended the program.
     pub(crate) fn terminate_unbegun(&mut self) {
-        if self.call_off() {
-            self.called_off = true;
+        if self.withdraw() {
+            self.withdrawn = true;
             self.note_signal(9);
         }
     }
@@ -256,7 +249,7 @@ impl Child {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
             if self.ended.is_some() {
-                self.land();
+                self.finish_start();
             }
         }
         if let Some(failure) = &self.failure {
@@ -270,7 +263,7 @@ impl Child {
     pub(crate) fn reap_or_miss(&mut self) -> Result<Option<Option<ExitStatus>>> {
         match self.reap(false) {
             Err(error) if (error.stage(), error.errno()) == (Stage::Wait, Errno::ECHILD) => {
-                self.land();
+                self.finish_start();
                 match &self.failure {
                     Some(failure) => Err(failure.clone()),
                     None => Ok(Some(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))),
@@ -280,17 +273,16 @@ impl Child {
         }
     }
 
-    /// Asks of a child that has ended whether it had become the program.
-    fn land(&mut self) {
-        self.let_go();
-        let Some(flight) = self.flight.take() else { return };
-        // One that was killed by its holder on its way has met the end that was meant for the program.
-        self.failure = flight
-            .landed(self.ended)
+    /// Notes whether a child that has ended had become the program.
+    fn finish_start(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        // If the holder killed the child before exec, that end was meant for the program.
+        self.failure = pending
+            .outcome(self.ended)
             .err()
             .filter(|error| !error.is_of_killed() || !self.has_sent(self.ended))
             .map(|error| error.with_end(self.ended));
-        if self.called_off {
+        if self.withdrawn {
             self.ended = Some(Ended { status: 15, used: self.ended.and_then(|ended| ended.used) });
         }
     }
@@ -357,7 +349,7 @@ impl Child {
     /// To be asked before the waiting is [given away](Child::into_pidfd) to somebody who waits so. Without
     /// [waiting for exec](crate::Command::wait_for_exec), and of a parked process, it is not known.
     pub fn ended_in_exec(&mut self) -> Option<ExitStatus> {
-        if self.flight.is_none() && self.ended.is_none() {
+        if self.pending.is_none() && self.ended.is_none() {
             self.ended = reap_unsignalled(self.pidfd_number());
             return self.ended.map(|ended| ExitStatus::from_raw(ended.status));
         }

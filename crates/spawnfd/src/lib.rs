@@ -5,6 +5,7 @@
 //! - [`Template`] pins one executable and checks it again at each spawn; [`TemplateCache`] makes templates on demand.
 //! - [`Command`] says what to run and how, like [`std::process::Command`], and validates all of it before a child exists.
 //! - [`Child`] is a running program, held by its pidfd.
+//! - [`LauncherThread`] starts programs that never hold a foreign descriptor, not even before exec.
 //! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used. [`Command::run_with`] takes a
 //!   [`Run`]: time, output, input, [`Limits`], a [`Limiter`], the [`tree`] of processes and what it leaves behind.
 //! - [`Command::start`] gives a [`Job`]: a run that is held, read, written to and waited for without ending it.
@@ -24,16 +25,19 @@ mod host;
 mod idle;
 mod job;
 mod launch;
+mod limiter;
 mod reaper;
 mod sandbox;
+mod signals;
 pub mod snapshot;
 pub mod support;
 mod template;
 pub mod tree;
+mod waker;
 mod warm;
 
 pub use child::{Child, Started, Usage};
-pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, SignalSet, Stdio};
+pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
 #[doc(hidden)]
@@ -42,16 +46,19 @@ pub use host::numbers::Known;
 pub use host::per_process::PerProcess;
 pub use idle::end_idle_threads;
 pub use job::{
-    Acquiring, Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover,
-    Leftovers, Limit, Limiter, Limits, LineEnd, Output, Permit, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd,
-    SpillFile, Spilled, Stop, Stream, TerminalSize, Waker, WhenFull,
+    Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover, Leftovers,
+    Limit, Limits, LineEnd, Output, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Stop,
+    Stream, TerminalSize, WhenFull,
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};
+pub use limiter::{Acquiring, Limiter, Permit};
 pub use sandbox::Sandbox;
+pub use signals::SignalSet;
 pub use spawnfd_child::{CapabilitySets, Identity};
 pub use spawnfd_sys::call::FilterInstruction;
 #[doc(hidden)]
 pub use spawnfd_sys::{Call, Calls};
 pub use template::{CacheStats, Template, TemplateCache};
+pub use waker::Waker;
 pub use warm::{Kind, Mode, Park, Warm, WarmOptions, WarmStats};

@@ -13,12 +13,8 @@ use spawnfd_sys::call::FilterInstruction;
 
 use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
-use super::{Command, SignalSet, UserMap};
-use crate::error::from_io;
-use crate::error::{Error, Result, Stage};
-use crate::host::features;
-use crate::tree::Tree;
-use crate::warm::Warm;
+use super::{Command, UserMap};
+use crate::signals::SignalSet;
 
 /// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -328,12 +324,6 @@ impl Command<'_> {
         self
     }
 
-    /// Starts the program from a parked process, if there is one for it; else as ever. See [`Warm`].
-    pub fn warm(&mut self, warm: &Warm) -> &mut Self {
-        self.warm = Some(warm.clone());
-        self
-    }
-
     /// Sets the program's signal mask; by default it is the calling thread's.
     pub fn signal_mask(&mut self, blocked: SignalSet) -> &mut Self {
         self.signal_mask = Some(blocked);
@@ -350,30 +340,6 @@ impl Command<'_> {
     pub fn inherit_signals(&mut self) -> &mut Self {
         self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)
-    }
-
-    /// Has the program begin a tree: it is born in the tree's cgroup or pid namespace, if that has one, before other actions, and known to the tree's guard before
-    /// it does anything of its own. So it ends with this process even if that is killed before it could tell the tree of the birth, but for
-    /// one that is the first process of a pid namespace.
-    pub fn tree(&mut self, tree: &Tree) -> &mut Self {
-        if let Err(error) = self.begin_tree(tree) {
-            self.refused.get_or_insert(error);
-        }
-        self
-    }
-
-    /// The same, to be undone by [`end_tree`](Command::end_tree).
-    pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
-        let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
-        self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
-        let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
-        self.namespace = namespace.transpose().map_err(failed)?;
-        self.announcement = tree.announcement();
-        Ok(())
-    }
-
-    pub(crate) fn end_tree(&mut self) {
-        (self.birth_cgroup, self.announcement, self.namespace) = (None, None, None);
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.
@@ -415,16 +381,6 @@ impl Command<'_> {
             length => self.refuse(format!("seccomp: {length} instructions")),
         }
         self
-    }
-
-    /// Finds the program and checks all arguments; starts nothing.
-    ///
-    /// # Errors
-    /// What [`spawn`](Command::spawn) would report before a child exists.
-    pub fn validate(&self) -> Result<()> {
-        // In the order of a spawn, so that the same of several errors is reported.
-        let (template, _) = self.template()?;
-        super::Lowered::new(self, &template, &features::of_calling_thread(), false, None).map(drop)
     }
 }
 

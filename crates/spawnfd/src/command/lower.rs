@@ -151,7 +151,7 @@ impl Lowered {
                 default_signals: command.default_signals.bits(),
                 signal_mask: command
                     .signal_mask
-                    .map(super::SignalSet::bits)
+                    .map(crate::signals::SignalSet::bits)
                     .or_else(thread::mask_in_engine)
                     .or_else(|| streams.map(|_| call::signal_mask())),
                 parent_death: match command.parent_death_signal {

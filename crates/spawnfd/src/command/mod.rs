@@ -5,15 +5,14 @@ mod action;
 mod attributes;
 mod descriptor;
 mod lower;
-mod signals;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use spawnfd_child::Announcement;
+use spawnfd_child::{Announcement, Failure, Plan};
 use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{ArgBlock, abi, call};
 
@@ -21,16 +20,14 @@ pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
 pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
-pub use signals::SignalSet;
 
 use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
-use crate::job::Permit;
-use crate::launch::{self, Wait};
+use crate::limiter::Permit;
 use crate::sandbox::{Given, Sandbox};
+use crate::signals::SignalSet;
 use crate::template::{Named, Template, TemplateCache};
-use crate::warm::Warm;
 use action::Action;
 
 /// A program to start, built like [`std::process::Command`].
@@ -82,7 +79,8 @@ pub struct Command<'fd> {
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
-    pub(crate) warm: Option<Warm>,
+    /// Parked processes that the program may be started from.
+    pub(crate) parked: Option<Arc<dyn ParkedSource>>,
     /// A child that a signal ends on its way is handed out, not an error.
     pub(crate) takes_killed: bool,
     /// A parked process was killed as it was about to begin: the next start is cold.
@@ -94,7 +92,7 @@ pub struct Command<'fd> {
     user_map: Option<UserMap>,
     filter: Option<Arc<[FilterInstruction]>>,
     /// The first argument that could not be taken, for [`Command::spawn`] to report.
-    refused: Option<Error>,
+    pub(crate) refused: Option<Error>,
 }
 
 /// What a command runs: one template, or what a cache has for a name.
@@ -102,6 +100,46 @@ pub struct Command<'fd> {
 enum Program {
     Template(Template),
     Named(OsString, TemplateCache),
+}
+
+/// Processes parked ahead, which a start may use instead of a new one. [`Warm`](crate::Warm) is one.
+pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
+    /// Reserves a parked process for this command and the calling thread, before the command is lowered.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn inspect<'a>(
+        &'a self,
+        command: &Command<'_>,
+        template: &Template,
+    ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>;
+
+    /// Counts a start that was not made from a parked process.
+    fn count_cold(&self, reason: &'static str);
+}
+
+/// A parked process that one start has reserved. Dropping the offer gives the process back.
+pub(crate) trait ParkedOffer {
+    /// Which of the caller's descriptors 0, 1 and 2 are open: the plan brings these along.
+    fn streams(&self) -> [bool; 3];
+
+    /// Has the process carry out the plan. The outer error says why nothing has happened; then another launcher may try.
+    fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
+}
+
+/// The program, or the failure of an action or of exec in the parked process; `None`: that process was killed on its way.
+pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
+
+/// What a parked process is to carry out.
+pub(crate) struct Order<'a> {
+    pub(crate) plan: &'a Arc<Plan>,
+    pub(crate) template: &'a Template,
+    /// The cgroup to join first, with the index of its step.
+    pub(crate) cgroup: Option<(u16, RawFd)>,
+    /// Whether the caller waits until the process has begun to be the program.
+    pub(crate) waits: bool,
+    /// An action may block forever, and the caller must not.
+    pub(crate) may_block: bool,
 }
 
 /// The one user and group a new user namespace has, as /proc wants them.
@@ -118,20 +156,12 @@ impl<'fd> Command<'fd> {
     /// Begins a command for an absolute path, or a name searched in PATH; its template comes from the process-wide
     /// [`TemplateCache`]. The PATH is the command's own if its environment sets one, else this process's.
     pub fn new(program: impl AsRef<OsStr>) -> Command<'fd> {
-        Command::named(program.as_ref(), TemplateCache::global().clone())
+        TemplateCache::global().command(program)
     }
 
     /// Its arguments, without the program's name.
     pub(crate) fn arguments(&self) -> &[OsString] {
         &self.args
-    }
-
-    pub(crate) fn named(program: &OsStr, cache: TemplateCache) -> Command<'fd> {
-        Command::of(Program::Named(program.to_owned(), cache))
-    }
-
-    pub(crate) fn from_template(template: Template) -> Command<'fd> {
-        Command::of(Program::Template(template))
     }
 
     fn of(program: Program) -> Command<'fd> {
@@ -154,7 +184,7 @@ impl<'fd> Command<'fd> {
             namespace: None,
             permit: None,
             waits: true,
-            warm: None,
+            parked: None,
             takes_killed: false,
             died: false,
             signal_mask: None,
@@ -308,16 +338,6 @@ impl<'fd> Command<'fd> {
     pub fn stderr(&mut self, stderr: impl Into<Stdio<'fd>>) -> &mut Self {
         self.stdio[2] = stderr.into();
         self
-    }
-
-    /// Starts the program, and returns as soon as it has become the program (but see [`wait_for_exec`](Command::wait_for_exec)).
-    ///
-    /// # Errors
-    /// Whatever failed, with its [`Stage`](crate::Stage), errno, and the index of the action; nothing of the child is left.
-    /// A command made from a [`Template`] fails as stale when the executable has changed; one made from a name gets a
-    /// new template instead.
-    pub fn spawn(&mut self) -> Result<Child> {
-        launch::spawn(self, if self.waits { Wait::Exec } else { Wait::No })
     }
 
     /// It would take the place of what confines it.
@@ -479,5 +499,19 @@ impl<'fd> Command<'fd> {
 
     fn all_actions(&self) -> impl Iterator<Item = &Action<'fd>> {
         self.actions.iter().flatten()
+    }
+}
+
+impl Template {
+    /// Begins a command that runs this template; argv\[0\] is the name the template was made with.
+    pub fn command<'fd>(&self) -> Command<'fd> {
+        Command::of(Program::Template(self.clone()))
+    }
+}
+
+impl TemplateCache {
+    /// Begins a command whose template comes from this cache.
+    pub fn command<'fd>(&self, program: impl AsRef<OsStr>) -> Command<'fd> {
+        Command::of(Program::Named(program.as_ref().to_owned(), self.clone()))
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
 
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::{self, Poll};
@@ -10,16 +9,16 @@ use std::time::{Duration, Instant};
 use super::engine::{self, Order, RunHandle};
 use super::limits;
 use super::running::{Connections, Log, Running};
-use super::waker::contained;
-use super::{
-    Chunk, EventOptions, Events, InputWriter, Output, Permit, Producer, Pty, Run, Source, TerminalSize, Waker, events,
-};
+use super::{Chunk, EventOptions, Events, InputWriter, Output, Producer, Pty, Run, Source, TerminalSize, events};
 use crate::child::Child;
-use crate::command::{Command, Descriptor, Stdio};
+use crate::command::{Command, Stdio};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::launch::{self, Wait};
+use crate::limiter::Permit;
+use crate::waker::Waker;
+use crate::waker::contained;
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
@@ -80,22 +79,16 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         self.take_turn(run, interrupted)?;
-        let outcome = self.begin(run, Wait::End(interrupted), Connections::default())?.run_here(&mut *interrupted);
+        let outcome = self.begin(run, Wait::End, Connections::default())?.run_here(&mut *interrupted);
         match outcome {
             Err(error) if error.is_unstarted() => {
                 self.take_turn(run, interrupted)?;
-                self.died().begin(run, Wait::End(interrupted), Connections::default())?.run_here(interrupted)
+                self.died().begin(run, Wait::End, Connections::default())?.run_here(interrupted)
             }
-            Err(error) if self.may_succeed_waited_for(&error) => {
+            Err(error) if self.may_succeed_again(&error) => {
                 self.take_turn(run, interrupted)?;
-                let wait = if self.may_stand_still() {
-                    // It may stand still this time.
-                    self.renew()?;
-                    Wait::End(interrupted)
-                } else {
-                    Wait::Exec
-                };
-                self.begin(run, wait, Connections::default())?.run_here(interrupted)
+                self.renew()?;
+                self.begin(run, Wait::End, Connections::default())?.run_here(interrupted)
             }
             outcome => outcome,
         }
@@ -108,9 +101,9 @@ impl Command<'_> {
         self
     }
 
-    /// Whether a child that was not waited for has failed where one that is may not: it has got no descriptors, which there are other ways
-    /// to, or another template may be found.
-    fn may_succeed_waited_for(&self, error: &Error) -> bool {
+    /// Whether a detached child failed for a reason that another start can avoid: its descriptor table, for which there are other strategies,
+    /// or a stale template.
+    fn may_succeed_again(&self, error: &Error) -> bool {
         error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named()
     }
 
@@ -130,7 +123,7 @@ impl Command<'_> {
     /// called. What goes wrong only in the child (an action, exec) is told to `done`. So is that a parked process was killed before it had
     /// begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::No, Connections::default())?, ()));
+        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default())?, ()));
         let submitted = engine::submit(begin, Box::new(done));
         self.permit = None;
         submitted.map(|(handle, ())| handle)
@@ -213,7 +206,7 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait<'_>, mut connections: Connections) -> Result<Running> {
+    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<Running> {
         self.take_turn(run, &mut || false)?;
         connections.permit = self.permit.take();
         let started = Instant::now();
@@ -239,21 +232,18 @@ impl Command<'_> {
         self.forget_actions_from(actions);
         // A start into a cgroup is waited for: its child needs the directory no more.
         self.end_tree();
-        let mut made: Vec<OwnedFd> = Vec::new();
         for (stdio, own) in self.stdio.iter_mut().zip(own) {
-            let Some(own) = own else { continue };
-            if let Stdio::Descriptor(Descriptor::Owned(end)) = std::mem::replace(stdio, own) {
-                made.push(end);
+            if let Some(own) = own {
+                *stdio = own;
             }
         }
-        let mut child = launched?;
-        child.leave(made);
+        let child = launched?;
         let program = self.program_name().to_string_lossy().into_owned();
         Running::new(child, program, started, run, connections)
     }
 
     /// Makes what a run's program is to be born with, and starts it.
-    fn launch(&mut self, run: &Run, wait: Wait<'_>, connections: &mut Connections) -> Result<Child> {
+    fn launch(&mut self, run: &Run, wait: Wait, connections: &mut Connections) -> Result<Child> {
         connections.terminal = self.open_terminal(run)?;
         if let (Some(terminal), None) = (&connections.terminal, &connections.source) {
             // Nobody types: the program is to find the end, as it does in /dev/null.

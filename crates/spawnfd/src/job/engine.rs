@@ -14,13 +14,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use spawnfd_sys::{Errno, call};
 
 use super::running::{Part, Running, timespec};
-use super::waker::contained;
-use super::{Output, Stop, TerminalSize, Waker};
+use super::{Output, Stop, TerminalSize};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::authority::Reach;
 use crate::host::numbers::Known;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, Leaving};
+use crate::waker::Waker;
+use crate::waker::contained;
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);

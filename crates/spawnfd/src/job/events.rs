@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::lines::{Line, LineEnd, Lines};
 use super::record::Stream;
-use super::waker::Waker;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
+use crate::waker::Waker;
 
 /// What is done with output that the consumer has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

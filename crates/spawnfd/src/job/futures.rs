@@ -6,9 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{Event, Events, Job, Output, Run, Waker};
+use super::{Event, Events, Job, Output, Run};
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
+use crate::limiter::Limiter;
+use crate::waker::Waker;
 
 impl Command<'_> {
     /// Starts the program, and gives a future of its output.
@@ -120,5 +122,18 @@ impl Events {
     /// ```
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_next(context)).await
+    }
+}
+
+impl Limiter {
+    /// Waits for a place without blocking, and then for the output; see [`Command::run_async`](crate::Command::run_async).
+    ///
+    /// The program is started in the thread that polls the future when its turn has come, whose confinement it inherits.
+    ///
+    /// # Errors
+    /// As [`Command::run_async`](crate::Command::run_async).
+    pub async fn run_async(&self, command: &mut Command<'_>, run: &Run) -> Result<Output> {
+        let permit = self.acquire_async().await;
+        command.permit(permit).run_async(run).await
     }
 }

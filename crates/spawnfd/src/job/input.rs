@@ -11,10 +11,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use spawnfd_sys::{Errno, call};
 
 use super::pty::END_OF_INPUT;
-use super::waker::{Foreign, Waker};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
+use crate::waker::{Foreign, Waker};
 
 /// Bytes that are shared, never copied: a vector, an [`Arc`], what a language binding holds.
 #[derive(Clone)]

@@ -18,7 +18,6 @@ mod holders;
 mod input;
 mod kept;
 mod leftovers;
-mod limiter;
 mod limits;
 mod lines;
 mod options;
@@ -31,14 +30,12 @@ mod sweep;
 mod text;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod waker;
 
 pub use command::Job;
 pub use engine::RunHandle;
 pub(crate) use engine::{end_if_idle, is_leaving};
 pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
 pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
-pub use limiter::{Acquiring, Limiter, Permit};
 pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
@@ -49,4 +46,3 @@ pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
 pub use text::Decoder;
 #[cfg(feature = "tokio")]
 pub use tokio::{JobInput, JobOutput};
-pub use waker::Waker;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Keep, Limiter, Limits, SharedBytes, Spill, TerminalSize};
+use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
+use crate::limiter::Limiter;
 use crate::tree::Want;
 
 /// How a captured run is to go; see [`Command::run_with`](crate::Command::run_with).

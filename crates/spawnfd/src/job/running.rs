@@ -18,12 +18,13 @@ use super::engine::UNSEEN;
 use super::holders::holders;
 use super::limits::Watch;
 use super::{
-    Drain, Fate, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Permit, Producer, Pty, Record, Recorded,
-    Resource, Run, Source, Stop, Stream, leftovers,
+    Drain, Fate, Feed, Feeding, Keep, Leftover, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Resource,
+    Run, Source, Stop, Stream, leftovers,
 };
 use crate::child::Child;
 use crate::error::{Error, Result, Stage};
 use crate::host::per_process::PerProcess;
+use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
 
 const SIGKILL: i32 = 9;
@@ -469,7 +470,7 @@ impl Running {
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {
                 if self.begins_by.take_if(|at| now >= *at).is_some() {
-                    self.child.call_off();
+                    self.child.withdraw();
                 }
                 self.look_at_limits(now);
             }
@@ -618,8 +619,7 @@ impl Running {
     pub(super) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         // Not on the stack, which is the caller's and may be small.
         let mut buffer = vec![0; 32 << 10];
-        // Where it is held no handler has run since that was asked.
-        if self.child.held().is_none() && interrupted() {
+        if interrupted() {
             self.end(Stop::Cancelled, None);
         }
         // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
@@ -645,17 +645,11 @@ impl Running {
             // A sleep that has begun is never ended by what has come to stand at its numbers.
             let look = if known.is_some() { Instant::now() + UNSEEN } else { self.started + YOUNG };
             let late = at_work.take_if(|since| since.elapsed() >= UNASKED).is_some();
-            let held = self.child.held();
-            // Held, signals come in by these calls only, and none between a question and the sleep.
-            let asks = at_work.filter(|_| held.is_none()).map(|since| since + UNASKED);
+            let asks = at_work.map(|since| since + UNASKED);
             let left = self.deadline().into_iter().chain(asks).chain(passed_over).chain([look]).min();
             let left = left.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = left.map(timespec).map(|left| (left.tv_sec, left.tv_nsec));
-            let polled = match held {
-                Some(mask) if late => call::poll(&mut [], Some((0, 0)), Some(&mask)),
-                None if late => Err(Errno::EINTR),
-                _ => call::poll(&mut fds, timeout, held.as_ref()),
-            };
+            let polled = if late { Err(Errno::EINTR) } else { call::poll(&mut fds, timeout) };
             if known.is_some_and(|known| !self.is_whole(known)) {
                 self.abandon();
                 return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()"));
@@ -664,7 +658,6 @@ impl Running {
                 Ok(_) => _ = at_work.get_or_insert_with(Instant::now),
                 Err(Errno::EINTR) => {
                     at_work = None;
-                    self.child.let_go();
                     if interrupted() {
                         self.end(Stop::Cancelled, None);
                     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job's output and input as tokio's traits: they need no runtime of tokio, the engine wakes their tasks.
 
+use crate::waker::Waker;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Event, Events, InputWriter, Job, Stream, Waker};
+use super::{Event, Events, InputWriter, Job, Stream};
 
 /// A job's output, made of its [`Events`]. While nobody reads, the program waits, as the events' options say.
 ///

@@ -9,22 +9,35 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Failure, Op, Plan, Stage};
 use spawnfd_sys::{Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
+use super::explain::explain;
+use super::{Attempt, Launch};
+use crate::child::{Child, Started};
 use crate::host::features::Features;
 use crate::host::numbers::above_standard;
 use crate::template::Template;
 
-/// What has become of a plan.
-pub(super) enum Launched {
-    /// The program runs: its number and pidfd.
-    Program(i32, OwnedFd),
-    Failed(Failure),
+pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+    // The call returns after exec, so an action that blocks would block the caller.
+    if attempt.may_block || !attempt.features.has_kernel() {
+        return Launch::NotMine("not available");
+    }
+    match carry_out(&attempt.plan, attempt.template, &attempt.birth, &attempt.features) {
+        Some(Ok((pid, pidfd))) => Launch::Started(Child::new(pid, pidfd, Started::Kernel, None)),
+        Some(Err(failure)) => {
+            let name = attempt.command.program_name();
+            Launch::Failed(explain(&attempt.plan, attempt.template, name, Some(failure)))
+        }
+        None => Launch::NotMine("the kernel has no terms for this plan, or refused before there was a child"),
+    }
 }
 
-/// Carries a plan out. `None`: the kernel cannot, or will not; nothing has happened.
-pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth, features: &Features) -> Option<Launched> {
-    if !features.has_kernel() {
-        return None;
-    }
+/// Carries a plan out, and returns pid and pidfd. `None`: the kernel cannot, or will not; nothing has happened.
+fn carry_out(
+    plan: &Plan,
+    template: &Template,
+    birth: &Birth,
+    features: &Features,
+) -> Option<Result<(i32, OwnedFd), Failure>> {
     let Prepared { actions, moved } = prepare(plan)?;
     // What it says then is for the clone launcher to find out, who may know another file of that name.
     template.check().ok()?;
@@ -41,7 +54,7 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth, features: 
     let count = actions.len();
     let path = plan.program.source.is_none().then_some(plan.program.pinned.path.as_c_str());
     let (at, errno) = match builder.run(path, &plan.argv, &plan.envp, actions, plan.keep.is_none()) {
-        Ok((pid, pidfd)) => return Some(Launched::Program(pid, pidfd)),
+        Ok(started) => return Some(Ok(started)),
         Err(failed) => failed,
     };
     let stage = match at {
@@ -65,7 +78,7 @@ pub(super) fn launch(plan: &Plan, template: &Template, birth: &Birth, features: 
         FailedAt::Exec if errno == Errno::ENOSYS => return None,
         FailedAt::Exec => Stage::Exec,
     };
-    Some(Launched::Failed(Failure { stage, errno }))
+    Some(Err(Failure { stage, errno }))
 }
 
 /// A plan in the kernel's terms.

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{Room, Table};
 use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 
-use super::LOW;
+use super::tables::LOW;
 use crate::error::errno;
 use crate::host::numbers::Known;
 
@@ -56,19 +56,18 @@ impl Slot {
         Ok(Slot { generation, room: Room::new()?, channel: None })
     }
 
-    /// Puts `sources` where the child will find them, and says where. Falls back to a copied table when no low socket can be
-    /// had, or does not take them.
+    /// Sends `sources` to the child's end of the socket; `None` if no low socket is available, or the socket does not take them.
     ///
     /// # Errors
     /// EBADF: a source is not open.
-    pub(super) fn pass(&mut self, sources: &[RawFd]) -> Result<Table, Errno> {
+    pub(super) fn pass(&mut self, sources: &[RawFd]) -> Result<Option<Table>, Errno> {
         if sources.len() > spawnfd_sys::MAX_PASSED {
-            return Ok(Table::Copied);
+            return Ok(None);
         }
         if self.channel.as_ref().is_none_or(|channel| !channel.sends_to_itself()) {
             self.channel = Channel::new().ok();
         }
-        let Some(channel) = &mut self.channel else { return Ok(Table::Copied) };
+        let Some(channel) = &mut self.channel else { return Ok(None) };
         channel.tag += 1;
         if !sources.is_empty() {
             match pass_descriptors(channel.send.as_fd().as_raw_fd(), channel.tag, sources) {
@@ -76,12 +75,12 @@ impl Slot {
                 Err(Errno::EBADF) => return Err(Errno::EBADF),
                 Err(_) => {
                     self.channel = None;
-                    return Ok(Table::Copied);
+                    return Ok(None);
                 }
             }
         }
         let socket = channel.receive.as_fd().as_raw_fd();
-        Ok(Table::Passed { socket, identity: channel.receive.identity(), tag: channel.tag })
+        Ok(Some(Table::Passed { socket, identity: channel.receive.identity(), tag: channel.tag }))
     }
 
     /// Gives the socket up, with what may be left in it.

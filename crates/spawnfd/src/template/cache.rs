@@ -6,11 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
-use crate::command::Command;
 use crate::error::{ErrorKind, Result};
 use crate::host::numbers::descriptor_limit;
 use crate::host::per_process::PerProcess;
-use crate::warm::Warm;
 
 /// How often a file may change while it is recorded.
 const TRIES: usize = 16;
@@ -45,7 +43,6 @@ enum Handle {
 /// There from the start: what one thread makes when it is first asked for, another's fork could leave half made.
 static GLOBAL: Shared = Shared {
     capacity: TemplateCache::DEFAULT_CAPACITY,
-    warm: None,
     state: PerProcess::for_reuse(State {
         entries: BTreeMap::new(),
         clock: 0,
@@ -56,7 +53,6 @@ static GLOBAL: Shared = Shared {
 #[derive(Debug)]
 struct Shared {
     capacity: usize,
-    warm: Option<Warm>,
     state: PerProcess<State>,
 }
 
@@ -134,29 +130,8 @@ impl TemplateCache {
     /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two: where RLIMIT_NOFILE is
     /// less than eight times as many, it is a cache for an eighth of that, and a start that finds no descriptor left drops the others.
     pub fn new(capacity: usize) -> TemplateCache {
-        TemplateCache::made(capacity, None)
-    }
-
-    /// The same, and its programs are kept warm: from its first start on a program is parked in `warm`, also when it has been made again,
-    /// so that an upgrade costs one cold start; at most `capacity` of them are, beside those that were added there.
-    ///
-    /// # Examples
-    /// ```
-    /// use spawnfd::{Started, TemplateCache, Warm, WarmOptions};
-    /// let warm = Warm::new(WarmOptions::default())?;
-    /// let tools = TemplateCache::with_warm(64, &warm);
-    /// assert_eq!(tools.command("true").run()?.started, Started::Cold("not added"));
-    /// warm.fill(std::time::Duration::from_secs(10));
-    /// assert_eq!(tools.command("true").run()?.started, Started::Reserve);
-    /// # Ok::<(), spawnfd::Error>(())
-    /// ```
-    pub fn with_warm(capacity: usize, warm: &Warm) -> TemplateCache {
-        TemplateCache::made(capacity, Some(warm.keeping(capacity.max(1))))
-    }
-
-    fn made(capacity: usize, warm: Option<Warm>) -> TemplateCache {
         let state = PerProcess::for_reuse(State::default());
-        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), warm, state })))
+        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state })))
     }
 
     /// The process-wide cache, which [`Command::new`] uses.
@@ -165,20 +140,12 @@ impl TemplateCache {
         &HANDLE
     }
 
-    /// Begins a command whose template comes from this cache.
-    pub fn command<'fd>(&self, program: impl AsRef<OsStr>) -> Command<'fd> {
-        let mut command = Command::named(program.as_ref(), self.clone());
-        command.warm.clone_from(&self.shared().warm);
-        command
-    }
-
     /// The template for a program: an absolute path, or a name searched in `path` (by default this process's PATH).
     ///
     /// # Errors
     /// As [`Template::open`] and [`Template::search`]. Failures are not cached.
     pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
-        let found = self.find(&Named::new(program.as_ref(), path))?;
-        Ok(found.with_warm(self.shared().warm.as_ref()))
+        self.find(&Named::new(program.as_ref(), path))
     }
 
     pub(crate) fn find(&self, named: &Named) -> Result<Template> {

@@ -21,11 +21,9 @@ pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
 
-use crate::command::Command;
 use crate::error::{Error, Result, Stage, from_io};
 use crate::host::features;
 use crate::host::numbers::Known;
-use crate::warm::Warm;
 pub(crate) use credentials::Credentials;
 use recorded::Recorded;
 
@@ -44,8 +42,6 @@ use recorded::Recorded;
 pub struct Template {
     inner: Arc<Inner>,
     by_descriptor: bool,
-    /// Where its commands start from.
-    warm: Option<Warm>,
 }
 
 #[derive(Debug)]
@@ -166,7 +162,7 @@ impl Template {
 
     fn of(inner: Inner) -> Template {
         crate::host::authority::remember_if_alone();
-        Template { by_descriptor: inner.anonymous, inner: Arc::new(inner), warm: None }
+        Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
     /// The same template, executed strictly by descriptor: exactly the recorded file runs, whatever its path names meanwhile.
@@ -179,37 +175,7 @@ impl Template {
         if self.is_script() {
             return Err(Error::invalid(format!("by_descriptor({:?}): a script needs its path", self.inner.name)));
         }
-        Ok(Template { by_descriptor: true, ..self.bare() })
-    }
-
-    /// The same template, kept warm: its commands start from parked processes of `warm`, as with [`Command::warm`]. It is added there,
-    /// unless it is already.
-    ///
-    /// # Errors
-    /// EAGAIN: no thread can be started.
-    ///
-    /// # Examples
-    /// ```
-    /// use spawnfd::{Started, Template, Warm, WarmOptions};
-    /// let warm = Warm::new(WarmOptions::default())?;
-    /// let sh = Template::open("/bin/sh")?.warm(&warm)?;
-    /// warm.fill(std::time::Duration::from_secs(10));
-    /// assert_eq!(sh.command().args(["-c", ":"]).run()?.started, Started::Reserve);
-    /// # Ok::<(), spawnfd::Error>(())
-    /// ```
-    pub fn warm(&self, warm: &Warm) -> Result<Template> {
-        warm.add_once(self)?;
-        Ok(self.with_warm(Some(warm)))
-    }
-
-    /// The same template, whose commands start from there.
-    pub(crate) fn with_warm(&self, warm: Option<&Warm>) -> Template {
-        Template { warm: warm.cloned(), ..self.clone() }
-    }
-
-    /// The same template, whose commands start as ever. A `Warm` has only such: it would hold itself.
-    pub(crate) fn bare(&self) -> Template {
-        self.with_warm(None)
+        Ok(Template { by_descriptor: true, ..self.clone() })
     }
 
     /// Whether that file is the executable, or one of its interpreters.
@@ -228,13 +194,6 @@ impl Template {
     /// Whether it records a file.
     pub(crate) fn is_pinned(&self) -> bool {
         !self.inner.files.is_empty()
-    }
-
-    /// Begins a command that runs this template; argv\[0\] is the name the template was made with.
-    pub fn command<'fd>(&self) -> Command<'fd> {
-        let mut command = Command::from_template(self.bare());
-        command.warm.clone_from(&self.warm);
-        command
     }
 
     /// Compares the executable and the caller's credentials with what was recorded, as each spawn does.

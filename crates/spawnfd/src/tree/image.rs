@@ -9,10 +9,11 @@ use spawnfd_sys::Errno;
 
 use super::failed;
 use crate::child::Child;
-use crate::command::{Command, SignalSet};
+use crate::command::Command;
 use crate::env::Env;
 use crate::error::{Result, errno};
 use crate::host::memfd;
+use crate::signals::SignalSet;
 use crate::template::Template;
 
 /// Starts the helper with the three descriptors it asks for, and with what `configure` adds.

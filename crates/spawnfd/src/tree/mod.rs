@@ -19,7 +19,8 @@ use spawnfd_guard::process::{Mark, Process, Stat, is_foreign, present};
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
-use crate::error::{Error, Result};
+use crate::command::Command;
+use crate::error::{Error, Result, Stage, from_io};
 pub(crate) use bounds::{Bounds, Ledger};
 pub(crate) use cgroup::own_directory;
 use cgroup::{Group, Place};
@@ -527,6 +528,32 @@ fn members_of(pid: i32, home: i32, pidfd: Option<sys::Fd>) -> Members {
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
     Error::new(crate::error::Stage::Tree, errno, call)
+}
+
+impl Command<'_> {
+    /// Has the program begin a tree: it is born in the tree's cgroup or pid namespace, if that has one, before other actions, and known to the tree's guard before
+    /// it does anything of its own. So it ends with this process even if that is killed before it could tell the tree of the birth, but for
+    /// one that is the first process of a pid namespace.
+    pub fn tree(&mut self, tree: &Tree) -> &mut Self {
+        if let Err(error) = self.begin_tree(tree) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// The same, to be undone by [`end_tree`](Command::end_tree).
+    pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
+        let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
+        self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
+        let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
+        self.namespace = namespace.transpose().map_err(failed)?;
+        self.announcement = tree.announcement();
+        Ok(())
+    }
+
+    pub(crate) fn end_tree(&mut self) {
+        (self.birth_cgroup, self.announcement, self.namespace) = (None, None, None);
+    }
 }
 
 #[cfg(test)]

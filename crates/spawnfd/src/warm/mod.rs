@@ -26,7 +26,7 @@ mod tend;
 mod watch;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -35,14 +35,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
-use spawnfd_child::{Failure, Op, Plan, Step};
+use spawnfd_child::{Op, Step};
 use spawnfd_sys::Errno;
 use spawnfd_sys::call::FilterInstruction;
 
 pub use kind::Kind;
 
-use crate::child::Child;
-use crate::command::Command;
+use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource};
 use crate::env::Env;
 use crate::error::from_io;
 use crate::error::{Error, Result, Stage};
@@ -54,7 +53,6 @@ use confinement::{CONFINED, Confinement};
 use held::Held;
 use keeper::Keeper;
 use parked::{Answer, Parked};
-pub(crate) use parked::{Departure, PATIENCE};
 use prefix::{Inside, Prefix};
 use state::{ARGUMENTS, NOT_ADDED, State};
 use wire::Request;
@@ -266,16 +264,26 @@ impl Warm {
         self.ring().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
-    /// The same for a template that may have been added before.
+    /// Adds a template with the default [`Park`], unless it has been added already.
     ///
     /// # Errors
     /// EAGAIN: no thread can be started.
-    pub(crate) fn add_once(&self, template: &Template) -> Result<()> {
+    pub fn add_once(&self, template: &Template) -> Result<()> {
         if self.state.lock().has(template) { Ok(()) } else { self.add_template(template, Park::default()) }
     }
 
-    /// The same processes, for one who keeps so many programs.
-    pub(crate) fn keeping(&self, programs: usize) -> Warm {
+    /// The same processes, with [`keep`](WarmOptions::keep) at least this large for commands that use this handle.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, Started, Warm, WarmOptions};
+    /// let warm = Warm::new(WarmOptions::default())?.keeping(64);
+    /// assert_eq!(Command::new("true").warm(&warm).run()?.started, Started::Cold("not added"));
+    /// warm.fill(std::time::Duration::from_secs(10));
+    /// assert_eq!(Command::new("true").warm(&warm).run()?.started, Started::Reserve);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn keeping(&self, programs: usize) -> Warm {
         Warm { keep: self.keep.max(programs), ..self.clone() }
     }
 
@@ -351,38 +359,6 @@ impl Warm {
         drop(gone);
     }
 
-    /// A parked process for this command and the calling thread.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub(crate) fn offer(
-        &self,
-        command: &Command<'_>,
-        template: &Template,
-    ) -> std::result::Result<Offer<'_>, &'static str> {
-        let off = is_off();
-        if off {
-            self.state.lock().switch(off);
-            return Err("off");
-        }
-        if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
-            return Err(reason);
-        }
-        let own = {
-            let mut state = self.state.lock();
-            state.switch(off);
-            state.take(template, command).inspect_err(|why| {
-                if matches!(*why, NOT_ADDED | ARGUMENTS) {
-                    state.keep(template, command, self.keep);
-                }
-            })
-        };
-        let held = own.and_then(|held| self.born(held)).or_else(|reason| self.take_any(reason))?;
-        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
-        offer.streams = command.open_streams()?;
-        Ok(offer)
-    }
-
     /// One that executes any program, where `reason` is in the way of the program's own.
     fn take_any(&self, reason: &'static str) -> std::result::Result<Held, &'static str> {
         let any = self.state.lock().take_any();
@@ -406,13 +382,51 @@ impl Warm {
         drop(left_over);
         outcome
     }
+}
 
-    pub(crate) fn count_cold(&self, reason: &'static str) {
+impl ParkedSource for Warm {
+    fn inspect<'a>(
+        &'a self,
+        command: &Command<'_>,
+        template: &Template,
+    ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str> {
+        let off = is_off();
+        if off {
+            self.state.lock().switch(off);
+            return Err("off");
+        }
+        if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
+            return Err(reason);
+        }
+        let own = {
+            let mut state = self.state.lock();
+            state.switch(off);
+            state.take(template, command).inspect_err(|why| {
+                if matches!(*why, NOT_ADDED | ARGUMENTS) {
+                    state.keep(template, command, self.keep);
+                }
+            })
+        };
+        let held = own.and_then(|held| self.born(held)).or_else(|reason| self.take_any(reason))?;
+        let mut offer = Offer { warm: self, held: Some(held), streams: [false; 3] };
+        offer.streams = command.open_streams()?;
+        Ok(Box::new(offer))
+    }
+
+    fn count_cold(&self, reason: &'static str) {
         let wanted = self.state.lock().count_cold(reason);
-        // No thread where there is nothing to park.
+        // No thread is started if there is nothing to park.
         if let Some(delay) = wanted {
             let _ = self.keeper.ring(delay);
         }
+    }
+}
+
+impl Command<'_> {
+    /// Starts the program from a parked process, if there is one for it; else as ever. See [`Warm`].
+    pub fn warm(&mut self, warm: &Warm) -> &mut Self {
+        self.parked = Some(Arc::new(warm.clone()));
+        self
     }
 }
 
@@ -424,45 +438,26 @@ pub(crate) struct Offer<'a> {
     streams: [bool; 3],
 }
 
-/// Of a start that got as far as a process of its own: the program, or what has failed there; `None`: it was killed.
-pub(crate) type Outcome = std::result::Result<Child, Option<Failure>>;
-
-impl Offer<'_> {
-    /// Which of the caller's 0, 1 and 2 are open: the plan has to bring them.
-    pub(crate) fn streams(&self) -> [bool; 3] {
+impl ParkedOffer for Offer<'_> {
+    fn streams(&self) -> [bool; 3] {
         self.streams
     }
 
-    /// Has the plan carried out. `cgroup`: to be joined first. `waits`: until it is the program, unless it `may_stand_still` on the way.
-    ///
-    /// # Errors
-    /// Why it is still to be started, cold.
-    pub(crate) fn start(
-        mut self,
-        plan: &Arc<Plan>,
-        template: &Template,
-        cgroup: Option<(u16, RawFd)>,
-        waits: bool,
-        may_stand_still: bool,
-    ) -> std::result::Result<Outcome, &'static str> {
+    fn start(mut self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
         let executes = self.held.as_ref().is_some_and(Held::executes);
-        let reason = match self.start_from_held(plan, template, cgroup, waits, may_stand_still) {
+        let reason = match self.start_from_held(order) {
             Err(reason) if !executes => reason,
             outcome => return outcome,
         };
         self.finish(State::put_back);
         self.held = Some(self.warm.take_any(reason)?);
-        self.start_from_held(plan, template, cgroup, waits, may_stand_still).map_err(|_| reason)
+        self.start_from_held(order).map_err(|_| reason)
     }
+}
 
-    fn start_from_held(
-        &mut self,
-        plan: &Arc<Plan>,
-        template: &Template,
-        cgroup: Option<(u16, RawFd)>,
-        waits: bool,
-        may_stand_still: bool,
-    ) -> std::result::Result<Outcome, &'static str> {
+impl Offer<'_> {
+    fn start_from_held(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
+        let Order { plan, template, cgroup, waits, may_block } = *order;
         let Some(held) = self.held.as_mut() else { return Err("empty") };
         held.fits(plan)?;
         // Nobody who execs lays it over.
@@ -476,7 +471,7 @@ impl Offer<'_> {
         let inside = held.inside(&parked, plan)?;
         // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
         let waits = waits || held.kind() == Kind::Node || held.executes();
-        if waits && may_stand_still {
+        if waits && may_block {
             return Err("files to open");
         }
         let waits = waits || held.is_confined();
@@ -594,20 +589,4 @@ fn is_from_here(steps: &[Step]) -> bool {
 
 fn duplicated(error: &std::io::Error) -> Error {
     Error::new(Stage::Warm, from_io(error), "fcntl(F_DUPFD_CLOEXEC)")
-}
-
-/// A reason as something that lives on. There are few.
-pub(crate) fn reason(text: &str) -> &'static str {
-    const MOST: usize = 512;
-    static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
-    let mut known = KNOWN.lock();
-    if let Some(reason) = known.get(text) {
-        return reason;
-    }
-    if known.len() >= MOST {
-        return "unknown";
-    }
-    let reason: &'static str = Box::leak(text.into());
-    known.insert(reason);
-    reason
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
-use spawnfd_sys::{ArgBlock, Errno, abi, call, fork_generation, send};
+use spawnfd_sys::{ArgBlock, Ended, Errno, abi, call, fork_generation, send};
 
 use super::confinement::Confinement;
 use super::image::object_with_threads;
@@ -21,19 +21,20 @@ use super::standing::Standing;
 use super::watch::Moment;
 use super::wire::{self, Claim, Context, Reply, Request, State};
 use super::{Kind, Mode};
-use crate::child::{Child, Landing, Started};
-use crate::command::{Command, SignalSet, Stdio, step_failed};
+use crate::child::{Child, PendingStart, Started};
+use crate::command::{Command, Stdio, step_failed};
 use crate::env::Env;
 use crate::error::{Error, Result as Outcome, Stage as At, errno};
 use crate::host::authority::{Added, Reach, Reported};
 use crate::host::memfd;
 use crate::host::numbers::{Known, above_standard};
 use crate::sandbox::Given;
+use crate::signals::SignalSet;
 use crate::template::Template;
 use crate::tree::{Tree, Want};
 
 /// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look what is the matter while nothing is heard.
 const CHECK: Duration = Duration::from_millis(50);
 /// SIGPIPE and SIGXFSZ: made default in what is started, ignored or not.
@@ -409,9 +410,7 @@ impl Parked {
         let heard =
             line.hear(Duration::ZERO, &mut message).and_then(|(message, pidfd)| Some((wire::decode(message)?, pidfd?)));
         let child = heard.and_then(|(reply, pidfd)| match reply {
-            Reply::Parked { pid, private, .. } => {
-                Some((Child::new(pid, pidfd, Default::default(), self.birth.started, None), private))
-            }
+            Reply::Parked { pid, private, .. } => Some((Child::new(pid, pidfd, self.birth.started, None), private)),
             Reply::Cannot { .. } => None,
         });
         let Some((child, private)) = child else {
@@ -530,7 +529,7 @@ impl Parked {
             && claim.state() != State::Refused
             && self.is_able()
         {
-            return self.became(Some(Departure { claim, plan: plan.clone() }));
+            return self.became(Some(Box::new(PendingRequest { claim, plan: plan.clone() })));
         }
         self.listen(&claim)
     }
@@ -579,9 +578,9 @@ impl Parked {
         }
     }
 
-    fn became(&mut self, departure: Option<Departure>) -> Answer {
+    fn became(&mut self, pending: Option<Box<dyn PendingStart>>) -> Answer {
         match self.child.take() {
-            Some(child) => Answer::Program(Box::new(child.restarted(self.birth.started, departure.map(Landing::Warm)))),
+            Some(child) => Answer::Program(Box::new(child.restarted(self.birth.started, pending))),
             None => Answer::Gone("died"),
         }
     }
@@ -637,7 +636,7 @@ impl Parked {
         std::mem::forget(child);
         self.line.hang_up();
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let again = Child::new(pid, pidfd, Default::default(), self.birth.started, None);
+        let again = Child::new(pid, pidfd, self.birth.started, None);
         if are_told_apart && again.identity() == identity {
             return Some(again);
         }
@@ -667,24 +666,17 @@ impl Drop for Parked {
     }
 }
 
-/// A program that nobody has waited for until it was one.
+/// A request whose caller did not wait until the parked process had begun.
 #[derive(Debug)]
-pub(crate) struct Departure {
+struct PendingRequest {
     claim: Claim,
     plan: Arc<Plan>,
 }
 
-impl Departure {
-    /// Takes the request back, unless it has been taken.
-    pub(crate) fn call_off(&self) -> bool {
-        self.claim.turn(State::Go, State::Withdrawn)
-    }
-
-    /// Whether a process that has ended had become the program.
-    ///
+impl PendingStart for PendingRequest {
     /// # Errors
-    /// The action that failed. ESRCH: it was killed before it had begun, or could not be made the calling thread's equal.
-    pub(crate) fn landed(&self) -> Outcome<()> {
+    /// The action that failed. ESRCH: the process was killed before it had begun, or could not be made the calling thread's equal.
+    fn outcome(&self, _: Option<Ended>) -> Outcome<()> {
         match self.claim.state() {
             State::Taken | State::Became => Ok(()),
             State::Failed(index, error) if index < wire::CONTEXT.into() => {
@@ -692,6 +684,14 @@ impl Departure {
             }
             _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
         }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn withdraw(&self) -> bool {
+        self.claim.turn(State::Go, State::Withdrawn)
     }
 }
 

@@ -109,7 +109,7 @@ impl State {
     ) -> &mut Entry {
         let kind = park.kind_of(template);
         let recipe = Recipe {
-            template: template.bare(),
+            template: template.clone(),
             executes: false,
             args: park.args,
             env: park.env.unwrap_or_else(Env::inherit),

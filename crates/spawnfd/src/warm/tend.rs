@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Mode;
 use super::entry::{Entry, Waiting, can_park};
 use super::held::Held;
 use super::making::For;
@@ -12,7 +13,7 @@ use super::parked::{Birth, Born, NotParked, Parked, Recipe};
 use super::state::State;
 use super::watch::Found;
 use super::wire::Page;
-use super::{Mode, reason};
+use crate::child::interned;
 use crate::host::numbers::{Known, standard_is_open};
 use crate::template::Template;
 
@@ -49,7 +50,7 @@ impl Entry {
         let now = Instant::now();
         self.disturbed += 1;
         self.due = now + AGAIN * (1 << self.disturbed.saturating_sub(ATTEMPTS).min(8));
-        self.lacks = (self.disturbed >= ATTEMPTS).then(|| (reason(what), now));
+        self.lacks = (self.disturbed >= ATTEMPTS).then(|| (interned(what), now));
     }
 
     /// A file has changed before a process of it was ready.
@@ -250,7 +251,7 @@ impl State {
                 match why {
                     // After a change the program may have met a file that was half written. It is tried again, as what has been parked before.
                     NotParked::Ever(why) if !entry.proven && !entry.stale && entry.disturbed == 0 => {
-                        entry.cannot = Some(reason(&why));
+                        entry.cannot = Some(interned(&why));
                     }
                     NotParked::Now(why) | NotParked::Ever(why) => entry.lacked(&why),
                 }

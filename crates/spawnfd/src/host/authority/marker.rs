@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that show the Landlock domain of the thread that left them.
 
-use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use spawnfd_child::{Room, leave_marker};
 use spawnfd_sys::{Errno, call, wait_pidfd};
@@ -11,57 +10,38 @@ use spawnfd_sys::{Errno, call, wait_pidfd};
 use crate::host::features;
 use crate::host::numbers::Known;
 
-/// Looks inside a process, at its `ns/user` in /proc, which the calling thread may if Landlock confines it no more than that one. That it is
-/// not *less* confined does not follow.
-///
-/// Asks for no more than ptrace's right to read, which Yama does not restrict.
-///
-/// # Errors
-/// Why it may not: there is no such process; without CAP_SYS_PTRACE, because this one is not dumpable (it has changed its ids),
-/// or the calling thread has capabilities permitted that are not effective, or several user or group ids; or Landlock.
-///
-/// # References
-/// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). An ended process that nobody has waited for will do:
-/// it keeps its credentials.
-fn reach(inside: &Path) -> Result<(), &'static str> {
-    const PR_GET_DUMPABLE: u32 = 3;
-    match std::fs::read_link(inside) {
-        // With nothing in it: so some kernels refuse (seen in Debian's 5.10.262).
-        Ok(name) if !name.as_os_str().is_empty() => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err("marker"),
-        _ if call::prctl(PR_GET_DUMPABLE, 0, 0) != Ok(1) => Err("not dumpable"),
-        _ if call::capabilities().is_ok_and(|[effective, permitted, _]| effective != permitted) => Err("capabilities"),
-        _ if has_several(call::ids()) => Err("several ids"),
-        _ => Err("landlock"),
-    }
-}
-
-/// A child of the thread that makes it, which has ended, and shows to others that thread's Landlock domain until this is dropped.
+/// A child of the thread that makes it. It has ended, and shows that thread's Landlock domain until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Marker {
     pidfd: Known,
-    inside: PathBuf,
+    /// The path by which the child is looked into.
+    namespace: PathBuf,
 }
 
 impl Marker {
     /// # Errors
     /// As clone(2).
     pub(crate) fn leave() -> Result<Marker, Errno> {
-        let marker =
-            leave_marker(&mut Room::new()?, features::of_calling_thread().has_clone3()).map_err(|refused| refused.0)?;
+        let clone3 = features::of_calling_thread().has_clone3();
+        let marker = leave_marker(&mut Room::new()?, clone3).map_err(|refused| refused.0)?;
         let pidfd = Known::new(OwnedFd::from(marker.pidfd));
-        Ok(Marker { pidfd, inside: format!("/proc/{}/ns/user", marker.pid).into() })
+        Ok(Marker { pidfd, namespace: format!("/proc/{}/ns/user", marker.pid).into() })
     }
 
-    /// Whether Landlock confines the calling thread no more than the thread that left the marker; see [`reach`].
+    /// Whether the calling thread may look into the marker, which Landlock permits if it confines the thread no more than the marker.
     ///
-    /// # Errors
-    /// As for [`reach`].
-    pub(crate) fn reach(&self) -> Result<(), &'static str> {
-        let pidfd = self.pidfd.get().ok_or("marker")?;
+    /// It may not either if this process is not dumpable (it has changed its ids), or if the thread has several user or group ids, or
+    /// capabilities permitted that are not effective, unless it has CAP_SYS_PTRACE. Yama does not restrict ptrace's right to read.
+    ///
+    /// # References
+    /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). A child that has ended keeps its credentials until it is
+    /// reaped.
+    pub(crate) fn is_visible(&self) -> bool {
         // If the host has reaped the marker, another process may have its pid.
-        call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).map_err(|_| "marker")?;
-        reach(&self.inside)
+        let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).is_ok();
+        // Some kernels refuse by an empty name (seen in Debian's 5.10.262).
+        self.pidfd.get().is_some_and(is_own)
+            && std::fs::read_link(&self.namespace).is_ok_and(|name| !name.as_os_str().is_empty())
     }
 }
 
@@ -72,8 +52,4 @@ impl Drop for Marker {
             let _ = wait_pidfd(pidfd.as_raw_fd(), true);
         }
     }
-}
-
-fn has_several([user, effective_user, saved_user, group, effective_group, saved_group]: [u32; 6]) -> bool {
-    [effective_user, saved_user] != [user; 2] || [effective_group, saved_group] != [group; 2]
 }

@@ -7,7 +7,7 @@
 //! - *Which* seccomp filters there are; only how many. They are a chain, handed down from thread to thread, and only ever get longer.
 //!   So the same number means the same filters in one and the same thread, or in any two of a process that was once seen with that
 //!   number and no other thread: all have theirs from there. Otherwise equality is not shown.
-//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`Marker::reach`]); not asked between
+//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`marker`]); not asked between
 //!   threads of one process, so there has to be a process born with the credentials in question.
 //!
 //! [`Reach`] is the part that the library's own threads and helpers need to act for a caller.
@@ -26,6 +26,7 @@ use crate::host::features;
 use crate::host::own_proc::{self, Own};
 use crate::host::per_process::PerProcess;
 use marker::Marker;
+
 pub(crate) use reach::Reach;
 
 /// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.

@@ -113,7 +113,7 @@ impl Reach {
             // Both at once.
             Domain::Inherited => own_proc::user_namespace_of_parent().is_some(),
             Domain::Fixed | Domain::Hidden => same_user_namespace(),
-            Domain::Marked(marker) => same_user_namespace() && marker.reach().is_ok(),
+            Domain::Marked(marker) => same_user_namespace() && marker.is_visible(),
         };
         same_filters && same_domain() && self.readable.mount_namespace() == self.mount_namespace
     }
@@ -152,7 +152,7 @@ impl Reach {
             (Domain::Inherited, Domain::Inherited) => true,
             (Domain::Fixed, Domain::Fixed) => is_same_thread || comes_from_one_thread(self.user_namespace.as_deref()),
             // A domain is only ever left for one inside it, which the marker is not in.
-            (Domain::Marked(marker), _) => is_same_thread && marker.reach().is_ok(),
+            (Domain::Marked(marker), _) => is_same_thread && marker.is_visible(),
             _ => false,
         }
     }
@@ -213,7 +213,7 @@ impl Domain {
             Ok(Domain::Fixed)
         } else {
             let marker = Marker::leave()?;
-            Ok(if marker.reach().is_ok() { Domain::Marked(marker) } else { Domain::Hidden })
+            Ok(if marker.is_visible() { Domain::Marked(marker) } else { Domain::Hidden })
         }
     }
 }

@@ -12,13 +12,11 @@ use std::task::{Context, Poll};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::fork_generation;
 
-use super::waker::contained;
-use super::{Output, Run, Waker};
-use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage, errno};
 use crate::host::numbers::above_standard;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
+use crate::waker::{Waker, contained};
 
 /// Bounds how many runs are under way at once. Clones are the same limiter.
 ///
@@ -107,19 +105,8 @@ impl Limiter {
         acquiring
     }
 
-    /// Waits for a place without blocking, and then for the output; see [`Command::run_async`](crate::Command::run_async).
-    ///
-    /// The program is started in the thread that polls the future when its turn has come, whose confinement it inherits.
-    ///
-    /// # Errors
-    /// As [`Command::run_async`](crate::Command::run_async).
-    pub async fn run_async(&self, command: &mut Command<'_>, run: &Run) -> Result<Output> {
-        let permit = self.acquire_async().await;
-        command.permit(permit).run_async(run).await
-    }
-
     /// The same as [`acquire`](Limiter::acquire), given up when `interrupted` says so: asked at first, and after each signal.
-    pub(super) fn acquire_unless(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Permit> {
+    pub(crate) fn acquire_unless(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Permit> {
         let failed = |errno| Error::new(Stage::Limit, errno, "limiter: acquire()");
         let mut acquiring = self.acquire_async();
         if let Some(permit) = acquiring.take() {

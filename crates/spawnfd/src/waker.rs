@@ -34,7 +34,7 @@ impl fmt::Debug for Waker {
 }
 
 /// Calls somebody's code, whose panics are its own; the hook has told of them. `None`: there was one.
-pub(super) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => return Some(value),
         Err(payload) => payload,

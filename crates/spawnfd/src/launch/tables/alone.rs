@@ -30,8 +30,8 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// Whether there is no other thread; `false` also where that cannot be told, and the first time: then door or socket come to stand at
-/// low numbers, should there be threads later.
+/// Whether there is no other thread. `false` also if that cannot be told, and the first time: then the caller's pidfd or socket gets a low
+/// number, in case threads appear later.
 pub(super) fn is_alone() -> bool {
     let Ok(generation) = fork_generation() else { return false };
     let alone = HERE.try_with(|here| {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clones a child and sleeps until it has become the program or failed; tries strategies for its descriptor table until one works.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use spawnfd_child::{Born, Failure, Outcome, Plan, Stage, launch};
+use spawnfd_sys::{Birth, Errno, signal_that_ended};
+
+use super::explain::{SIGSYS, closed_source};
+use super::slots::Slot;
+use super::tables::{ClosedSource, Refusal, Strategy, renew_pidfd};
+use super::{Attempt, Launch, handlers, reap};
+use crate::command::stage_of;
+use crate::error::Error;
+use crate::host::features::Features;
+
+/// A child that the caller has waited for.
+pub(super) struct Arrived {
+    pub(super) pid: i32,
+    pub(super) pidfd: OwnedFd,
+    pub(super) outcome: Outcome,
+}
+
+impl From<Born> for Arrived {
+    fn from(born: Born) -> Arrived {
+        Arrived { pid: born.child.pid, pidfd: OwnedFd::from(born.child.pidfd), outcome: born.outcome }
+    }
+}
+
+/// Why there is no child.
+pub(super) enum NoChild {
+    ClosedSource,
+    Clone(Errno),
+}
+
+impl NoChild {
+    /// What the launcher that met it answers.
+    pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
+        let NoChild::Clone(errno) = self else {
+            return Launch::Failed(closed_source(&attempt.plan, attempt.command.program_name()));
+        };
+        // Without clone3, another plan is needed: the child itself joins the cgroup.
+        let is_clone3_gone = matches!(errno, Errno::ENOSYS | Errno::EPERM) && !attempt.features.has_clone3();
+        match attempt.cgroup {
+            Some(_) if is_clone3_gone => Launch::NotMine("clone3 is not available"),
+            Some((index, dir)) if matches!(errno, Errno::EBADF | Errno::EACCES | Errno::EBUSY | Errno::EOPNOTSUPP) => {
+                Launch::Failed(Error::new(stage_of(index), errno, format!("cgroup({dir})")))
+            }
+            _ => Launch::Failed(attempt.failed(errno)),
+        }
+    }
+}
+
+impl From<ClosedSource> for NoChild {
+    fn from(ClosedSource: ClosedSource) -> NoChild {
+        NoChild::ClosedSource
+    }
+}
+
+/// Starts the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
+pub(super) fn start(
+    slot: &mut Slot,
+    mut birth: Birth,
+    plan: &Plan,
+    features: &Features,
+    try_scm_rights: bool,
+) -> Result<Arrived, NoChild> {
+    for strategy in Strategy::for_sleeping_caller(plan, &birth, features, try_scm_rights) {
+        let mut may_renew = true;
+        while let Some(table) = strategy.prepare(slot, &plan.sources, features)? {
+            let (handlers, begun) = handlers::at_birth(birth.clone3);
+            let born = match launch(&mut slot.room, birth, table, plan, handlers) {
+                Ok(born) => born,
+                Err(refused) => {
+                    slot.discard_channel();
+                    plainer(&mut birth, features, refused.0)?;
+                    continue;
+                }
+            };
+            if let Some(caught) = born.caught {
+                handlers::learn(caught, begun);
+            }
+            let born = Arrived::from(born);
+            let Some(errno) = failure_in_table(&born).filter(|_| strategy != Strategy::CopyTable) else {
+                if matches!(born.outcome, Outcome::Killed(_)) {
+                    slot.discard_channel();
+                } else {
+                    strategy.learn_works(features, &plan.sources);
+                }
+                return Ok(born);
+            };
+            slot.discard_channel();
+            reap(&born.pidfd);
+            match strategy.refusal(errno) {
+                Refusal::ClosedSource => return Err(NoChild::ClosedSource),
+                Refusal::StalePidfd if may_renew => {
+                    renew_pidfd();
+                    may_renew = false;
+                    continue;
+                }
+                Refusal::Unavailable => strategy.learn_unavailable(features, &plan.sources),
+                Refusal::StalePidfd | Refusal::Failed => {}
+            }
+            break;
+        }
+    }
+    // CopyTable returns or fails.
+    Err(NoChild::Clone(Errno::EPERM))
+}
+
+/// The errno of a child that failed in its descriptor table, before any action. A filter that killed the child there counts as EPERM.
+fn failure_in_table(born: &Arrived) -> Option<Errno> {
+    match born.outcome {
+        Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),
+        Outcome::Killed(Stage::Descriptors) => {
+            (signal_that_ended(born.pidfd.as_raw_fd()) == Some(SIGSYS)).then_some(Errno::EPERM)
+        }
+        _ => None,
+    }
+}
+
+/// Makes the clone plainer after this refusal.
+///
+/// # Errors
+/// There is no plainer one.
+pub(super) fn plainer(birth: &mut Birth, features: &Features, refused: Errno) -> Result<(), NoChild> {
+    // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
+    if birth.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.ask_for_clone3() {
+        birth.clone3 = false;
+        if birth.cgroup.is_none() && (birth.namespaces == 0 || features.can_clone_namespaces()) {
+            return Ok(());
+        }
+    }
+    // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
+    if birth.share_memory && refused == Errno::EINVAL {
+        birth.share_memory = false;
+        return Ok(());
+    }
+    Err(NoChild::Clone(refused))
+}

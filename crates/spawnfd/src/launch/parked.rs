@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The launcher of parked processes: one of them becomes the program, if it has all that a child of the calling thread would have.
+
+use super::explain::explain;
+use super::{Attempt, Launch, Wait};
+use crate::command::{Command, Order, ParkedOffer};
+use crate::template::Template;
+
+/// Reserves a parked process before the command is lowered: the plan depends on it. `None` if the command asks for none.
+pub(super) fn inspect<'a>(
+    command: &'a Command<'_>,
+    template: &Template,
+) -> Option<Result<Box<dyn ParkedOffer + 'a>, &'static str>> {
+    let parked = command.parked.as_ref()?;
+    Some(if command.died { Err("died") } else { parked.inspect(command, template) })
+}
+
+pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+    let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
+    let order = Order {
+        plan: &attempt.plan,
+        template: attempt.template,
+        cgroup: attempt.cgroup,
+        waits: matches!(attempt.wait, Wait::Exec | Wait::Start),
+        may_block: attempt.may_block,
+    };
+    match offer.and_then(|offer| offer.start(&order)) {
+        Ok(Ok(child)) => Launch::Started(child),
+        Ok(Err(failure)) => {
+            let name = attempt.command.program_name();
+            Launch::Failed(explain(&attempt.plan, attempt.template, name, failure))
+        }
+        Err(reason) => {
+            attempt.command.parked.iter().for_each(|parked| parked.count_cold(reason));
+            attempt.cold = Some(reason);
+            Launch::NotMine(reason)
+        }
+    }
+}

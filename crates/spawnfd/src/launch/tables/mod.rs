@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a child gets its descriptor table: the strategies, in the order in which they are tried, and what each refusal means.
+//!
+//! The first three leave the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so they cost the same for ten descriptors and ten
+//! thousand. See docs/adr/0001 and docs/adr/0009.
+
+mod alone;
+mod own_pidfd;
+
+use std::os::fd::RawFd;
+
+use spawnfd_child::{Plan, Table};
+use spawnfd_sys::{Birth, Errno, abi};
+
+use super::slots::Slot;
+use crate::host::features::Features;
+
+/// The highest number of a descriptor that a child keeps to get the others by: the kernel copies what lies below it.
+pub(super) const LOW: RawFd = 256;
+
+/// A way for the child to get its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Strategy {
+    /// The child keeps what lies at and below its sources, under the caller's numbers. For a caller with one thread.
+    TrimTable,
+    /// The child copies its sources from the calling thread, which sleeps, by pidfd_getfd(2).
+    PidfdGetfd,
+    /// The sources wait in a socket (SCM_RIGHTS).
+    ScmRights,
+    /// The kernel copies the whole table.
+    CopyTable,
+}
+
+/// What a failure in the child, before any action has run, means for the strategy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// A source is not open in the caller.
+    ClosedSource,
+    /// The application has put another file at the number of the caller's pidfd. A new pidfd is worth one more try.
+    StalePidfd,
+    /// This kernel or a filter never permits the strategy.
+    Unavailable,
+    /// The strategy failed this time.
+    Failed,
+}
+
+/// A source is not open in the caller.
+#[derive(Debug)]
+pub(super) struct ClosedSource;
+
+impl Strategy {
+    /// All strategies, cheapest first.
+    const ALL: [Strategy; 4] = [Strategy::TrimTable, Strategy::PidfdGetfd, Strategy::ScmRights, Strategy::CopyTable];
+
+    /// The strategies for a child that the caller waits for, in order.
+    ///
+    /// `try_scm_rights`: the first is [`ScmRights`](Strategy::ScmRights) if it is not known yet whether that works.
+    pub(super) fn for_sleeping_caller(
+        plan: &Plan,
+        birth: &Birth,
+        features: &Features,
+        try_scm_rights: bool,
+    ) -> impl Iterator<Item = Strategy> + use<> {
+        let leaves = plan.keep.is_some() && plan.namespace.is_none() && features.has_close_range();
+        let explores = try_scm_rights && features.passing(&plan.sources).known().is_none();
+        // A child in another user namespace has no access to the caller.
+        let may_fetch = leaves && !explores && birth.namespaces & abi::CLONE_NEWUSER == 0;
+        let may_trim = leaves && !explores && can_trim(plan, features);
+        Strategy::ALL.into_iter().filter(move |strategy| match strategy {
+            Strategy::TrimTable => may_trim,
+            Strategy::PidfdGetfd => may_fetch,
+            Strategy::ScmRights => leaves,
+            Strategy::CopyTable => true,
+        })
+    }
+
+    /// Makes the sources ready for the child; `None` if this strategy is not available for them.
+    pub(super) fn prepare(
+        self,
+        slot: &mut Slot,
+        sources: &[RawFd],
+        features: &Features,
+    ) -> Result<Option<Table>, ClosedSource> {
+        Ok(match self {
+            Strategy::TrimTable => {
+                let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
+                Some(Table::Trimmed { above: highest + 1 })
+            }
+            Strategy::PidfdGetfd if features.can_fetch() => own_pidfd::table(features),
+            Strategy::ScmRights if features.can_pass() => slot.pass(sources).map_err(|_| ClosedSource)?,
+            Strategy::PidfdGetfd | Strategy::ScmRights => None,
+            Strategy::CopyTable => Some(Table::Copied),
+        })
+    }
+
+    /// What this errno of the child means. A filter that kills the child counts as EPERM.
+    pub(super) fn refusal(self, errno: Errno) -> Refusal {
+        use Strategy::{CopyTable, PidfdGetfd, ScmRights, TrimTable};
+        match (self, errno) {
+            (TrimTable | PidfdGetfd, Errno::EBADF) => Refusal::ClosedSource,
+            (PidfdGetfd, Errno::ENOTSOCK) => Refusal::StalePidfd,
+            (PidfdGetfd, Errno::EACCES) => Refusal::Unavailable,
+            (TrimTable | PidfdGetfd | ScmRights, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => Refusal::Unavailable,
+            // ESRCH: the child cannot name the thread from a new pid namespace.
+            (TrimTable | PidfdGetfd | ScmRights | CopyTable, _) => Refusal::Failed,
+        }
+    }
+
+    /// Notes for later starts that the strategy is unavailable.
+    pub(super) fn learn_unavailable(self, features: &Features, sources: &[RawFd]) {
+        match self {
+            Strategy::TrimTable => features.trim.learn(false),
+            Strategy::PidfdGetfd => features.fetch.learn(false),
+            Strategy::ScmRights => {
+                features.close_range.learn(false);
+                features.passing(sources).learn(false);
+            }
+            Strategy::CopyTable => {}
+        }
+    }
+
+    /// Notes for later starts, which may not be waited for, that the strategy works.
+    pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
+        if self == Strategy::ScmRights {
+            features.passing(sources).learn(true);
+        }
+    }
+}
+
+/// Opens a new pidfd of the calling thread, and leaves alone what the application has put at the old one's number.
+pub(super) fn renew_pidfd() {
+    own_pidfd::renew();
+}
+
+/// Whether the child may hold a copy of what lies below its sources for the moment until it closes the copies: no other thread can notice, and
+/// the kernel would copy as many in any case (64 at a time).
+fn can_trim(plan: &Plan, features: &Features) -> bool {
+    const COPIED_AT_ONCE: RawFd = 64;
+    // Without sources there is nothing to gain. An action that blocks would hold the copies for as long.
+    features.can_trim()
+        && !plan.sources.is_empty()
+        && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
+        && plan.program.source.is_none()
+        && !plan.may_stand_still()
+        && alone::is_alone()
+}
