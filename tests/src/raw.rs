@@ -169,6 +169,13 @@ pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
     Ok(groups)
 }
 
+/// Whether clone3 is available: a call without arguments fails with another errno than ENOSYS.
+pub fn has_clone3() -> bool {
+    // SAFETY: the kernel refuses a size of 0 before it reads anything.
+    let answer = unsafe { libc::syscall(libc::SYS_clone3, 0usize, 0usize) };
+    answer >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
 /// Whether this kernel has our patches (`kernel/patches`).
 pub fn has_builders() -> bool {
     const PIDFD_EMPTY: libc::c_int = 1 << 27;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::common::{Refused, code, executable, exits_with, state};
 use spawnfd::tree::Want;
 use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Template, snapshot};
+use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
 /// All sorts of spawns; each must come to the same as ever.
@@ -202,17 +203,17 @@ fn openat2_s_own_arguments_need_it() {
 fn without_execveat_there_is_a_reason() {
     isolated!(|| {
         let template = Template::open("/bin/true").expect("a template").by_descriptor().expect("no script");
-        common::leaves_nothing(common::Launcher::Clone3, || {
-            assert_eq!(code(template.command().spawn()), Ok(0));
-            let template = template.clone();
-            std::thread::spawn(move || {
-                confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
-                let error = template.command().refused("no such call");
-                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
-            })
-            .join()
-            .expect("its assertions hold");
-        });
+        assert_eq!(code(template.command().spawn()), Ok(0));
+        let before = Snapshot::take();
+        let denied = template.clone();
+        std::thread::spawn(move || {
+            confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
+            let error = denied.command().refused("no such call");
+            assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
+        })
+        .join()
+        .expect("its assertions hold");
+        common::assert_unchanged_but_for_sockets(&before);
     });
 }
 

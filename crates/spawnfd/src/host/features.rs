@@ -10,11 +10,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Room, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3};
 
 use crate::host::authority;
+use crate::host::own_proc::{self, Own};
 use crate::host::per_process::PerProcess;
 
 /// A yes or no that is found out at most a few times. A filter added later may make a yes wrong.
@@ -45,9 +45,18 @@ static UNFILTERED: Features = Features::new(Calls::NONE);
 /// A number of filters, and the features of all threads with that number.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
+/// What a thread with filters keeps. A forked process has the same filters, and keeps it too.
+#[derive(Clone)]
+struct Kept {
+    /// The number of filters; `None` if the kernel does not count them.
+    count: Option<u32>,
+    /// The thread could not add a filter.
+    is_settled: bool,
+    features: Arc<Features>,
+}
+
 thread_local! {
-    /// The number of filters of this thread, and its features. A forked process has the same filters, and keeps them.
-    static FILTERED: RefCell<Option<(Option<u32>, Arc<Features>)>> = const { RefCell::new(None) };
+    static FILTERED: RefCell<Option<Kept>> = const { RefCell::new(None) };
 }
 
 /// The features of one thread.
@@ -75,13 +84,28 @@ pub(crate) fn of_calling_thread() -> OfThread {
     if call::seccomp_mode() == 0 {
         return OfThread::Unfiltered;
     }
-    let kept = FILTERED.try_with(|kept| kept.borrow().as_ref().map(|(_, features)| features.clone()));
+    let kept = FILTERED.try_with(|kept| kept.borrow().clone());
     OfThread::Filtered(match kept {
-        Ok(Some(features)) => features,
-        Ok(None) => find_filtered(),
+        Ok(Some(kept)) if kept.is_current() => kept.features,
+        Ok(_) => find_filtered(),
         // The thread is ending, and can keep nothing.
         Err(_) => unprobed(),
     })
+}
+
+impl Kept {
+    /// Whether the thread has added no filter since. A new filter may kill the process for a call that was probed.
+    fn is_current(&self) -> bool {
+        self.is_settled && is_settled() || self.count.is_none() || count_filters() == self.count
+    }
+}
+
+/// Whether the calling thread cannot add a filter: this needs no_new_privs, which is never cleared, or CAP_SYS_ADMIN.
+fn is_settled() -> bool {
+    const PR_GET_NO_NEW_PRIVS: u32 = 39;
+    const CAP_SYS_ADMIN: u32 = 21;
+    call::prctl(PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
+        && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 0)
 }
 
 /// The calls that the calling thread must not make.
@@ -95,21 +119,21 @@ pub(crate) struct Inheritance(OfThread, Option<u32>);
 /// The calling thread's features, for a thread that it is about to start.
 pub(crate) fn to_hand_down() -> Inheritance {
     let features = of_calling_thread();
-    let count = FILTERED.try_with(|kept| kept.borrow().as_ref().and_then(|(count, _)| *count)).ok().flatten();
+    let count = FILTERED.try_with(|kept| kept.borrow().as_ref().and_then(|kept| kept.count)).ok().flatten();
     Inheritance(features, count)
 }
 
 /// Takes what the thread that has started the calling one hands down: no descriptor may be free for a probe child later.
 pub(crate) fn inherit(Inheritance(features, count): Inheritance) {
     if let OfThread::Filtered(features) = features {
-        let _ = FILTERED.try_with(|kept| kept.replace(Some((count, features))));
+        let _ = FILTERED.try_with(|kept| kept.replace(Some(Kept { count, is_settled: is_settled(), features })));
     }
 }
 
 /// Forgets the calling thread's features if it had another number of filters than `count` when they were probed.
 pub(crate) fn probe_again_if_not(count: Option<u32>) {
-    let differs = |probed: &Option<u32>| probed.is_some() && count.is_some() && *probed != count;
-    let _ = FILTERED.try_with(|kept| kept.borrow_mut().take_if(|(probed, _)| differs(probed)));
+    let differs = |kept: &mut Kept| kept.count.is_some() && count.is_some() && kept.count != count;
+    let _ = FILTERED.try_with(|kept| kept.borrow_mut().take_if(differs));
 }
 
 /// For a thread that could start no probe child: any call may be killed.
@@ -120,7 +144,7 @@ fn unprobed() -> Arc<Features> {
 /// Takes the features of a thread with the same filters, or probes.
 fn find_filtered() -> Arc<Features> {
     authority::remember_if_alone();
-    let count = count_filters().ok().flatten();
+    let (is_settled, count) = (is_settled(), count_filters());
     let shared = count.filter(|&count| authority::were_handed_down(count));
     let known = || SHARED.lock().clone().filter(|(known, _)| Some(*known) == shared).map(|(_, features)| features);
     let features = match known() {
@@ -134,18 +158,15 @@ fn find_filtered() -> Arc<Features> {
             features
         }
     };
-    let _ = FILTERED.try_with(|kept| kept.replace(Some((count, features.clone()))));
+    let _ = FILTERED.try_with(|kept| kept.replace(Some(Kept { count, is_settled, features: features.clone() })));
     features
 }
 
-/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9).
-fn count_filters() -> rustix::io::Result<Option<u32>> {
-    let file = openat(CWD, "/proc/thread-self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut status = [0; 4096];
-    let length = rustix::io::read(&file, &mut status)?;
-    let mut lines = status[..length].split(|&byte| byte == b'\n');
-    let count = lines.find_map(|line| line.strip_prefix(b"Seccomp_filters:"));
-    Ok(count.and_then(|count| std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()))
+/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9), or there is no /proc.
+fn count_filters() -> Option<u32> {
+    let status = own_proc::read(Own::Status).ok()?;
+    let count = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"))?;
+    std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()
 }
 
 /// # Errors
