@@ -24,7 +24,7 @@ mod state;
 pub use deadline::deadline;
 pub use isolated::{Confined, Isolated};
 pub use pace::enough_time;
-pub use raw::has_builders;
+pub use raw::{has_builders, has_clone3};
 pub use scratch::{copy_of_program, program, scratch};
 pub use skips::{has_syscall, is_root, require_root, require_syscall, skip};
 pub use state::{Action, Answer, Child, Fd, Limit, Place, Refusal, Scheduler, State, Timer, Uids};

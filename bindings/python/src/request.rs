@@ -54,7 +54,7 @@ impl Request {
                 let mut argv = vec![core.name().to_owned()];
                 argv.append(&mut os_strings(args, "args")?);
                 let file = core.path().map_or_else(|| core.name().to_owned(), |path| path.as_os_str().to_owned());
-                (core.command(), argv, file)
+                (template.get().command(), argv, file)
             }
             None => {
                 let argv = os_strings(args, "argv")?;
@@ -73,7 +73,7 @@ impl Request {
                 let command = match program {
                     None => Command::new(&name),
                     Some(cache) => match cache.cast::<TemplateCache>() {
-                        Ok(cache) => cache.get().core().command(&name),
+                        Ok(cache) => cache.get().command(&name),
                         Err(_) => return Err(wrong_type(&"program", "a Template or TemplateCache", cache)),
                     },
                 };

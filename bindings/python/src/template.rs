@@ -11,15 +11,32 @@ use crate::errors;
 use crate::request::runnable;
 use crate::warm::Warm;
 
-/// One executable, pinned.
+/// One executable, pinned; and the Warm that its commands start from.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Template(spawnfd::Template);
+pub struct Template(spawnfd::Template, Option<spawnfd::Warm>);
 
 impl Template {
     pub fn core(&self) -> &spawnfd::Template {
         &self.0
     }
+
+    pub fn command<'fd>(&self) -> spawnfd::Command<'fd> {
+        warmed(self.0.command(), self.1.as_ref())
+    }
+}
+
+impl From<spawnfd::Template> for Template {
+    fn from(template: spawnfd::Template) -> Template {
+        Template(template, None)
+    }
+}
+
+fn warmed<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::Warm>) -> spawnfd::Command<'fd> {
+    if let Some(warm) = warm {
+        command.warm(warm);
+    }
+    command
 }
 
 /// A program's name or path, which a descriptor is not.
@@ -45,7 +62,7 @@ impl Template {
     fn new(py: Python<'_>, program: &Bound<'_, PyAny>, path: Option<&Bound<'_, PyAny>>) -> PyResult<Template> {
         let (name, path) = (program_name(program)?, search_path(path)?);
         py.detach(|| spawnfd::Template::search(&name, &path))
-            .map(Template)
+            .map(Template::from)
             .map_err(|error| errors::exception(py, &error, Some(&name)))
     }
 
@@ -53,19 +70,19 @@ impl Template {
     fn from_fd(py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<Template> {
         let fd = descriptor(fd, &"fd")?;
         py.detach(|| spawnfd::Template::from_descriptor(fd))
-            .map(Template)
+            .map(Template::from)
             .map_err(|error| errors::exception(py, &error, None))
     }
 
     fn by_descriptor(&self, py: Python<'_>) -> PyResult<Template> {
-        self.0.by_descriptor().map(Template).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
+        self.0.by_descriptor().map(Template::from).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
 
     /// The same, started from a Warm.
     fn warm(&self, py: Python<'_>, warm: &Bound<'_, Warm>) -> PyResult<Template> {
         let warm = warm.get().core();
-        py.detach(|| self.0.warm(warm))
-            .map(Template)
+        py.detach(|| warm.add_once(&self.0))
+            .map(|()| Template(self.0.clone(), Some(warm.clone())))
             .map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
 
@@ -92,11 +109,11 @@ impl Template {
 /// Templates made on demand.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct TemplateCache(spawnfd::TemplateCache);
+pub struct TemplateCache(spawnfd::TemplateCache, Option<spawnfd::Warm>);
 
 impl TemplateCache {
-    pub fn core(&self) -> &spawnfd::TemplateCache {
-        &self.0
+    pub fn command<'fd>(&self, name: &OsStr) -> spawnfd::Command<'fd> {
+        warmed(self.0.command(name), self.1.as_ref())
     }
 }
 
@@ -105,24 +122,22 @@ impl TemplateCache {
     #[new]
     #[pyo3(signature = (capacity, warm = None))]
     fn new(capacity: &Bound<'_, PyAny>, warm: Option<&Bound<'_, Warm>>) -> PyResult<TemplateCache> {
-        let capacity = integer(capacity, &"capacity")?;
-        Ok(TemplateCache(match warm {
-            Some(warm) => spawnfd::TemplateCache::with_warm(capacity, warm.get().core()),
-            None => spawnfd::TemplateCache::new(capacity),
-        }))
+        let capacity: usize = integer(capacity, &"capacity")?;
+        let warm = warm.map(|warm| warm.get().core().keeping(capacity.max(1)));
+        Ok(TemplateCache(spawnfd::TemplateCache::new(capacity), warm))
     }
 
     /// The process-wide one.
     #[staticmethod]
     fn shared() -> TemplateCache {
-        TemplateCache(spawnfd::TemplateCache::global().clone())
+        TemplateCache(spawnfd::TemplateCache::global().clone(), None)
     }
 
     #[pyo3(signature = (program, path = None))]
     fn get(&self, py: Python<'_>, program: &Bound<'_, PyAny>, path: Option<&Bound<'_, PyAny>>) -> PyResult<Template> {
         let (name, path) = (program_name(program)?, search_path(path)?);
         py.detach(|| self.0.get(&name, Some(&path)))
-            .map(Template)
+            .map(|template| Template(template, self.1.clone()))
             .map_err(|error| errors::exception(py, &error, Some(&name)))
     }
 

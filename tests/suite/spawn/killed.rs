@@ -166,9 +166,10 @@ fn starts_succeed_under(profile: Profile) {
         in_a_thread(all_starts_succeed);
         for mode in [Mode::Reserve, Mode::Fork] {
             let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
-            let echo = Template::open("/bin/echo").expect("a template").warm(&warm).expect("a keeper");
+            let echo = Template::open("/bin/echo").expect("a template");
+            warm.add_once(&echo).expect("a keeper");
             warm.fill(Duration::from_secs(10));
-            assert_eq!(echo.command().run().expect("runs").stdout, b"\n");
+            assert_eq!(echo.command().warm(&warm).run().expect("runs").stdout, b"\n");
         }
         let mut apart = Command::new("/bin/echo");
         apart.namespaces(Namespaces::NET).stdout(Stdio::Null);

@@ -268,9 +268,9 @@ fn an_upgrade_costs_a_cache_one_cold_start() {
         };
         replace("/bin/true");
         let warm = Warm::new(WarmOptions::default()).expect("a Warm");
-        let cache = TemplateCache::with_warm(4, &warm);
+        let (cache, warm) = (TemplateCache::new(4), warm.keeping(4));
         let code = || {
-            let mut child = cache.command(&tool).spawn().expect("starts");
+            let mut child = cache.command(&tool).warm(&warm).spawn().expect("starts");
             (child.started(), child.wait().expect("own child").success())
         };
         for (by, success) in [("/bin/true", true), ("/bin/false", false)] {
