@@ -73,8 +73,8 @@ def test_an_asynchronous_run_says_the_same() -> None:
             (["/no/such/program"], {}),
             (["ls -l"], {}),
             (["true"], {"cwd": "/no/such"}),
-            (["true"], {"cwd": 99}),
-            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Inherit(99)]}),
+            (["true"], {"cwd": 1000}),
+            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Inherit(1000)]}),
         ]
         for argv, options in wrong:
             with pytest.raises(sf.SpawnError) as expected:
