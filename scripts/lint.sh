@@ -19,7 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 step rustfmt --check --edition 2024 "$helper"
 step clippy-driver --edition=2024 --crate-type=bin -Cpanic=abort --emit=metadata --out-dir "$scratch" -D warnings \
     -D clippy::all -D clippy::undocumented_unsafe_blocks "$helper"
-RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard --all-features --no-deps --quiet
+RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard -p spawnfd-parked --all-features --no-deps --quiet
 step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
@@ -38,7 +38,7 @@ step "$bin/mypy" --strict tests/run.py tests/test_run.py
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
 # Each header on its own, as those that include it are compiled.
-git ls-files 'warm/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
+git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py

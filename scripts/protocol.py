@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = "warm/main/protocol.h"
-RUST = "crates/spawnfd/src/warm/protocol.rs"
+HEADER = "crates/spawnfd-parked/common/protocol.h"
+RUST = "crates/spawnfd-parked/src/protocol.rs"
 PYTHON = "tests/warm/protocol.py"
 
 PREFIX = "spawnfd_"
@@ -325,9 +325,9 @@ def literal(constant: Constant) -> str:
 def rust(header: Header) -> str:
     lines = [
         "// SPDX-License-Identifier: MIT OR Apache-2.0",
-        f"//! The protocol between an owner and a parked process. Generated from `{HEADER}`: edit that file and",
-        "//! run `scripts/protocol.py`.",
-        '#![allow(dead_code, reason = "the owner does not use every name of the protocol")]',
+        "//! The protocol between an owner and a parked process.",
+        "//!",
+        f"//! Generated from `{HEADER}`: edit that file and run `scripts/protocol.py`.",
     ]
     before: object = None
     for item in header.items:
@@ -335,7 +335,7 @@ def rust(header: Header) -> str:
         lines += [*([] if grouped else [""]), *rust_doc(item.doc)]
         before = item
         if isinstance(item, Constant):
-            lines.append(f"pub(super) const {plain(item.name)}: {item.rust} = {literal(item)};")
+            lines.append(f"pub const {plain(item.name)}: {item.rust} = {literal(item)};")
         elif isinstance(item, Enum):
             lines += rust_enum(item)
         else:
@@ -345,13 +345,13 @@ def rust(header: Header) -> str:
 
 def rust_enum(item: Enum) -> list[str]:
     name = camel(item.tag)
-    lines = ["#[derive(Clone, Copy, PartialEq, Eq, Debug)]", f"#[repr({item.rust})]", f"pub(super) enum {name} {{"]
+    lines = ["#[derive(Clone, Copy, PartialEq, Eq, Debug)]", f"#[repr({item.rust})]", f"pub enum {name} {{"]
     for member in item.real:
         lines += [*rust_doc(member.doc, "    "), f"    {camel(item.short(member))} = {member.value},"]
     lines.append("}")
     if item.count:
         members = [f"{name}::{camel(item.short(member))}" for member in item.real]
-        start = f"    pub(super) const ALL: [{name}; {item.count.value}] ="
+        start = f"    pub const ALL: [{name}; {item.count.value}] ="
         line = f"{start} [{', '.join(members)}];"
         lines += ["", f"impl {name} {{", "    /// In the order of their numbers."]
         lines += [line] if len(line) <= 120 else [f"{start} [", *(f"        {member}," for member in members), "    ];"]
@@ -367,21 +367,21 @@ def rust_struct(item: Struct) -> list[str]:
         for field in every
         for line in (
             *(rust_doc(field.doc, "    ") if item.tail else ()),
-            f"    pub(super) const {field.name.upper()}: usize = {field.offset};",
+            f"    pub const {field.name.upper()}: usize = {field.offset};",
         )
     ]
-    size = ["    /// Bytes of the struct.", f"    pub(super) const SIZE: usize = {item.size};"]
+    size = ["    /// Bytes of the struct.", f"    pub const SIZE: usize = {item.size};"]
     if item.tail:
         # Shared memory is accessed in place.
         what = "    // Offsets of the fields, in bytes."
-        return [f"pub(super) struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
-    lines = ["#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]", f"pub(super) struct {name} {{"]
+        return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
+    lines = ["#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]", f"pub struct {name} {{"]
     for field in item.fields:
-        lines += [*rust_doc(field.doc, "    "), f"    pub(super) {field.name}: {TYPES[field.type][1]},"]
+        lines += [*rust_doc(field.doc, "    "), f"    pub {field.name}: {TYPES[field.type][1]},"]
     lines += ["}", "", f"impl {name} {{", *size, ""]
     lines += [
         "    /// The struct as a message carries it.",
-        "    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {",
+        "    pub fn to_bytes(self) -> [u8; Self::SIZE] {",
         "        let mut bytes = [0; Self::SIZE];",
         *(
             f"        bytes[{field.offset}..{field.offset + field.size}].copy_from_slice(&self.{field.name}.to_ne_bytes());"
@@ -391,7 +391,7 @@ def rust_struct(item: Struct) -> list[str]:
         "    }",
         "",
         "    /// The struct that these bytes hold.",
-        f"    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> {name} {{",
+        f"    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> {name} {{",
         f"        {name} {{",
         *(
             f"            {field.name}: {TYPES[field.type][1]}::from_ne_bytes(array(bytes, {field.offset})),"
@@ -406,7 +406,7 @@ def rust_struct(item: Struct) -> list[str]:
 
 RUST_ARRAY = """
 fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    std::array::from_fn(|at| bytes[offset + at])
+    core::array::from_fn(|at| bytes[offset + at])
 }
 """
 

@@ -11,4 +11,4 @@ from owner import build
 
 @pytest.fixture(scope="session")
 def shim_without_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("shim") / "park.so", "main", "python", "node")
+    return build(tmp_path_factory.mktemp("shim") / "park.so", "common", "python", "node")

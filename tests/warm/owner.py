@@ -64,8 +64,8 @@ class Refused(Exception):
 
 
 def build(made: Path, *parts: str) -> Path:
-    """Compiles the object that is preloaded, from these directories of warm/."""
-    directories = [ROOT / "warm" / part for part in parts]
+    """Compiles the object that is preloaded, from these folders of crates/spawnfd-parked."""
+    directories = [ROOT / "crates/spawnfd-parked" / part for part in parts]
     sources = [str(source) for part in directories for source in sorted(part.glob("*.c"))]
     flags = "-std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wl,-z,initfirst -Wall -Wextra -Werror"
     command = ["cc", *flags.split(), *(f"-I{part}" for part in directories)]

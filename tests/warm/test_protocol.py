@@ -12,8 +12,8 @@ import protocol
 import pytest
 from owner import ROOT
 
-HEADER = "warm/main/protocol.h"
-GENERATED = ("crates/spawnfd/src/warm/protocol.rs", "tests/warm/protocol.py")
+HEADER = "crates/spawnfd-parked/common/protocol.h"
+GENERATED = ("crates/spawnfd-parked/src/protocol.rs", "tests/warm/protocol.py")
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ fn the_reader_of_requests_stays_inside() {
 fn fuzz() {
     let directory = scratch();
     let program = directory.path().join("request");
-    let warm = concat!(env!("CARGO_MANIFEST_DIR"), "/../warm");
+    let tests = env!("CARGO_MANIFEST_DIR");
+    let common = format!("{tests}/../crates/spawnfd-parked/common");
     let status = Command::new("cc")
         .args(["-std=c11", "-O1", "-g", "-Wall", "-Werror", "-D_GNU_SOURCE"])
         .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
-        .arg(format!("-I{warm}/main"))
-        .args([format!("{warm}/fuzz/request.c"), format!("{warm}/main/request.c")])
+        .arg(format!("-I{common}"))
+        .args([format!("{tests}/suite/warm/request.c"), format!("{common}/request.c")])
         .arg("-o")
         .arg(&program)
         .status()

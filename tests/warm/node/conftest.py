@@ -77,4 +77,4 @@ def node(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("shim") / "threads.so"
-    return build(made, "main", "python", "node", "threads")
+    return build(made, "common", "python", "node", "node-threads")

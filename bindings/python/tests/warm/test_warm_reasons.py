@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 CORE = ROOT / "crates/spawnfd/src"
+PARKED = ROOT / "crates/spawnfd-parked"
 # Comments, characters and strings of Rust and C; the last one counts: no bytes, no C string.
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])'|[bcL]"(?:\\.|[^"\\])*"|"((?:\\.|[^"\\])*)\"""",
@@ -39,7 +40,7 @@ def of_the_owner() -> set[str]:
     """Those of Rust."""
     found: set[str] = set()
     # The protocol's strings are names of variables.
-    warm = [path for path in (CORE / "warm").glob("*.rs") if path.name != "protocol.rs"]
+    warm = [path for path in (CORE / "warm").glob("*.rs")]
     authority = [CORE / f"authority/{name}.rs" for name in ("mod", "reach")]
     for path in [*warm, *authority, CORE / "inherited.rs"]:
         for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
@@ -65,11 +66,11 @@ def of_what_parks() -> set[str]:
         r"(spawnfd_cannot_park\([^;\"]*|return [\w\s?:]*|checked\([^;]*\), |\bwhy\[\] = "
         r"|snprintf\(why, sizeof\(why\), |char said\[160\] = )\Z"
     )
-    for path in (ROOT / "warm").rglob("*.c"):
+    for path in PARKED.rglob("*.c"):
         for before, text, _ in strings(path.read_text()):
             if said.search(before[-120:]):
                 found.add(re.sub(r"(: |%s)$", lambda end: end[1].replace("%s", "") + "…", text))
-    adapter = (ROOT / "warm/python/adapter.py").read_text()
+    adapter = (PARKED / "python/adapter.py").read_text()
     refusal = adapter.partition("def refusal():")[2].partition("\ndef ")[0]
     for text, more in re.findall(r'return "([^"]*)"( \+)?', refusal):
         found.add(text + ("…" if more else ""))

@@ -13,21 +13,17 @@ use crate::error::{Error, Result, Stage};
 use crate::host::memfd;
 use crate::template::Template;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm.so"));
-const ZYGOTE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-zygote"));
-const WITH_THREADS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-warm-threads.so"));
-
 /// A sealed file without a name that holds the object.
 ///
 /// # Errors
 /// As memfd_create(2).
 pub(super) fn object() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-warm", OBJECT)
+    memfd::holding("spawnfd-warm", spawnfd_parked::OBJECT)
 }
 
 /// The same, of the object for programs that have threads.
 pub(super) fn object_with_threads() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-warm", WITH_THREADS)
+    memfd::holding("spawnfd-warm", spawnfd_parked::OBJECT_WITH_THREADS)
 }
 
 /// The program that is parked to execute others.
@@ -41,7 +37,7 @@ pub(super) fn zygote() -> Result<Template> {
 
 /// The same, as a file.
 pub(super) fn zygote_file() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-zygote", ZYGOTE)
+    memfd::holding("spawnfd-zygote", spawnfd_parked::ZYGOTE)
 }
 
 /// Whether a program would load the object: one that would not must not be started, as it would not park, but run.

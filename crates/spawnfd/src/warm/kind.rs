@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::protocol;
+use spawnfd_parked::protocol;
+
 use super::state::ARGUMENTS;
 
 /// Where a program parks.

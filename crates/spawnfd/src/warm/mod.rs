@@ -3,8 +3,8 @@
 //!
 //! `Warm` holds what is to be parked; its keeper, a thread, parks it (`keeper.rs`). A start asks for an [`Offer`]: whether there is a
 //! parked process for this command, and whether the calling thread is its equal ([`Standing`]). The command's plan then goes to the
-//! parked process in a message (`wire.rs`), which `warm/main` carries out there as the child would. For any
-//! reason not to, the program is started cold, and the reason counted. What executes any program (`warm/zygote`) parks, and is asked, in
+//! parked process in a message (`wire.rs`), which `spawnfd-parked` carries out there as the child would. For any
+//! reason not to, the program is started cold, and the reason counted. What executes any program (its zygote) parks, and is asked, in
 //! just the same way. See docs/warm.md.
 
 mod confinement;
@@ -18,7 +18,6 @@ mod making;
 mod mounts;
 mod parked;
 mod prefix;
-mod protocol;
 mod referent;
 mod standing;
 mod state;
@@ -36,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode as FileMode, OFlags, openat};
 use spawnfd_child::{Op, Step};
+use spawnfd_parked::protocol;
 use spawnfd_sys::Errno;
 use spawnfd_sys::call::FilterInstruction;
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
+use spawnfd_parked::protocol::{self, ParkField, Zygote};
 use spawnfd_sys::{ArgBlock, Ended, Errno, abi, call, fork_generation, send};
 
 use super::confinement::Confinement;
 use super::image::object_with_threads;
 use super::line::{Failed, Line};
 use super::prefix::Prefix;
-use super::protocol::{self, ParkField, Zygote};
 use super::referent::Referent;
 use super::standing::Standing;
 use super::watch::Moment;
@@ -44,7 +44,7 @@ const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) template: Template,
-    /// It executes other programs: `warm/zygote`.
+    /// It executes other programs: the zygote of `spawnfd-parked`.
     pub(super) executes: bool,
     /// Arguments before those that differ from one start to the next.
     pub(super) args: Vec<OsString>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What owner and parked process say to each other: the owner's half of `warm/main/protocol.h`.
+//! What owner and parked process say to each other: the owner's half of `spawnfd_parked::protocol`.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan, Step};
+use spawnfd_parked::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
 use spawnfd_sys::{RawFd, SharedWords, abi};
 
-use super::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
 use crate::host::authority::Reported;
 
 /// The longest message, in bytes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages are encoded and read as `warm/main/protocol.h` lays them out. `scripts/protocol.py --check` compares the layouts with the header.
+//! Messages are encoded and read as `spawnfd_parked::protocol` lays them out. `scripts/protocol.py --check` compares that with `protocol.h`.
 
 use super::*;
 use spawnfd_child::{Failure, Stage};

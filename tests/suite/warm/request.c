@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Feeds the reader of requests (warm/main/request.c) messages that are nearly right, and checks
- * that what it accepts lies within the message. Built with sanitizers by
- * tests/suite/warm_request.rs.
+ * Feeds the reader of requests (crates/spawnfd-parked/common/request.c) messages that are nearly
+ * right, and checks that what it accepts lies within the message. request.rs builds it with
+ * sanitizers.
  *
  *     request ROUNDS SEED
  */

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <wchar.h>
 
-#include "../main/park.h"
+#include "../common/park.h"
 
 /* What `-c` is given while it waits. Found in the configuration, it shows that the layout is right.
  */
@@ -101,7 +101,7 @@ bool spawnfd_python_find(void);
 /* Finds the configuration of an interpreter initialised with `argc` arguments and `-c MARKER`. */
 bool spawnfd_python_find_config(int argc);
 
-/* --- between the files of warm/python ------------------------------------------------------- */
+/* --- between the files of python ------------------------------------------------------- */
 
 /* What initialisation leaves: `state` for resume() of adapter.py, which is in `namespace`. */
 struct initialised {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A program that is parked to execute others. It waits for a request as all do that are parked
- * (warm/main), carries its steps out, and executes what it names in its own place. In mode fork it
+ * (common), carries its steps out, and executes what it names in its own place. In mode fork it
  * has children of its parent's that do so.
  *
  *     spawnfd-zygote MODE      r: reserve, f: fork
@@ -85,7 +85,7 @@ static void execute(void)
 	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
 	uint32_t index = SPAWNFD_NO_STEP;
 
-	/* As become() in warm/main/park.c. */
+	/* As become() in common/park.c. */
 	spawnfd_discard_signals();
 	if (!spawnfd_is_to_go(&line, head->serial))
 		return;

@@ -14,7 +14,7 @@ void spawnfd_finish_prepare(void);
 /* When the program begins. */
 void spawnfd_finish_begin(void);
 
-/* --- between the files of warm/python ------------------------------------------------------- */
+/* --- between the files of python ------------------------------------------------------- */
 
 /* Finds where CPython keeps its objects; false where that is not as it is known. */
 bool spawnfd_objects_find(void);

@@ -3,7 +3,7 @@
 #ifndef SPAWNFD_NODE_H
 #define SPAWNFD_NODE_H
 
-#include "../main/park.h"
+#include "../common/park.h"
 
 #include <stdint.h>
 #include <sys/stat.h>

@@ -61,7 +61,7 @@ void spawnfd_node_looks(const char *name);
 struct request;
 bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
-/* --- between the files of warm/main -------------------------------------------------------------
+/* --- between the files of common -------------------------------------------------------------
  */
 
 /* A request as received: the message, the descriptors it came with, and what the owner has found.

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol between an owner and a parked process. Generated from `warm/main/protocol.h`: edit that file and
-//! run `scripts/protocol.py`.
-#![allow(dead_code, reason = "the owner does not use every name of the protocol")]
+//! The protocol between an owner and a parked process.
+//!
+//! Generated from `crates/spawnfd-parked/common/protocol.h`: edit that file and run `scripts/protocol.py`.
 
 /// The first field of every message.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// Bytes of the longest message. The owner starts a program cold if its request is longer.
-pub(super) const MAX_MESSAGE: usize = 131072;
+pub const MAX_MESSAGE: usize = 131072;
 
 /// Descriptors that one message carries at most: SCM_MAX_FD of the kernel.
-pub(super) const MAX_DESCRIPTORS: usize = 253;
+pub const MAX_DESCRIPTORS: usize = 253;
 
 /// Descriptors 0 to 2 are every program's; a request keeps and places others from here on.
-pub(super) const FIRST_DESCRIPTOR: usize = 3;
+pub const FIRST_DESCRIPTOR: usize = 3;
 
 /// Environment variable by which the owner tells a program to park: the fields of `ParkField`,
 /// separated by colons. Descriptors, device and inode are decimal numbers.
-pub(super) const PARK_VARIABLE: &str = "SPAWNFD_PARK";
+pub const PARK_VARIABLE: &str = "SPAWNFD_PARK";
 
 /// Environment variable that lists the modules to import before parking, separated by commas.
-pub(super) const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
+pub const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum ParkField {
+pub enum ParkField {
     /// The parked process's end of the pair.
     Socket = 0,
     /// A pidfd of the owner.
@@ -46,7 +46,7 @@ pub(super) enum ParkField {
 
 impl ParkField {
     /// In the order of their numbers.
-    pub(super) const ALL: [ParkField; 9] = [
+    pub const ALL: [ParkField; 9] = [
         ParkField::Socket,
         ParkField::Owner,
         ParkField::Object,
@@ -62,7 +62,7 @@ impl ParkField {
 /// The point at which a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum Kind {
+pub enum Kind {
     /// main().
     Main = 109,
     /// After CPython has initialized.
@@ -74,7 +74,7 @@ pub(super) enum Kind {
 /// How a parked process is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum Mode {
+pub enum Mode {
     /// The process itself becomes the program.
     Reserve = 114,
     /// The same, started by a sandbox program.
@@ -88,7 +88,7 @@ pub(super) enum Mode {
 /// Descriptors that the zygote inherits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum Zygote {
+pub enum Zygote {
     Socket = 3,
     Owner = 4,
     Page = 5,
@@ -96,7 +96,7 @@ pub(super) enum Zygote {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum ReplyKind {
+pub enum ReplyKind {
     /// The process is parked. Text: names of variables, an empty string, names of files, an empty
     /// string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
     /// no text, and its pidfd.
@@ -107,23 +107,23 @@ pub(super) enum ReplyKind {
 
 /// The only message from a parked process to its owner. Text follows.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Reply {
-    pub(super) version: u32,
+pub struct Reply {
+    pub version: u32,
     /// `ReplyKind`.
-    pub(super) kind: u32,
-    pub(super) pid: i32,
+    pub kind: u32,
+    pub pid: i32,
     /// capabilities(7).
-    pub(super) securebits: u32,
+    pub securebits: u32,
     /// Memory that the process shares with no other.
-    pub(super) private_bytes: u64,
+    pub private_bytes: u64,
 }
 
 impl Reply {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 24;
+    pub const SIZE: usize = 24;
 
     /// The struct as a message carries it.
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.kind.to_ne_bytes());
@@ -134,7 +134,7 @@ impl Reply {
     }
 
     /// The struct that these bytes hold.
-    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Reply {
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Reply {
         Reply {
             version: u32::from_ne_bytes(array(bytes, 0)),
             kind: u32::from_ne_bytes(array(bytes, 4)),
@@ -149,45 +149,45 @@ impl Reply {
 /// (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
 /// and the bytes that some steps need.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Request {
-    pub(super) version: u32,
+pub struct Request {
+    pub version: u32,
     /// Number of the request; see `Page`.
-    pub(super) serial: u32,
+    pub serial: u32,
     /// How many.
-    pub(super) steps: u32,
+    pub steps: u32,
     /// How many descriptors come with the message.
-    pub(super) sources: u32,
+    pub sources: u32,
     /// How many descriptors above 2 stay open.
-    pub(super) keep: u32,
+    pub keep: u32,
     /// How many arguments.
-    pub(super) argc: u32,
+    pub argc: u32,
     /// How many environment variables.
-    pub(super) envc: u32,
+    pub envc: u32,
     /// Bytes of argv.
-    pub(super) argv_length: u32,
+    pub argv_length: u32,
     /// Bytes of environ.
-    pub(super) env_length: u32,
+    pub env_length: u32,
     /// Bytes of all strings.
-    pub(super) strings: u32,
+    pub strings: u32,
     /// No step names this descriptor number or a higher one.
-    pub(super) above: i32,
+    pub above: i32,
     /// `FLAG_*`.
-    pub(super) flags: u32,
+    pub flags: u32,
     /// Source to execute, or `NO_SOURCE`.
-    pub(super) program: i32,
+    pub program: i32,
     /// Of the program to execute: an offset into the strings.
-    pub(super) path: u32,
+    pub path: u32,
     /// How many.
-    pub(super) checks: u32,
-    pub(super) unused: u32,
+    pub checks: u32,
+    pub unused: u32,
 }
 
 impl Request {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 64;
+    pub const SIZE: usize = 64;
 
     /// The struct as a message carries it.
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.serial.to_ne_bytes());
@@ -209,7 +209,7 @@ impl Request {
     }
 
     /// The struct that these bytes hold.
-    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Request {
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Request {
         Request {
             version: u32::from_ne_bytes(array(bytes, 0)),
             serial: u32::from_ne_bytes(array(bytes, 4)),
@@ -232,35 +232,35 @@ impl Request {
 }
 
 /// The program gets the environment of the parked process.
-pub(super) const FLAG_OWN_ENVIRONMENT: u32 = 1;
+pub const FLAG_OWN_ENVIRONMENT: u32 = 1;
 
 /// The parked process forks a child that waits. The message carries the sources of `ForkSource` and
 /// has no other content.
-pub(super) const FLAG_FORK: u32 = 2;
+pub const FLAG_FORK: u32 = 2;
 
 /// The forked child reports its private memory.
-pub(super) const FLAG_MEASURE: u32 = 4;
-pub(super) const FLAGS: u32 = 7;
-pub(super) const NO_SOURCE: i32 = -1;
+pub const FLAG_MEASURE: u32 = 4;
+pub const FLAGS: u32 = 7;
+pub const NO_SOURCE: i32 = -1;
 
 /// A forked child's own connection to the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum ForkSource {
+pub enum ForkSource {
     Socket = 0,
     Page = 1,
 }
 
 impl ForkSource {
     /// In the order of their numbers.
-    pub(super) const ALL: [ForkSource; 2] = [ForkSource::Socket, ForkSource::Page];
+    pub const ALL: [ForkSource; 2] = [ForkSource::Socket, ForkSource::Page];
 }
 
 /// The operation of one step. `a` and `b` as noted; a source is an index of the message's
 /// descriptors; `text` is an offset into the strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
-pub(super) enum Op {
+pub enum Op {
     /// a: source, b: number.
     Place = 0,
     /// a: from, b: to; equal numbers: clear close-on-exec.
@@ -319,7 +319,7 @@ pub(super) enum Op {
 
 impl Op {
     /// In the order of their numbers.
-    pub(super) const ALL: [Op; 28] = [
+    pub const ALL: [Op; 28] = [
         Op::Place,
         Op::Dup2,
         Op::Close,
@@ -352,25 +352,25 @@ impl Op {
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Step {
+pub struct Step {
     /// `Op`.
-    pub(super) op: u16,
+    pub op: u16,
     /// Of the caller's action, for an error; or `CONTEXT`.
-    pub(super) index: u16,
-    pub(super) a: i32,
-    pub(super) b: i32,
-    pub(super) text: u32,
-    pub(super) x: u64,
-    pub(super) y: u64,
-    pub(super) z: u64,
+    pub index: u16,
+    pub a: i32,
+    pub b: i32,
+    pub text: u32,
+    pub x: u64,
+    pub y: u64,
+    pub z: u64,
 }
 
 impl Step {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 40;
+    pub const SIZE: usize = 40;
 
     /// The struct as a message carries it.
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..2].copy_from_slice(&self.op.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.index.to_ne_bytes());
@@ -384,7 +384,7 @@ impl Step {
     }
 
     /// The struct that these bytes hold.
-    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Step {
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Step {
         Step {
             op: u16::from_ne_bytes(array(bytes, 0)),
             index: u16::from_ne_bytes(array(bytes, 2)),
@@ -399,24 +399,24 @@ impl Step {
 }
 
 /// The index of a step that is not an action of the caller.
-pub(super) const CONTEXT: u16 = 65535;
+pub const CONTEXT: u16 = 65535;
 
 /// Bit n stands for capability n.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Capabilities {
-    pub(super) effective: u64,
-    pub(super) permitted: u64,
-    pub(super) inheritable: u64,
-    pub(super) bounding: u64,
-    pub(super) ambient: u64,
+pub struct Capabilities {
+    pub effective: u64,
+    pub permitted: u64,
+    pub inheritable: u64,
+    pub bounding: u64,
+    pub ambient: u64,
 }
 
 impl Capabilities {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 40;
+    pub const SIZE: usize = 40;
 
     /// The struct as a message carries it.
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..8].copy_from_slice(&self.effective.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.permitted.to_ne_bytes());
@@ -427,7 +427,7 @@ impl Capabilities {
     }
 
     /// The struct that these bytes hold.
-    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Capabilities {
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Capabilities {
         Capabilities {
             effective: u64::from_ne_bytes(array(bytes, 0)),
             permitted: u64::from_ne_bytes(array(bytes, 8)),
@@ -441,7 +441,7 @@ impl Capabilities {
 /// The conditions that must hold immediately before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum CheckKind {
+pub enum CheckKind {
     /// The path names this file, unchanged.
     Same = 0,
     /// The source to execute is this file, unchanged.
@@ -452,36 +452,36 @@ pub(super) enum CheckKind {
 
 impl CheckKind {
     /// In the order of their numbers.
-    pub(super) const ALL: [CheckKind; 3] = [CheckKind::Same, CheckKind::SameSource, CheckKind::Absent];
+    pub const ALL: [CheckKind; 3] = [CheckKind::Same, CheckKind::SameSource, CheckKind::Absent];
 }
 
 /// The identity of a file has the units of struct statx.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Check {
+pub struct Check {
     /// `CheckKind`.
-    pub(super) kind: u32,
+    pub kind: u32,
     /// An offset into the strings.
-    pub(super) path: u32,
-    pub(super) device_major: u32,
-    pub(super) device_minor: u32,
-    pub(super) mode: u32,
-    pub(super) owner: u32,
-    pub(super) group: u32,
-    pub(super) ctime_nanoseconds: u32,
-    pub(super) mtime_nanoseconds: u32,
-    pub(super) unused: u32,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) ctime: i64,
-    pub(super) mtime: i64,
+    pub path: u32,
+    pub device_major: u32,
+    pub device_minor: u32,
+    pub mode: u32,
+    pub owner: u32,
+    pub group: u32,
+    pub ctime_nanoseconds: u32,
+    pub mtime_nanoseconds: u32,
+    pub unused: u32,
+    pub inode: u64,
+    pub size: u64,
+    pub ctime: i64,
+    pub mtime: i64,
 }
 
 impl Check {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 72;
+    pub const SIZE: usize = 72;
 
     /// The struct as a message carries it.
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&self.kind.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.path.to_ne_bytes());
@@ -501,7 +501,7 @@ impl Check {
     }
 
     /// The struct that these bytes hold.
-    pub(super) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Check {
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Check {
         Check {
             kind: u32::from_ne_bytes(array(bytes, 0)),
             path: u32::from_ne_bytes(array(bytes, 4)),
@@ -521,12 +521,12 @@ impl Check {
     }
 }
 
-pub(super) const PAGE_SIZE: usize = 4096;
+pub const PAGE_SIZE: usize = 4096;
 
 /// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum Claim {
+pub enum Claim {
     /// owner: the request is sent.
     Offered = 0,
     /// owner: carry the request out.
@@ -544,56 +544,57 @@ pub(super) enum Claim {
 }
 
 /// The claim word is the serial number of the request times this, plus the state.
-pub(super) const CLAIM_STATES: usize = 8;
+pub const CLAIM_STATES: usize = 8;
 
 /// Steps in the page at most.
-pub(super) const MAX_FIRST: usize = 24;
+pub const MAX_FIRST: usize = 24;
 
 /// The owner sends a request before it has finished comparing itself with the parked process. The
 /// parked process prepares meanwhile, without visible effect. The owner then writes the result of
 /// the comparison into the page and sets the claim to `CLAIM_GO`.
-pub(super) struct Page;
+#[derive(Debug)]
+pub struct Page;
 
 impl Page {
     /// Bytes of the struct.
-    pub(super) const SIZE: usize = 1024;
+    pub const SIZE: usize = 1024;
 
     // Offsets of the fields, in bytes.
     /// Serial number and `Claim`.
-    pub(super) const CLAIM: usize = 0;
+    pub const CLAIM: usize = 0;
     /// Of a fork: the child's pid, written by the kernel before the child runs.
-    pub(super) const CHILD: usize = 8;
+    pub const CHILD: usize = 8;
     /// Of a failed step: errno.
-    pub(super) const ERROR: usize = 12;
+    pub const ERROR: usize = 12;
     /// Of a failed step: its index, or `NO_STEP`.
-    pub(super) const INDEX: usize = 16;
+    pub const INDEX: usize = 16;
     /// How many steps are in the page; they run before those of the request.
-    pub(super) const FIRST: usize = 24;
+    pub const FIRST: usize = 24;
     /// Signals to reset to the default action; bit n-1 for signal n.
-    pub(super) const MAKE_DEFAULT: usize = 32;
+    pub const MAKE_DEFAULT: usize = 32;
     /// Signals to ignore.
-    pub(super) const MAKE_IGNORED: usize = 40;
+    pub const MAKE_IGNORED: usize = 40;
     /// Signals to block.
-    pub(super) const MASK: usize = 48;
+    pub const MASK: usize = 48;
     /// Of a zygote: `REPORT_*`.
-    pub(super) const REPORT: usize = 56;
-    pub(super) const STEPS: usize = 64;
+    pub const REPORT: usize = 56;
+    pub const STEPS: usize = 64;
 }
 
 /// The request failed before its first step.
-pub(super) const NO_STEP: u32 = 0xFFFFFFFF;
+pub const NO_STEP: u32 = 0xFFFFFFFF;
 
 /// The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs).
 /// The owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the
 /// stage, the index and the errno, shifted.
-pub(super) const REPORT_PENDING: u64 = 0x8000000000000000;
-pub(super) const REPORT_EXEC: u64 = 0;
-pub(super) const REPORT_STAGE_SHIFT: usize = 48;
-pub(super) const REPORT_INDEX_SHIFT: usize = 32;
+pub const REPORT_PENDING: u64 = 0x8000000000000000;
+pub const REPORT_EXEC: u64 = 0;
+pub const REPORT_STAGE_SHIFT: usize = 48;
+pub const REPORT_INDEX_SHIFT: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(super) enum Stage {
+pub enum Stage {
     Descriptors = 1,
     Action = 2,
     Check = 4,
@@ -601,5 +602,5 @@ pub(super) enum Stage {
 }
 
 fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    std::array::from_fn(|at| bytes[offset + at])
+    core::array::from_fn(|at| bytes[offset + at])
 }

@@ -13,7 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "node.h"
-#include "../threads/threads.h"
+#include "../node-threads/threads.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the zygote, and what it shares with warm/main, use of libc: the kernel's calls, by their
- * names. */
+/* The functions of libc that the zygote and its files of common call. Most are system calls. */
 #define _GNU_SOURCE
 #include "zygote.h"
 

@@ -5,7 +5,7 @@
  * know.
  */
 #define _GNU_SOURCE
-#include "../main/park.h"
+#include "../common/park.h"
 #include "threads.h"
 
 #include <dlfcn.h>

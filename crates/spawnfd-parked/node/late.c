@@ -4,7 +4,7 @@
  * functions of V8's and Node's that the executable exports for add-ons.
  */
 #define _GNU_SOURCE
-#include "../threads/threads.h"
+#include "../node-threads/threads.h"
 #include "node.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A message from the owner, checked. Nothing here touches the process; warm/fuzz feeds it anything.
- */
+/* Checks a message from the owner. Nothing here touches the process.
+ * tests/suite/warm/request.c feeds it arbitrary bytes. */
 #include "park.h"
 
 #include <stdalign.h>
