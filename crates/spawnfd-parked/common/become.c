@@ -251,6 +251,12 @@ int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
 	return error;
 }
 
+void spawnfd_close_all(const int *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		close(list[i]);
+}
+
 void spawnfd_keep_only(const struct request *request, int but)
 {
 	const struct spawnfd_request *head = request->head;
@@ -306,6 +312,11 @@ void spawnfd_settle_signals(const struct request *request)
 		if (page->make_ignored & bit)
 			dispose(number, &ignored, NULL);
 	}
+}
+
+void spawnfd_set_mask(uint64_t mask)
+{
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
 bool spawnfd_may_become(void)

@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What park.c, locale.c and process.c have of each other. */
+/* Shared between the files of common that are not in the zygote. */
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
+#include "line.h"
 #include "park.h"
+
+/* What the owner passed in the environment variable SPAWNFD_PARK. */
+struct parking {
+	/* This program is to be parked, and is not yet another program. */
+	bool active;
+	char kind, mode;
+	/* The descriptor of this object. */
+	int object;
+	struct spawnfd_line line;
+};
+extern struct parking parking;
 
 /*
  * Calls `each` with every line of a file, without its newline; false where it cannot be read. No
@@ -11,9 +23,31 @@
  */
 bool spawnfd_each_line(const char *path, void (*each)(const char *line));
 
+/* Records the environment and the open descriptors; false where those cannot be listed. */
+bool spawnfd_record_state(void);
+
+/* Refuses to park if the environment has changed since it was recorded. */
+void spawnfd_check_environment(void);
+
+/* Refuses to park if the process has threads, children, or descriptors that were not recorded. */
+void spawnfd_check_state(void);
+
+/* Sends stdout and stderr to a file, and closes its descriptor. */
+void spawnfd_capture_output(int file);
+
+/* Restores stdout and stderr. Refuses to park if the program has written to them. */
+void spawnfd_restore_output(void);
+
 /* Notes the files that are mapped; the one in a line of /proc/self/maps, and whether it is new. */
 void spawnfd_note_mapped(void);
 bool spawnfd_note_file_of(const char *line);
+
+/* Bytes of all notes. */
+#define SPAWNFD_NOTES_ROOM (2 * ((56 << 10) + 1))
+
+/* Writes the noted variables, an empty string, the noted files, and an empty string. Ignores what
+ * is noted from here on. Returns the bytes. */
+size_t spawnfd_report_notes(char *text);
 
 /* Whether the executable's dynamic strings, in which what it imports is named, have `name`. */
 bool spawnfd_imports(const char *name);

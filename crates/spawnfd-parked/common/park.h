@@ -95,6 +95,9 @@ bool spawnfd_read_page(const struct request *request);
  */
 int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
 
+/* Closes the `count` descriptors of a list. */
+void spawnfd_close_all(const int *list, size_t count);
+
 /* Leaves the program the descriptors it is to have, and `but`. */
 void spawnfd_keep_only(const struct request *request, int but);
 
@@ -105,7 +108,10 @@ bool spawnfd_may_become(void);
 /* Discards the signals that wait to be let in. */
 void spawnfd_discard_signals(void);
 
-/* Dispositions; the mask is the caller's to set. */
+/* Sets the mask of all signals, also of those that libc keeps to itself. */
+void spawnfd_set_mask(uint64_t mask);
+
+/* Sets the dispositions; the caller sets the mask. */
 void spawnfd_settle_signals(const struct request *request);
 
 #endif

@@ -103,7 +103,7 @@ static void execute(void)
 			fail(SPAWNFD_STAGE_CHECK, i, error);
 	}
 	line.page->report = SPAWNFD_REPORT_EXEC;
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &line.page->mask, NULL, sizeof(line.page->mask));
+	spawnfd_set_mask(line.page->mask);
 	/* All that is not the program's is close-on-exec. */
 	if (head->program < 0)
 		syscall(SYS_execve, request.strings + head->path, program.argv, program.envp);
@@ -189,11 +189,10 @@ void spawnfd_zygote(int argc, char **argv)
 {
 	static _Alignas(16) char message[SPAWNFD_ROOM];
 	bool forks = argc > 1 && argv[1][0] == SPAWNFD_MODE_FORK;
-	const uint64_t all = ~UINT64_C(0);
 
 	if (argc > 1 && argv[1][0] == SPAWNFD_MODE_PROBE)
 		probe(argv[1], argv + argc + 1);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
+	spawnfd_set_mask(~UINT64_C(0));
 	line.page = spawnfd_map(SPAWNFD_ZYGOTE_PAGE);
 	if (!line.page || (forks && !spawnfd_keep_line(&line)))
 		_exit(126);
@@ -216,7 +215,6 @@ void spawnfd_zygote(int argc, char **argv)
 			execute();
 		else if (fork_one(request.sources))
 			forks = false;
-		for (size_t i = 0; i < count; i++)
-			close(request.sources[i]);
+		spawnfd_close_all(request.sources, count);
 	}
 }
