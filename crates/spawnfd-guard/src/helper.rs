@@ -17,6 +17,7 @@ mod init;
 mod members;
 mod process;
 mod sys;
+mod syscall;
 mod table;
 mod watch;
 

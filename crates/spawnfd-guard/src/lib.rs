@@ -15,6 +15,8 @@
 
 extern crate alloc;
 
+mod syscall;
+
 pub mod cgroup;
 pub mod members;
 pub mod namespace;

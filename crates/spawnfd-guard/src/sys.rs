@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system calls that both the helper and the host use on a tree. All unsafe code but the helper's own start is here.
+//! The system calls that both the helper and the host use on a tree. All unsafe code but the instruction
+//! (`syscall.rs`) and the helper's own start is here.
 
-use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::syscall::syscall;
 
 /// A negated error number, as the kernel returns it, made positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,62 +28,42 @@ pub type Result<T> = core::result::Result<T, Errno>;
 /// Numbers of asm/unistd_64.h.
 #[cfg(target_arch = "x86_64")]
 mod number {
-    pub const READ: usize = 0;
-    pub const WRITE: usize = 1;
-    pub const CLOSE: usize = 3;
-    pub const FSTAT: usize = 5;
-    pub const MMAP: usize = 9;
-    pub const MUNMAP: usize = 11;
-    pub const RT_SIGACTION: usize = 13;
-    pub const NANOSLEEP: usize = 35;
-    pub const GETPID: usize = 39;
-    pub const FCNTL: usize = 72;
-    pub const KILL: usize = 62;
-    pub const GETPPID: usize = 110;
-    pub const GETPGID: usize = 121;
-    pub const GETSID: usize = 124;
-    pub const FSTATFS: usize = 138;
-    pub const PRCTL: usize = 157;
-    pub const GETDENTS64: usize = 217;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const EXIT_GROUP: usize = 231;
-    pub const OPENAT: usize = 257;
-    pub const UNLINKAT: usize = 263;
-    pub const READLINKAT: usize = 267;
-    pub const PPOLL: usize = 271;
-    pub const PIDFD_SEND_SIGNAL: usize = 424;
-    pub const PIDFD_OPEN: usize = 434;
+    pub const READ: u32 = 0;
+    pub const WRITE: u32 = 1;
+    pub const CLOSE: u32 = 3;
+    pub const FSTAT: u32 = 5;
+    pub const MMAP: u32 = 9;
+    pub const MUNMAP: u32 = 11;
+    pub const RT_SIGACTION: u32 = 13;
+    pub const NANOSLEEP: u32 = 35;
+    pub const GETPID: u32 = 39;
+    pub const FCNTL: u32 = 72;
+    pub const KILL: u32 = 62;
+    pub const GETPPID: u32 = 110;
+    pub const GETPGID: u32 = 121;
+    pub const GETSID: u32 = 124;
+    pub const FSTATFS: u32 = 138;
+    pub const PRCTL: u32 = 157;
+    pub const GETDENTS64: u32 = 217;
+    pub const CLOCK_GETTIME: u32 = 228;
+    pub const EXIT_GROUP: u32 = 231;
+    pub const OPENAT: u32 = 257;
+    pub const UNLINKAT: u32 = 263;
+    pub const READLINKAT: u32 = 267;
+    pub const PPOLL: u32 = 271;
+    pub const PIDFD_SEND_SIGNAL: u32 = 424;
+    pub const PIDFD_OPEN: u32 = 434;
 }
 
 /// Enters the kernel.
 ///
 /// # Safety
-/// The arguments must be what system call `number` asks for: pointers valid for what it reads and writes.
-#[cfg(target_arch = "x86_64")]
-unsafe fn enter(number: usize, args: [usize; 6]) -> Result<usize> {
-    let result: isize;
-    // SAFETY: the kernel preserves all registers but rax, rcx and r11; memory counts as clobbered, as `nomem` is absent; the
-    // caller vouches for the arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack, preserves_flags),
-        );
-    }
+/// As for [`syscall`].
+unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller vouches for the arguments.
+    let result = unsafe { syscall(number, args) };
     if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("spawnfd-guard has no system call instruction for this architecture yet");
 
 /// An open descriptor, closed with this value.
 #[derive(Debug)]

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-extern char **environ;
+#include <unistd.h>
 
 /* Where libc has its locales. */
 static const char directory[] = "/usr/lib/locale";

@@ -14,8 +14,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* In a child of a process that forks: the child waits for a program to become. */
 static bool is_child;
 static int dumpable;

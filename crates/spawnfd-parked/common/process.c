@@ -121,8 +121,8 @@ static struct handlers handlers[64];
 static size_t registered;
 static bool too_many;
 
-__attribute__((visibility("default"))) int
-__register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso)
+PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+			     void *dso)
 {
 	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
 		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
@@ -157,7 +157,7 @@ static bool is_empty(const struct handlers *entry)
  * and at exit. libc then drops the fork handlers that were registered with that handle, and so does
  * this object: their code is about to be unmapped, and another library may take its place.
  */
-__attribute__((visibility("default"))) void __cxa_finalize(void *dso)
+PUBLIC void __cxa_finalize(void *dso)
 {
 	if (finalize)
 		finalize(dso);

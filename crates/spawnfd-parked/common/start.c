@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern char **environ;
-
 struct parking parking;
 
 static char **find_variable(const char *name)
@@ -118,8 +116,6 @@ _Noreturn void spawnfd_cannot_park(const char *why)
 
 /* --- interposed functions of libc ---------------------------------------------------------------
  */
-
-#define PUBLIC __attribute__((visibility("default")))
 
 static char *value_of(const char *name)
 {

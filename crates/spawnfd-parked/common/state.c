@@ -13,8 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static struct {
 	/* A hash of the environment. */
 	uint64_t environment;

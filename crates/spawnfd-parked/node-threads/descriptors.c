@@ -5,7 +5,6 @@
  * know.
  */
 #define _GNU_SOURCE
-#include "../common/park.h"
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -24,8 +23,6 @@
 #include <unistd.h>
 
 #include <sys/mman.h>
-
-#define PUBLIC __attribute__((visibility("default")))
 
 enum kind { NOTHING, EPOLL, EVENT, PIPE };
 enum { MAX_DESCRIPTORS = 64, MAX_WATCHED = 64 };

@@ -21,8 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PUBLIC __attribute__((visibility("default")))
-
 struct thread {
 	void *(*start)(void *);
 	void *argument;

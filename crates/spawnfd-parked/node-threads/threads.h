@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../common/park.h"
+
 /* Waits by `block(argument)`, which may be called in vain: then `again` is the answer. It is woken
  * by what is done to `at`: an address, or the number of an epoll. */
 int spawnfd_rest(const void *at, int (*block)(void *), void *argument, int again);

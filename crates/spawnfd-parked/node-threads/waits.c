@@ -15,8 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PUBLIC __attribute__((visibility("default")))
-
 /* --- condition variables ------------------------------------------------------------------------
  * A number that every signal moves on, and nothing about who waits: a copy has nobody to account
  * for. They replace libc's throughout the process, so that no one is used by both.

@@ -230,8 +230,7 @@ __attribute__((constructor)) static void find_original(void)
 }
 
 /* In the place of that one, for every program that parks. */
-__attribute__((visibility("default"))) int sigaction(int number, const struct sigaction *action,
-						     struct sigaction *old)
+PUBLIC int sigaction(int number, const struct sigaction *action, struct sigaction *old)
 {
 	struct search search = {.depth = 0};
 	int result = original(number, action, old);

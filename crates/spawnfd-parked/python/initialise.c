@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* Taken out of the environment: modules to be imported ahead, with commas between. */
 
 static void check(struct status status)

@@ -11,8 +11,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* `start` and `text`, each as CPython decodes what the system gives it, and `end`. */
 static wchar_t *decode(const char *start, const char *text, const wchar_t *end)
 {

@@ -115,9 +115,8 @@ pub fn position(fd: RawFd) -> Result<u64, Errno> {
 /// # Errors
 /// It cannot be told: an older kernel, and kcmp is blocked. EBADF.
 pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Errno> {
-    const F_DUPFD_QUERY: u32 = 1027;
     const KCMP_FILE: u32 = 0;
-    match enter!(__NR_fcntl, one, F_DUPFD_QUERY, other) {
+    match enter!(__NR_fcntl, one, abi::F_DUPFD_QUERY, other) {
         Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => {
             killed.refuse(Call::Kcmp)?;
             let own = getpid()?;
@@ -332,15 +331,13 @@ pub fn prctl(option: u32, second: usize, third: usize) -> Result<usize, Errno> {
 /// The calling task's seccomp mode: 0 without a filter, 2 with one. Costs 0.1 us; 0 from a kernel without seccomp.
 #[doc(alias = "PR_GET_SECCOMP")]
 pub fn seccomp_mode() -> usize {
-    const PR_GET_SECCOMP: u32 = 21;
-    prctl(PR_GET_SECCOMP, 0, 0).unwrap_or(0)
+    prctl(linux_raw_sys::prctl::PR_GET_SECCOMP, 0, 0).unwrap_or(0)
 }
 
 /// Keeps the calling process from leaving a core dump, if it has memory of its own (PR_SET_DUMPABLE belongs to the memory).
 #[doc(alias = "PR_SET_DUMPABLE")]
 pub fn leave_no_core() -> Result<usize, Errno> {
-    const PR_SET_DUMPABLE: u32 = 4;
-    prctl(PR_SET_DUMPABLE, 0, 0)
+    prctl(linux_raw_sys::prctl::PR_SET_DUMPABLE, 0, 0)
 }
 
 /// Sends a signal to a process or, negative, a process group.

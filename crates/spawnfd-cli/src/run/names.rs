@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of kernel numbers: signals, capabilities, limits, namespaces, schedulers.
 
+use rustix::thread::CapabilitySet;
 use spawnfd::{Namespaces, SignalSet};
 
 const SIGNALS: [&str; 31] = [
@@ -47,60 +48,15 @@ pub fn signals(text: &str) -> Result<SignalSet, String> {
     }
 }
 
-const CAPABILITIES: [&str; 41] = [
-    "chown",
-    "dac_override",
-    "dac_read_search",
-    "fowner",
-    "fsetid",
-    "kill",
-    "setgid",
-    "setuid",
-    "setpcap",
-    "linux_immutable",
-    "net_bind_service",
-    "net_broadcast",
-    "net_admin",
-    "net_raw",
-    "ipc_lock",
-    "ipc_owner",
-    "sys_module",
-    "sys_rawio",
-    "sys_chroot",
-    "sys_ptrace",
-    "sys_pacct",
-    "sys_admin",
-    "sys_boot",
-    "sys_nice",
-    "sys_resource",
-    "sys_time",
-    "sys_tty_config",
-    "mknod",
-    "lease",
-    "audit_write",
-    "audit_control",
-    "setfcap",
-    "mac_override",
-    "mac_admin",
-    "syslog",
-    "wake_alarm",
-    "block_suspend",
-    "audit_read",
-    "perfmon",
-    "bpf",
-    "checkpoint_restore",
-];
-
 /// Capabilities by a list of names (`cap_` may be left out), or `none`, as bits.
 pub fn capabilities(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(0);
     }
     text.split(',').try_fold(0, |set, name| {
-        let lower = name.to_ascii_lowercase();
-        let short = lower.strip_prefix("cap_").unwrap_or(&lower);
-        let place = CAPABILITIES.iter().position(|known| *known == short);
-        place.map(|place| set | 1 << place).ok_or_else(|| format!("no capability is called '{name}'"))
+        let upper = name.to_ascii_uppercase();
+        let one = CapabilitySet::from_name(upper.strip_prefix("CAP_").unwrap_or(&upper));
+        one.map(|one| set | one.bits()).ok_or_else(|| format!("no capability is called '{name}'"))
     })
 }
 

@@ -1,43 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! x86_64: psABI section A.2.1, "Calling Conventions", of the Linux kernel.
+//! The clone system calls whose child returns on another stack.
 
 use core::arch::asm;
 
 use crate::clone::Entry;
 
-/// Enters the kernel. Returns the raw result: a negative errno, or a value.
-///
-/// # Safety
-/// The arguments must be what system call `number` asks for: pointers valid for what it reads and writes.
-#[inline]
-pub(crate) unsafe fn syscall(number: u32, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the kernel preserves all registers but rax, rcx and r11; memory is declared clobbered by
-    // the absence of `nomem`; the caller vouches for the arguments.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack, preserves_flags),
-        );
-    }
-    result
-}
-
 /// Enters a clone system call of which the child returns on another stack and calls `entry(data)`.
 /// Returns, in the parent only, the raw result.
 ///
 /// # Safety
-/// As for [`syscall`]; and the arguments must give the child a stack of its own (with CLONE_VM) whose top is
+/// As for `syscall`; and the arguments must give the child a stack of its own (with CLONE_VM) whose top is
 /// 16-byte aligned, and `entry` with `data` must be sound to run there.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn clone_call(number: u32, args: [usize; 5], entry: Entry, data: *const ()) -> isize {
     let result: isize;

@@ -1,0 +1,1 @@
+../../spawnfd-sys/src/arch/syscall.rs
