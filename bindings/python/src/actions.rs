@@ -11,15 +11,7 @@ use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, S
 
 use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequence, wrong_type, wrong_value};
 use crate::classes::Class;
-
-/// Where one of a command's actions comes from.
-#[derive(Clone, Debug)]
-pub enum Origin {
-    /// `cwd` was a descriptor.
-    CurrentDir,
-    /// An item of the caller's list, and the path it names.
-    Action(usize, Option<OsString>),
-}
+use crate::errors::Origin;
 
 /// An action under translation: its fields by name, and what to call them in an error.
 struct Fields<'a, 'py> {

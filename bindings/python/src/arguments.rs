@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From Python's values to the core's, with errors that name the argument.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,8 +11,9 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple};
+use spawnfd::{Errno, Stage};
 
-use crate::env::Env;
+use crate::errors::Failure;
 
 /// A TypeError that names the argument, what it has to be, and what it is.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
@@ -216,21 +217,6 @@ pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
     }
 }
 
-/// An Env, a mapping of variables, or, for None, this process's as it is now.
-///
-/// Read under the GIL in any case: `os.environ` writes what the C library's `environ` has, which nobody may read
-/// meanwhile.
-pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
-    let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
-    if let Ok(env) = value.cast::<Env>() {
-        return Ok(env.get().core());
-    }
-    let Ok(mapping) = value.cast::<PyMapping>() else {
-        return Err(wrong_type(&"env", "spawnfd.Env, a mapping of str, or None", value));
-    };
-    variables(mapping, "env").map(|variables| variables.into_iter().collect())
-}
-
 pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(OsString, OsString)>> {
     let mut variables = Vec::new();
     for item in mapping.items()?.iter() {
@@ -248,4 +234,28 @@ pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) ->
     }
     let value = os_string(value, &format_args!("{name}['{}']", variable.display()))?;
     Ok((variable, value))
+}
+
+/// Refuses a path whose meaning depends on the working directory.
+pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
+    let bytes = program.as_bytes();
+    if bytes.is_empty() {
+        return Err(wrong_value(&argument, "empty: it names the program"));
+    }
+    if bytes.contains(&b'/') && bytes[0] != b'/' {
+        let why = format!(
+            "a relative path names another file in each directory: pass an absolute one, as os.path.abspath({program:?}) \
+             or os.path.join(cwd, {program:?}) make it, or a plain name to be searched in PATH"
+        );
+        return Err(Failure {
+            errno: Errno::EINVAL,
+            stage: Stage::Validate.name(),
+            action: None,
+            file: Some(program),
+            call: &format!("template({program:?})"),
+            why: Some(&why),
+        }
+        .exception(py));
+    }
+    Ok(program)
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The classes of the package's Python half.
+//! The package's classes and functions by name.
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 
-/// One of them, looked up each time: the package can be imported anew, and who does that means the new one.
+/// A class of the package's Python half. Each use looks it up again: a program may import the package anew, and then expects the
+/// new class.
 pub struct Class {
     module: &'static str,
     name: &'static str,
@@ -30,4 +32,15 @@ impl Class {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What `__reduce__` returns: a function of the native module, and its arguments.
+pub fn restored_by<'py>(
+    py: Python<'py>,
+    function: &str,
+    arguments: impl IntoPyObject<'py, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let restore = py.import("spawnfd._spawnfd")?.getattr(function)?;
+    let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
+    Ok((restore, arguments).into_pyobject(py)?.into_any())
 }

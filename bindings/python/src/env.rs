@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyMapping, PyTuple};
 
 use crate::arguments::{os_string, os_strings, variable, variables as all_variables, wrong_type};
-use crate::pickled::restored_by;
+use crate::classes::restored_by;
 
 /// An environment as a value: what is inherited, kept back, set. Encoded once, reused by every spawn.
 ///
@@ -172,4 +172,18 @@ impl Env {
 pub fn restore_env(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Env {
     let string = OsString::from_vec;
     Env(variables.into_iter().map(|(name, value)| (string(name), string(value))).collect())
+}
+
+/// The environment that an Env or a mapping of variables describes; for None, this process's as it is now.
+///
+/// Reads under the GIL: an assignment to `os.environ` changes the C library's `environ`, and must not run meanwhile.
+pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
+    let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
+    if let Ok(env) = value.cast::<Env>() {
+        return Ok(env.get().core());
+    }
+    let Ok(mapping) = value.cast::<PyMapping>() else {
+        return Err(wrong_type(&"env", "spawnfd.Env, a mapping of str, or None", value));
+    };
+    all_variables(mapping, "env").map(|variables| variables.into_iter().collect())
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the core's error to the exceptions of `spawnfd._errors`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use pyo3::prelude::*;
-use spawnfd::Errno;
+use spawnfd::{Errno, Stage};
 
 use crate::classes::Class;
 
@@ -47,4 +48,49 @@ impl<'a> Failure<'a> {
 /// The exception for an error that is about one file, or none.
 pub fn exception(py: Python<'_>, error: &spawnfd::Error, file: Option<&OsStr>) -> PyErr {
     Failure { file, ..Failure::of(error) }.exception(py)
+}
+
+/// Where one of a command's actions comes from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// `cwd` was a descriptor.
+    CurrentDir,
+    /// An item of the caller's list, and the path it names.
+    Action(usize, Option<OsString>),
+}
+
+/// What the errors of one command name.
+#[derive(Debug)]
+pub struct Subjects {
+    pub program: OsString,
+    pub cwd: Option<OsString>,
+    /// Where each of the command's actions comes from.
+    pub origins: Vec<Origin>,
+}
+
+impl Subjects {
+    /// The exception for what the core says of this command.
+    pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
+        let mut failure = Failure::of(error);
+        match error.stage() {
+            Stage::Action(index) => match self.origins.get(index) {
+                Some(Origin::CurrentDir) => {
+                    failure = Failure { stage: Stage::CurrentDir.name(), action: None, ..failure }
+                }
+                Some(Origin::Action(index, path)) => {
+                    (failure.action, failure.file) = (Some(*index), path.as_deref());
+                }
+                None => {}
+            },
+            Stage::CurrentDir => failure.file = self.cwd.as_deref(),
+            Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
+                failure.file = Some(&self.program);
+                if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
+                    failure.why = Some("No such file or directory; each argument is an item of argv");
+                }
+            }
+            _ => {}
+        }
+        failure.exception(py)
+    }
 }

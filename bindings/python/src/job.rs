@@ -14,10 +14,10 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFull};
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
+use crate::classes::restored_by;
+use crate::errors::Subjects;
 use crate::limiter::Turn;
-use crate::pickled::restored_by;
 use crate::queue::{Bell, Queue};
-use crate::request::Subjects;
 use crate::result::RunResult;
 use crate::run::prepare;
 use crate::stdio::Use;

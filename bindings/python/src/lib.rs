@@ -54,13 +54,11 @@ mod _spawnfd {
     #[pymodule_export]
     use super::limiter::{Limiter, Turn};
     #[pymodule_export]
-    use super::pickled::restore;
-    #[pymodule_export]
     use super::popen::{pidfds_are_killed, popen};
     #[pymodule_export]
     use super::queue::Queue;
     #[pymodule_export]
-    use super::result::RunResult;
+    use super::result::{RunResult, restore};
     #[pymodule_export]
     use super::run::{Running, begin, end_idle_threads, run};
     #[pymodule_export]

@@ -21,13 +21,7 @@ use crate::queue::{Bell, Queue};
 ///     TypeError, ValueError: `limit` is no such number.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
-pub struct Limiter(spawnfd::Limiter);
-
-impl Limiter {
-    pub fn core(&self) -> &spawnfd::Limiter {
-        &self.0
-    }
-}
+pub struct Limiter(pub spawnfd::Limiter);
 
 #[pymethods]
 impl Limiter {

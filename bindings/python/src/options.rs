@@ -101,7 +101,7 @@ impl<'py> Options<'py> {
             let Ok(limiter) = limiter.cast::<Limiter>() else {
                 return Err(wrong_type(&"limiter", "spawnfd.Limiter or None", limiter));
             };
-            run.limiter = Some(limiter.get().core().clone());
+            run.limiter = Some(limiter.get().0.clone());
         }
         if let Some(input) = &self.input {
             if self.stdin.is_some() {
@@ -181,7 +181,7 @@ fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> P
 }
 
 fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
-    static LIMITS: Class = Class::of("spawnfd", "Limits");
+    static LIMITS: Class = Class::of("spawnfd._types", "Limits");
     if !value.is_instance(&LIMITS.get(value.py())?)? {
         return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
     }
@@ -210,7 +210,7 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
 }
 
 fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
-    static SPILL: Class = Class::of("spawnfd", "Spill");
+    static SPILL: Class = Class::of("spawnfd._types", "Spill");
     if !value.is_instance(&SPILL.get(value.py())?)? {
         return Err(wrong_type(&"spill", "spawnfd.Spill or None", value));
     }

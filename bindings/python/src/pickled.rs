@@ -7,14 +7,14 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 use spawnfd::tree::Tier;
 use spawnfd::{
     Drain, Enforcer, Errno, Fate, Leftover, Limit, Output, Resource, SpillEnd, SpillFile, Spilled, Started, Stop,
 };
 
 use crate::arguments::wrong_value;
-use crate::result::RunResult;
+use crate::classes::restored_by;
 
 /// The one of all there are that has this name.
 fn meaning<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
@@ -81,17 +81,6 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     restored_by(py, "restore", (state,))
 }
 
-/// What `__reduce__` returns: a function of the native module, and its arguments.
-pub fn restored_by<'py>(
-    py: Python<'py>,
-    function: &str,
-    arguments: impl IntoPyObject<'py, Output = Bound<'py, PyTuple>, Error: Into<PyErr>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let restore = py.import("spawnfd._spawnfd")?.getattr(function)?;
-    let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
-    Ok((restore, arguments).into_pyobject(py)?.into_any())
-}
-
 fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap_or(u64::MAX)
 }
@@ -122,12 +111,11 @@ pub struct State {
     args: Vec<OsString>,
 }
 
-/// Makes a Result of what its pickle has.
+/// The output and argv that a pickle has.
 ///
 /// # Errors
 /// KeyError, TypeError, ValueError: it is none of this version's.
-#[pyfunction]
-pub fn restore(state: State) -> PyResult<RunResult> {
+pub fn output(state: State) -> PyResult<(Output, Vec<OsString>)> {
     let heads = state.cuts.map(|(head, _)| head);
     if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {
         return Err(wrong_value(&"Result", "a head longer than all that was kept"));
@@ -163,5 +151,5 @@ pub fn restore(state: State) -> PyResult<RunResult> {
     output.started = Started::from_name(&state.started)
         .ok_or_else(|| wrong_value(&"Result", format_args!("{:?} is not known here", state.started)))?;
     output.input_refused = state.input_refused;
-    Ok(RunResult::new(output.into(), state.args))
+    Ok((output, state.args))
 }

@@ -357,7 +357,7 @@ fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> 
     Ok(kept)
 }
 
-/// Read under the GIL: see [`environment`](crate::arguments::environment).
+/// Read under the GIL: see [`environment`](crate::env::environment).
 fn environment(call: &Call<'_>) -> Taken<Env> {
     let strings = match &call.variables {
         Some(variables) => variables.iter().map(variable).collect::<Taken<Vec<_>>>()?,

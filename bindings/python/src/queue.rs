@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd::{Errno, Known, Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
-use crate::request::Subjects;
+use crate::errors::Subjects;
 use crate::result::RunResult;
 
 /// How long it can go unseen that the application has closed what a thread sleeps in.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a call asks for, as a command of the core.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
-use spawnfd::{Command, Errno, SignalSet, Stage};
+use spawnfd::{Command, SignalSet};
 
-use crate::actions::{self, Origin};
-use crate::arguments::{descriptor, environment, os_string, os_strings, wrong_type, wrong_value};
-use crate::errors::{self, Failure};
+use crate::actions;
+use crate::arguments::{descriptor, os_string, os_strings, runnable, wrong_type, wrong_value};
+use crate::env::environment;
+use crate::errors::{Origin, Subjects};
 use crate::options::Options;
 use crate::stdio::{self, Use};
 use crate::template::{Template, TemplateCache};
@@ -22,15 +23,6 @@ pub struct Request {
     /// The program's argv.
     pub args: Vec<OsString>,
     pub subjects: Subjects,
-}
-
-/// What errors are about.
-#[derive(Debug)]
-pub struct Subjects {
-    program: OsString,
-    cwd: Option<OsString>,
-    /// Where each of the command's actions comes from.
-    origins: Vec<Origin>,
 }
 
 impl Request {
@@ -50,7 +42,7 @@ impl Request {
                 return Err(wrong_value(&"sandbox", "a Template is executed itself; run([path, ...], sandbox=...)"));
             }
             Some(template) => {
-                let core = template.get().core();
+                let core = &template.get().0;
                 let mut argv = vec![core.name().to_owned()];
                 argv.append(&mut os_strings(args, "args")?);
                 let file = core.path().map_or_else(|| core.name().to_owned(), |path| path.as_os_str().to_owned());
@@ -84,9 +76,9 @@ impl Request {
         command.signal_mask(SignalSet::EMPTY).default_signals(ignored_by_python());
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
-            command.sandbox(sandbox.core());
-            program.clone_from(&sandbox.command()[0]);
-            argv.splice(0..0, sandbox.command().iter().cloned());
+            command.sandbox(&sandbox.core);
+            program.clone_from(&sandbox.argv[0]);
+            argv.splice(0..0, sandbox.argv.iter().cloned());
         }
         if let Some(arg0) = arg0 {
             argv[0] = os_string(&arg0, &"arg0")?;
@@ -130,55 +122,4 @@ impl Request {
 /// What Python ignores or may ignore: SIGPIPE and SIGXFSZ.
 pub fn ignored_by_python() -> SignalSet {
     [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
-}
-
-impl Subjects {
-    /// The exception for what the core says of this command.
-    pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
-        let mut failure = Failure::of(error);
-        match error.stage() {
-            Stage::Action(index) => match self.origins.get(index) {
-                Some(Origin::CurrentDir) => {
-                    failure = Failure { stage: Stage::CurrentDir.name(), action: None, ..failure }
-                }
-                Some(Origin::Action(index, path)) => {
-                    (failure.action, failure.file) = (Some(*index), path.as_deref());
-                }
-                None => {}
-            },
-            Stage::CurrentDir => failure.file = self.cwd.as_deref(),
-            Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
-                failure.file = Some(&self.program);
-                if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
-                    failure.why = Some("No such file or directory; each argument is an item of argv");
-                }
-            }
-            _ => {}
-        }
-        failure.exception(py)
-    }
-}
-
-/// Refuses a path whose meaning depends on the working directory.
-pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
-    let bytes = program.as_bytes();
-    if bytes.is_empty() {
-        return Err(wrong_value(&argument, "empty: it names the program"));
-    }
-    if bytes.contains(&b'/') && bytes[0] != b'/' {
-        let why = format!(
-            "a relative path names another file in each directory: pass an absolute one, as os.path.abspath({program:?}) \
-             or os.path.join(cwd, {program:?}) make it, or a plain name to be searched in PATH"
-        );
-        return Err(errors::Failure {
-            errno: Errno::EINVAL,
-            stage: Stage::Validate.name(),
-            action: None,
-            file: Some(program),
-            call: &format!("template({program:?})"),
-            why: Some(&why),
-        }
-        .exception(py));
-    }
-    Ok(program)
 }

@@ -132,7 +132,7 @@ impl RunResult {
     /// What became of that file: its length, and whether it is whole; None if none was asked for or needed.
     #[getter]
     fn spilled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        static SPILLED: Class = Class::of("spawnfd", "Spilled");
+        static SPILLED: Class = Class::of("spawnfd._types", "Spilled");
         let Some(spilled) = &self.output.spill else { return Ok(None) };
         let (end, errno) = match spilled.end {
             SpillEnd::Whole => ("whole", None),
@@ -179,7 +179,7 @@ impl RunResult {
     /// comes first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        static LEFTOVER: Class = Class::of("spawnfd", "Leftover");
+        static LEFTOVER: Class = Class::of("spawnfd._types", "Leftover");
         let made = self
             .output
             .leftovers
@@ -232,7 +232,7 @@ impl RunResult {
     /// Raises:
     ///     ExitError: It is not; `result` of it is this.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        static EXIT_ERROR: Class = Class::of("spawnfd", "ExitError");
+        static EXIT_ERROR: Class = Class::of("spawnfd._errors", "ExitError");
         if slf.get().ok() {
             return Ok(slf);
         }
@@ -287,4 +287,11 @@ impl RunResult {
         write!(text, " wall={:.4} args={}>", self.wall(), self.args(py)?.repr()?.to_string_lossy()).ok();
         Ok(text)
     }
+}
+
+/// Makes a Result of what its pickle has.
+#[pyfunction]
+pub fn restore(state: pickled::State) -> PyResult<RunResult> {
+    let (output, args) = pickled::output(state)?;
+    Ok(RunResult::new(output.into(), args))
 }

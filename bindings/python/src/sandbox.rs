@@ -6,9 +6,8 @@ use std::ffi::OsString;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::arguments::{descriptor, integer, os_strings, wrong_type, wrong_value};
+use crate::arguments::{descriptor, integer, os_strings, runnable, wrong_type, wrong_value};
 use crate::errors;
-use crate::request::runnable;
 
 /// A command through which programs are started, and descriptors it is given.
 ///
@@ -32,20 +31,9 @@ use crate::request::runnable;
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Sandbox {
-    core: spawnfd::Sandbox,
-    argv: Vec<OsString>,
+    pub core: spawnfd::Sandbox,
+    pub argv: Vec<OsString>,
     numbers: Vec<i32>,
-}
-
-impl Sandbox {
-    pub fn core(&self) -> &spawnfd::Sandbox {
-        &self.core
-    }
-
-    /// The command.
-    pub fn command(&self) -> &[OsString] {
-        &self.argv
-    }
 }
 
 #[pymethods]

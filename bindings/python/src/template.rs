@@ -6,21 +6,15 @@ use std::ffi::{OsStr, OsString};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::arguments::{descriptor, integer, os_string, wrong_type};
+use crate::arguments::{descriptor, integer, os_string, runnable, wrong_type};
 use crate::errors;
-use crate::request::runnable;
-use crate::warm::Warm;
 
 /// One executable, pinned; and the Warm that its commands start from.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Template(spawnfd::Template, Option<spawnfd::Warm>);
+pub struct Template(pub spawnfd::Template, pub Option<spawnfd::Warm>);
 
 impl Template {
-    pub fn core(&self) -> &spawnfd::Template {
-        &self.0
-    }
-
     pub fn command<'fd>(&self) -> spawnfd::Command<'fd> {
         warmed(self.0.command(), self.1.as_ref())
     }
@@ -78,14 +72,6 @@ impl Template {
         self.0.by_descriptor().map(Template::from).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
 
-    /// The same, started from a Warm.
-    fn warm(&self, py: Python<'_>, warm: &Bound<'_, Warm>) -> PyResult<Template> {
-        let warm = warm.get().core();
-        py.detach(|| warm.add_once(&self.0))
-            .map(|()| Template(self.0.clone(), Some(warm.clone())))
-            .map_err(|error| errors::exception(py, &error, Some(self.0.name())))
-    }
-
     fn revalidate(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.revalidate()).map_err(|error| errors::exception(py, &error, Some(self.0.name())))
     }
@@ -109,7 +95,7 @@ impl Template {
 /// Templates made on demand.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct TemplateCache(spawnfd::TemplateCache, Option<spawnfd::Warm>);
+pub struct TemplateCache(pub spawnfd::TemplateCache, pub Option<spawnfd::Warm>);
 
 impl TemplateCache {
     pub fn command<'fd>(&self, name: &OsStr) -> spawnfd::Command<'fd> {
@@ -120,11 +106,8 @@ impl TemplateCache {
 #[pymethods]
 impl TemplateCache {
     #[new]
-    #[pyo3(signature = (capacity, warm = None))]
-    fn new(capacity: &Bound<'_, PyAny>, warm: Option<&Bound<'_, Warm>>) -> PyResult<TemplateCache> {
-        let capacity: usize = integer(capacity, &"capacity")?;
-        let warm = warm.map(|warm| warm.get().core().keeping(capacity.max(1)));
-        Ok(TemplateCache(spawnfd::TemplateCache::new(capacity), warm))
+    fn new(capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
+        Ok(TemplateCache(spawnfd::TemplateCache::new(integer(capacity, &"capacity")?), None))
     }
 
     /// The process-wide one.

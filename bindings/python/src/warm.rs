@@ -15,9 +15,10 @@ use pyo3::types::{PyDict, PyString};
 use spawnfd::{Errno, Mode, Park, Stage, WarmOptions};
 
 use crate::actions::filter_of;
-use crate::arguments::{descriptor, environment, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::arguments::{descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::env::environment;
 use crate::errors;
-use crate::template::Template;
+use crate::template::{Template, TemplateCache};
 
 /// How long a signal waits for its handler.
 const SLICE: Duration = Duration::from_millis(50);
@@ -110,7 +111,7 @@ impl Warm {
             env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,
-            sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core().clone()),
+            sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()),
             no_new_privs: no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?,
             landlock: landlock.map(|ruleset| own(ruleset, &"landlock")).transpose()?,
             seccomp: seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default(),
@@ -121,7 +122,7 @@ impl Warm {
         }
         let added = match program.cast::<Template>() {
             Ok(template) => {
-                let template = template.get().core();
+                let template = &template.get().0;
                 py.detach(|| self.core.add_template(template, park))
             }
             Err(_) => {
@@ -134,6 +135,21 @@ impl Warm {
             }
         };
         added.map_err(|error| errors::exception(py, &error, None))
+    }
+
+    /// The same template, whose programs start from these parked processes.
+    fn template(&self, py: Python<'_>, cold: &Bound<'_, Template>) -> PyResult<Template> {
+        let cold = &cold.get().0;
+        py.detach(|| self.core.add_once(cold))
+            .map(|()| Template(cold.clone(), Some(self.core.clone())))
+            .map_err(|error| errors::exception(py, &error, Some(cold.name())))
+    }
+
+    /// A cache that parks its programs here.
+    fn cache(&self, capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
+        let capacity: usize = integer(capacity, &"capacity")?;
+        let warm = self.core.keeping(capacity.max(1));
+        Ok(TemplateCache(spawnfd::TemplateCache::new(capacity), Some(warm)))
     }
 
     fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

@@ -85,7 +85,7 @@ class Template(NotPickled):
         else:
             self._warm = None if warm is None else as_warm(warm)
         if self._warm is not None:
-            self._core = self._core.warm(self._warm._core)
+            self._core = self._warm._core.template(self._core)
 
     @classmethod
     def _of(cls, core: _spawnfd.Template, warm: Warm | None = None) -> Template:
@@ -233,9 +233,8 @@ class TemplateCache(NotPickled):
             TypeError, ValueError: An argument cannot be what it is; the message names it.
         """
         self._warm = None if warm is None else as_warm(warm)
-        self._core = _spawnfd.TemplateCache(
-            capacity, None if self._warm is None else self._warm._core
-        )
+        make = _spawnfd.TemplateCache if self._warm is None else self._warm._core.cache
+        self._core = make(capacity)
 
     @classmethod
     def shared(cls) -> TemplateCache:
