@@ -26,7 +26,7 @@ import trio
 import trio.testing
 from conftest import LOOPS, Go, children, comes
 from patience import EVER, Gate, deaf, eventually
-from spawnfd import _loop, _spawnfd, _trio
+from spawnfd import _loop, _port, _spawnfd, _trio
 from test_job import until
 
 
@@ -342,7 +342,7 @@ def test_what_a_loop_listens_to_is_taken(
 def test_a_port_given_up_while_starts_wait() -> None:
     async def main() -> None:
         port: Any = _loop.here()
-        port.gate.started = _loop.STARTS_A_TURN
+        port.gate.started = _port.STARTS_A_TURN
         run = asyncio.create_task(sf.run_async(["true"]))
         await asyncio.sleep(0)
         port._rest()

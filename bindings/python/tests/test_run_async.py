@@ -20,7 +20,7 @@ import spawnfd as sf
 import trio
 from conftest import Go, children, is_alive, threads
 from patience import EVER, eventually, in_time, longer
-from spawnfd import _loop, _spawnfd
+from spawnfd import _loop, _port, _spawnfd
 from spawnfd._types import Args
 
 
@@ -135,7 +135,7 @@ def test_a_loop_turns_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_spawnfd, "begin", counted)
     asyncio.run(main())
     assert sum(starts.values()) == 60
-    assert max(starts.values()) <= 2 * _loop.STARTS_A_TURN
+    assert max(starts.values()) <= 2 * _port.STARTS_A_TURN
 
 
 def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +152,8 @@ def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
 
     monkeypatch.setattr(_spawnfd, "begin", counted)
-    monkeypatch.setattr(_loop, "YOUNG", 60.0)
-    monkeypatch.setattr(_loop, "YOUNG_AT_ONCE", 5)
+    monkeypatch.setattr(_port, "YOUNG", 60.0)
+    monkeypatch.setattr(_port, "YOUNG_AT_ONCE", 5)
     asyncio.run(main())
     assert 2 <= most <= 5
 
@@ -161,7 +161,7 @@ def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("run", [asyncio.run, trio.run])
 def test_programs_that_wait_for_each_other(run: Any, tmp_path: Path) -> None:
     """However many there are, the last one is started while all others run."""
-    many = 8 * _loop.YOUNG_AT_ONCE
+    many = 8 * _port.YOUNG_AT_ONCE
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     # What is written stays there.
@@ -192,7 +192,7 @@ def test_short_programs_beside_long_ones() -> None:
     """Those that have run for long take nobody's place."""
 
     async def main() -> None:
-        many = 2 * _loop.YOUNG_AT_ONCE
+        many = 2 * _port.YOUNG_AT_ONCE
         long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
         port: Any = _loop.here()
         while len(port.pending) < many:
@@ -228,7 +228,7 @@ def test_who_leaves_the_gate_takes_nobody_s_place() -> None:
     """Nobody is let in who is not there any more: trio tells no place of its task's end."""
 
     async def main() -> None:
-        many = 3 * _loop.YOUNG_AT_ONCE
+        many = 3 * _port.YOUNG_AT_ONCE
         async with trio.open_nursery() as nursery:
             for _ in range(many):
                 nursery.start_soon(partial(sf.run_async, ["sleep", "60"], grace=0))
@@ -246,8 +246,8 @@ def test_who_leaves_the_gate_takes_nobody_s_place() -> None:
 def test_a_coroutine_closed_at_the_gate() -> None:
     async def main() -> None:
         port: Any = _loop.here()
-        port.gate.started = _loop.STARTS_A_TURN
-        many = 2 * _loop.YOUNG_AT_ONCE
+        port.gate.started = _port.STARTS_A_TURN
+        many = 2 * _port.YOUNG_AT_ONCE
         runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
         for run in runs:
             cast(Any, run).send(None)

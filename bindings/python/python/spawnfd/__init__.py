@@ -18,22 +18,14 @@ from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._install import install, uninstall
 from spawnfd._job import Job, SyncJob
+from spawnfd._options import RunOptions, SpawnOptions, StartOptions
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result, Sandbox, Snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import (
-    Leftover,
-    Limits,
-    RunOptions,
-    SpawnOptions,
-    Spill,
-    Spilled,
-    StartOptions,
-    sh,
-)
+from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
 from spawnfd._warm import Warm, WarmStats
 
 __all__ = [

@@ -12,12 +12,11 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
-from spawnfd._types import NotPickled, deadline
+from spawnfd._options import Program, SpawnOptions
+from spawnfd._types import Args, NotPickled, deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from spawnfd._types import Args, Program, SpawnOptions
 
 
 class Child(NotPickled):

@@ -6,11 +6,8 @@ from __future__ import annotations
 import errno as numbers
 import os
 import signal as signals
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spawnfd._spawnfd import Result
-
+from spawnfd._spawnfd import Result
 
 # Of two for a number the one that the kernel and the documents have.
 _NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK: "EDEADLK"}

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
 from spawnfd._loop import PATIENCE, admitted, here, limiter_of
-from spawnfd._types import NotPickled, as_bytes, deadline
+from spawnfd._options import Program, StartOptions
+from spawnfd._spawnfd import Chunk, Event, Result
+from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from spawnfd._spawnfd import Chunk, Event, Result
-    from spawnfd._types import Args, Input, Program, StartOptions
 
     _Bell: TypeAlias = Literal["done", "room", "news"]
     # False: there will be none any more.
@@ -376,7 +375,7 @@ class SyncJob(_Held):
     events.__doc__ = Job.events.__doc__
 
 
-class Events(AsyncIterator["Event"]):
+class Events(AsyncIterator[Event]):
     """What Job.events() gives."""
 
     __slots__ = ("_job", "_row", "_watcher")
@@ -395,7 +394,7 @@ class Events(AsyncIterator["Event"]):
         return event
 
 
-class SyncEvents(Iterator["Event"]):
+class SyncEvents(Iterator[Event]):
     """What SyncJob.events() gives."""
 
     __slots__ = ("_job", "_watcher")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
 from spawnfd._loop import complete
+from spawnfd._options import RunOptions
+from spawnfd._spawnfd import Result
+from spawnfd._types import Args
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from spawnfd._spawnfd import Result
-    from spawnfd._types import Args, RunOptions
 
 os.register_at_fork(before=_spawnfd.end_idle_threads)
 

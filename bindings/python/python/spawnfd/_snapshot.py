@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from spawnfd import _spawnfd
-from spawnfd._types import NotPickled
-
-if TYPE_CHECKING:
-    from spawnfd._spawnfd import Snapshot
-    from spawnfd._types import Arg, Fd
+from spawnfd._spawnfd import Snapshot
+from spawnfd._types import Arg, Fd, NotPickled
 
 
 def snapshot(file: Arg | Fd) -> Snapshot:

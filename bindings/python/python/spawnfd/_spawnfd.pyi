@@ -3,17 +3,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
-from spawnfd._types import (
-    Arg,
-    Args,
-    Environment,
-    Fd,
-    Leftover,
-    Program,
-    RunOptions,
-    SpawnOptions,
-    Spilled,
-)
+from spawnfd._types import Arg, Args, Fd, Leftover, Spilled
 
 __all__ = [
     "Child",
@@ -49,6 +39,8 @@ _T = TypeVar("_T")
 _Name = str | bytes | PathLike[str]
 _Resource: TypeAlias = Literal["memory", "pids", "cpu_time", "cpus"]
 _Enforcer: TypeAlias = Literal["cgroup", "rlimit", "watch", "nobody"]
+_Program: TypeAlias = Template | TemplateCache | None
+_Options: TypeAlias = Mapping[str, object]
 _Bell: TypeAlias = Literal["done", "room", "news"]
 
 @final
@@ -281,7 +273,7 @@ class TemplateCache:
 
 @final
 class Child:
-    def __new__(cls, program: Program, args: Args, options: SpawnOptions) -> Child: ...
+    def __new__(cls, program: _Program, args: Args, options: _Options) -> Child: ...
     @property
     def started(self) -> str: ...
     @property
@@ -340,7 +332,7 @@ class Chunk:
 @final
 class Job:
     def __new__(
-        cls, program: Program, args: Args, options: Any, watched: bool, turn: Turn | None
+        cls, program: _Program, args: Args, options: _Options, watched: bool, turn: Turn | None
     ) -> Job: ...
     @property
     def pid(self) -> int: ...
@@ -385,7 +377,7 @@ class Warm:
         program: Arg | Template,
         depth: int,
         args: Sequence[Arg],
-        env: Environment | None,
+        env: Env | Mapping[Any, Any] | None,
         preimport: Sequence[str],
         sandbox: Sandbox | None,
         cwd: Arg | None,
@@ -534,7 +526,7 @@ def restore(state: dict[str, Any]) -> Result: ...
 def restore_chunk(bytes: bytes, next: int, lost: int) -> Chunk: ...
 def restore_event(stream: int | None, bytes: bytes, text: str, lost: int) -> Event: ...
 def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
-def run(program: Program, args: Args, options: RunOptions) -> Result: ...
+def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfds_are_killed() -> bool: ...
 def popen(
     call: dict[str, Any], audit: Callable[[], None], warm: Warm | None = None
@@ -542,9 +534,9 @@ def popen(
 def begin(
     queue: Queue,
     key: int,
-    program: Program,
+    program: _Program,
     args: Args,
-    options: RunOptions,
+    options: _Options,
     turn: Turn | None,
     died: bool,
 ) -> Running: ...

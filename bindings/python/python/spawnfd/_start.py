@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from spawnfd._job import Job, SyncJob
+from spawnfd._options import Program, StartOptions
+from spawnfd._types import Args
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from spawnfd._types import Args, Program, StartOptions
 
 
 class Starting:

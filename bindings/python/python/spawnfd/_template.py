@@ -9,23 +9,15 @@ from spawnfd import _spawnfd
 from spawnfd._child import Child
 from spawnfd._job import SyncJob
 from spawnfd._loop import complete
+from spawnfd._options import ParkOptions, RunOptions, SpawnOptions, StartOptions
+from spawnfd._spawnfd import Result
 from spawnfd._start import Starting
-from spawnfd._types import NotPickled
+from spawnfd._types import Arg, Args, Fd, NotPickled
 from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from spawnfd._spawnfd import Result
-    from spawnfd._types import (
-        Arg,
-        Args,
-        Fd,
-        ParkOptions,
-        RunOptions,
-        SpawnOptions,
-        StartOptions,
-    )
     from spawnfd._warm import _Mode
 
 

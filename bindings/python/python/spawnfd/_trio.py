@@ -9,8 +9,7 @@ from typing import Any
 
 import trio
 
-from spawnfd import _spawnfd
-from spawnfd._loop import Gate
+from spawnfd._port import Port
 
 
 class _Future:
@@ -75,18 +74,15 @@ class _News(_Future):
         return waits
 
 
-class _TrioPort:
-    """See spawnfd._loop.Port. Of those who wait for the queue one watches it for all.
+class _TrioPort(Port):
+    """Of those who wait for the queue one watches it for all.
 
     When he goes another one does. So this needs no task of its own: trio ends those with the main
     task, and others may clean up for longer.
     """
 
     def __init__(self) -> None:
-        self.queue = _spawnfd.Queue()
-        self.gate = Gate()
-        self.pending: dict[int, _News] = {}
-        self.last_key = 0
+        super().__init__()
         self.token = trio.lowlevel.current_trio_token()
         self.watched = False
 
@@ -102,18 +98,14 @@ class _TrioPort:
 
     async def _look(self) -> None:
         await trio.lowlevel.wait_readable(self.queue.fileno())
-        self.gate.started = 0
-        self.queue.drain(self.pending)
-        if self.gate.waiting:
-            self.gate.open(self)
+        self.drain()
 
     def future(self) -> _Future:
         return _Future()
 
     def expect(self) -> tuple[int, _News]:
         self.last_key += 1
-        news = _News(self)
-        self.pending[self.last_key] = news
+        self.pending[self.last_key] = news = _News(self)
         return self.last_key, news
 
     async def wait(self, future: _Future, timeout: float | None = None) -> Any:

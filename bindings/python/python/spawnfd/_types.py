@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The types that arguments have, and the one way to a shell."""
+"""What every other module may use: types of arguments, plain values, and the one way to a shell."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypedDict
-
-from spawnfd import _spawnfd
-from spawnfd._spawnfd import Env
-from spawnfd.actions import Action
-
-if TYPE_CHECKING:
-    from spawnfd._warm import Warm
+from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 
 class NotPickled:
@@ -81,18 +74,7 @@ Arg: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Args: TypeAlias = Sequence[str] | Sequence[bytes] | Sequence[Arg]
 Fd: TypeAlias = int | HasFileno
 Cwd: TypeAlias = Arg | int
-Environment: TypeAlias = Env | Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
 Input: TypeAlias = bytes | bytearray | memoryview | str
-Actions: TypeAlias = Iterable[Action]
-# None: by its name.
-Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | None
-
-RunStdin: TypeAlias = Literal["null", "inherit"] | Fd
-StartStdin: TypeAlias = Literal["null", "inherit", "stream"] | Fd
-RunStdout: TypeAlias = Literal["capture", "null", "inherit"] | Fd
-RunStderr: TypeAlias = Literal["separate", "merge", "null", "inherit"] | Fd
-SpawnStdio: TypeAlias = Literal["inherit", "null", "pipe"] | Fd
-SpawnStderr: TypeAlias = Literal["inherit", "null", "pipe", "merge"] | Fd
 
 
 @dataclass(frozen=True)
@@ -181,67 +163,6 @@ class Leftover(NamedTuple):
     pid: int
     name: str
     fate: Literal["killed", "adopted", "detached", "not_permitted", "uninterruptible"]
-
-
-class _Options(TypedDict, total=False):
-    cwd: Cwd | None
-    env: Environment | None
-    actions: Actions | None
-    arg0: Arg | None
-    sandbox: _spawnfd.Sandbox | None
-    warm: Warm | None
-
-
-class SpawnOptions(_Options, total=False):
-    """The keyword arguments of spawn()."""
-
-    stdin: SpawnStdio | None
-    stdout: SpawnStdio | None
-    stderr: SpawnStderr | None
-
-
-class _Supervision(_Options, total=False):
-    timeout: float | None
-    grace: float
-    input: Input | None
-    stdout: RunStdout | None
-    stderr: RunStderr
-    keep: tuple[int, int]
-    spill: Spill | None
-    output_limit: int | None
-    drain: float
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"]
-    leftovers: Literal["kill", "adopt", "detach"]
-    limits: Limits | None
-    limiter: _spawnfd.Limiter | None
-    terminal: tuple[int, int] | None
-
-
-class RunOptions(_Supervision, total=False):
-    """The keyword arguments of run(), for what hands them on: `**options: Unpack[RunOptions]`."""
-
-    stdin: RunStdin | None
-
-
-class ParkOptions(TypedDict, total=False):
-    """Keyword arguments of Warm.add() that a Template has, too."""
-
-    depth: int
-    args: Sequence[Arg]
-    env: Environment | None
-    preimport: Sequence[str]
-    mode: Literal["reserve", "fork"] | None
-    no_new_privs: bool
-    landlock: Fd | None
-    seccomp: bytes | None
-
-
-class StartOptions(_Supervision, total=False):
-    """The keyword arguments of start()."""
-
-    stdin: StartStdin | None
-    window: int
-    hold: bool
 
 
 def sh(command: str | bytes) -> list[str | bytes]:

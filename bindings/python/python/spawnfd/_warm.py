@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spawnfd import _spawnfd
 from spawnfd._child import Child, spawn
+from spawnfd._job import SyncJob
+from spawnfd._options import Environment, RunOptions, SpawnOptions, StartOptions, Wraps
 from spawnfd._run import run, run_async
+from spawnfd._spawnfd import Result, Sandbox
 from spawnfd._start import Starting, start, start_sync
-from spawnfd._types import NotPickled
+from spawnfd._types import Arg, Args, Fd, NotPickled
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from typing_extensions import Unpack
-
-    from spawnfd._job import SyncJob
-    from spawnfd._spawnfd import Result, Sandbox
-    from spawnfd._template import Template
-    from spawnfd._types import Arg, Args, Environment, Fd, RunOptions, SpawnOptions, StartOptions
 
     _Mode: TypeAlias = Literal["reserve", "fork"]
 
@@ -110,7 +108,7 @@ class Warm(NotPickled):
 
     def add(
         self,
-        program: Arg | Template,
+        program: Arg | Wraps[_spawnfd.Template],
         *,
         depth: int = 2,
         args: Sequence[Arg] = (),
@@ -155,7 +153,7 @@ class Warm(NotPickled):
         confined = no_new_privs, landlock, seccomp
         self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode, *confined)
 
-    def add_any(self, *, depth: int = 2, mode: Literal["reserve", "fork"] | None = None) -> None:
+    def add_any(self, *, depth: int = 2, mode: _Mode | None = None) -> None:
         """Has all programs that no parked process of their own serves executed by one made ahead.
 
         As an exec follows, any program will do. What it is worth, and when: docs/warm.md.

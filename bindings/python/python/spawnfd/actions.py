@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spawnfd._types import Arg, Fd
+from spawnfd._types import Arg, Fd
 
 
 class Action:
