@@ -24,9 +24,10 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-step "$bin/ruff" check --config bench/ruff.toml tests/run.py tests/test_run.py
-step "$bin/ruff" format --check --config bench/ruff.toml tests/run.py tests/test_run.py
-step "$bin/mypy" --strict tests/run.py tests/test_run.py
+typed="scripts/cycles.py tests/run.py tests/test_cycles.py tests/test_run.py"
+step "$bin/ruff" check --config bench/ruff.toml $typed
+step "$bin/ruff" format --check --config bench/ruff.toml $typed
+step "$bin/mypy" --strict $typed
 (cd bindings/python &&
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&
@@ -42,4 +43,5 @@ git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra 
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
+step scripts/cycles.py bindings/python/src bindings/python/python/spawnfd
 step scripts/protocol.py --check
