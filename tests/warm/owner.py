@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from protocol import (
+    ARGUMENT_BITS,
     CLAIM_STATES,
     FIRST_DESCRIPTOR,
     FLAG_FORK,
@@ -35,6 +36,7 @@ from protocol import (
     PARK_VARIABLE,
     PRELOAD_VARIABLE,
     VERSION,
+    Argument,
     Claim,
     ForkSource,
     Kind,
@@ -51,6 +53,8 @@ from protocol import (
 ROOT = Path(__file__).resolve().parents[2]
 # Seconds after which a program counts as hanging, and a parked process as silent.
 TIMEOUT = 240.0
+# Numbers of system calls.
+CHDIR, UMASK, PRLIMIT64 = {"x86_64": (80, 95, 302), "aarch64": (49, 166, 261)}[os.uname().machine]
 # Node opens descriptors before it parks. They must get the numbers that they get without an owner.
 FIRST_NUMBER = {Kind.MAIN: 3, Kind.PYTHON: 3, Kind.NODE: 40}
 
@@ -232,11 +236,16 @@ class Parked:
             else:
                 steps.append(Step(op=Op.PLACE, a=len(sources), b=number))
                 sources.append(fd)
-        steps.append(Step(op=Op.CHDIR, text=len(arguments) + len(variables)))
+        at = len(arguments) + len(variables)
+        kind = Argument.TEXT
+        steps.append(Step(op=Op.CALL, a=CHDIR, b=kind, x=at, text=len(strings) - at))
         if umask is not None:
-            steps.append(Step(op=Op.UMASK, a=umask))
+            steps.append(Step(op=Op.CALL, a=UMASK, x=umask))
+        kind = Argument.DATA << 2 * ARGUMENT_BITS
         for resource, (soft, hard) in (limits or {}).items():
-            steps.append(Step(op=Op.RLIMIT, a=resource, x=soft, y=hard))
+            # As unsigned numbers: -1 is RLIM_INFINITY.
+            soft, hard = soft % 2**64, hard % 2**64
+            steps.append(Step(op=Op.CALL, a=PRLIMIT64, b=kind, y=resource, z=soft, w=hard))
         head = Request(
             version=VERSION,
             serial=self.serial,

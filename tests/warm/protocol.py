@@ -198,53 +198,42 @@ class Op(enum.IntEnum):
     OPEN = 4
     # b: number.
     OPEN_NULL = 5
-    # text: path.
-    CHDIR = 6
-    # a: source.
-    FCHDIR = 7
-    # a: mask.
-    UMASK = 8
-    SETSID = 9
-    # a: group.
-    SETPGID = 10
     # a: number.
-    TCSETPGRP = 11
-    # a: number.
-    CTTY = 12
-    # a: resource, x: soft, y: hard.
-    RLIMIT = 13
-    # a: nice value.
-    NICE = 14
-    # a: policy, b: priority.
-    SCHEDULER = 15
-    NO_NEW_PRIVS = 16
+    TCSETPGRP = 6
     # a: value.
-    OOM_SCORE_ADJ = 17
+    OOM_SCORE_ADJ = 7
     # a: source, the directory of the cgroup.
-    CGROUP = 18
-    # a: source, a ruleset.
-    LANDLOCK = 19
+    CGROUP = 8
     # a: source, b: number; only if both are the same file.
-    REPLACE = 20
-    # text: path.
-    CHROOT = 21
-    # text: x bytes of CPU mask.
-    AFFINITY = 22
-    # a: real, b: effective, x: saved.
-    USER_IDS = 23
-    # a: real, b: effective, x: saved.
-    GROUP_IDS = 24
-    # text: x bytes of group ids (uint32_t).
-    GROUPS = 25
-    KEEP_CAPABILITIES = 26
-    # text: x bytes, a Capabilities.
-    CAPABILITIES = 27
+    REPLACE = 9
+    # text: a Capabilities.
+    CAPABILITIES = 10
+    # a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at the
+    # address of a ARGUMENT_TEXT. Further arguments are 0.
+    CALL = 11
+
+
+class Argument(enum.IntEnum):
+    """The kind of one argument of a system call, in two bits of `b`; the first has the lowest."""
+
+    # The number itself.
+    NUMBER = 0
+    # The descriptor of this source.
+    SOURCE = 1
+    # The address of the strings at this offset.
+    TEXT = 2
+    # The last argument only: the address of `z`; `w` follows.
+    DATA = 3
+
+
+ARGUMENTS = 3
+ARGUMENT_BITS = 2
 
 
 @dataclass
 class Step:
-    FORMAT: ClassVar[str] = "=HHiiIQQQ"
-    SIZE: ClassVar[int] = 40
+    FORMAT: ClassVar[str] = "=HHiiIQQQQ"
+    SIZE: ClassVar[int] = 48
 
     # Op.
     op: int = 0
@@ -256,6 +245,7 @@ class Step:
     x: int = 0
     y: int = 0
     z: int = 0
+    w: int = 0
 
     def pack(self) -> bytes:
         return struct.pack(self.FORMAT, *vars(self).values())

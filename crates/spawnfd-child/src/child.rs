@@ -5,11 +5,12 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Call, Calls, Errno, RawFd, Stack, abi, clone_child};
+use spawnfd_sys::{Birth, Call, Calls, Errno, Stack, abi, clone_child};
 
+use crate::action::{CapabilitySets, limit_capabilities, perform};
 use crate::descriptors::{self, Sources};
 use crate::launch::Shared;
-use crate::plan::{CapabilitySets, Check, Handlers, Identity, Namespace, Op, Plan, Program, Table, is_candidate};
+use crate::plan::{Check, Handlers, Identity, Namespace, Plan, Program, Table, is_candidate};
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 
 /// What the child finds when it begins.
@@ -213,127 +214,6 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     }
     start.report.store(report, Ordering::Release);
     Ok((sources, path))
-}
-
-fn perform(op: &Op<usize>, sources: &Sources, plan: &Plan) -> Result<(), Errno> {
-    match *op {
-        Op::Place { source, to } => match call::dup3(sources.get(source), to) {
-            Err(Errno::EBADF) if plan.sources.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
-            placed => placed.map(drop),
-        },
-        Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
-        Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
-        Op::Close { fd } => {
-            let _ = call::close(fd);
-            Ok(())
-        }
-        Op::CloseRange { first, last } => descriptors::close_range(plan.killed, first, last, plan.above),
-        Op::Open { dir, ref path, ref how, to } => {
-            open(plan.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
-        }
-        Op::OpenNull { to } => open(plan.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
-        Op::Chdir { ref path } => call::chdir(path).map(drop),
-        Op::Fchdir { dir } => call::fchdir(sources.get(dir)).map(drop),
-        Op::Chroot { ref path } => call::chroot(path).map(drop),
-        Op::Umask { mask } => call::umask(mask).map(drop),
-        Op::Setsid => call::setsid().map(drop),
-        Op::Setpgid { group } => call::setpgid(group).map(drop),
-        Op::Tcsetpgrp { fd } => take_foreground(fd),
-        Op::ControllingTerminal { fd } => call::set_controlling_terminal(fd).map(drop),
-        Op::Limit { resource, ref limit } => call::set_limit(resource, limit).map(drop),
-        Op::Nice { nice } => call::set_nice(nice).map(drop),
-        Op::Scheduler { policy, priority } => call::set_scheduler(policy, priority).map(drop),
-        Op::Affinity { ref mask } => call::set_affinity(mask).map(drop),
-        Op::UserIds { real, effective, saved } => call::set_user_ids(real, effective, saved).map(drop),
-        Op::GroupIds { real, effective, saved } => call::set_group_ids(real, effective, saved).map(drop),
-        Op::Groups { ref groups } => call::set_groups(groups).map(drop),
-        Op::Capabilities { ref sets } => limit_capabilities(sets),
-        Op::KeepCapabilities => call::prctl(PR_SET_KEEPCAPS, 1, 0).map(drop),
-        Op::NoNewPrivs => call::prctl(PR_SET_NO_NEW_PRIVS, 1, 0).map(drop),
-        Op::DenySetgroups => write_file(abi::AT_FDCWD, c"/proc/self/setgroups", b"deny"),
-        Op::UserMap { ref map } => write_file(abi::AT_FDCWD, c"/proc/self/uid_map", map.to_bytes()),
-        Op::GroupMap { ref map } => write_file(abi::AT_FDCWD, c"/proc/self/gid_map", map.to_bytes()),
-        Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
-        Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
-        Op::Announce { ref to } => to.make(),
-        Op::JoinNamespace { namespace, kinds } => call::setns(sources.get(namespace), kinds).map(drop),
-        Op::Landlock { ruleset } => call::landlock_restrict_self(sources.get(ruleset)).map(drop),
-    }
-}
-
-/// What stands in the caller at a number from RLIMIT_NOFILE on, as the limit has been lowered since, a fork has there, too.
-#[cold]
-fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
-    let limit = call::limit(abi::RLIMIT_NOFILE)?;
-    call::set_limit(abi::RLIMIT_NOFILE, &abi::rlimit64 { rlim_cur: limit.rlim_max, ..limit })?;
-    let placed = call::dup3(fd, to);
-    call::set_limit(abi::RLIMIT_NOFILE, &limit)?;
-    placed.map(drop)
-}
-
-const PR_SET_KEEPCAPS: u32 = 8;
-const PR_SET_NO_NEW_PRIVS: u32 = 38;
-
-const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
-const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
-
-/// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
-fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
-    let _ = call::close(to);
-    let fd = match call::openat2(killed, dir, path, how) {
-        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
-            call::openat(dir, path, how.flags as u32, how.mode as u32)?
-        }
-        fd => fd?,
-    };
-    if fd != to {
-        call::dup3(fd, to)?;
-        call::close(fd)?;
-    }
-    Ok(())
-}
-
-fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
-    let fd = call::openat(dir, path, abi::O_WRONLY | abi::O_CLOEXEC, 0)?;
-    let written = call::write(fd, bytes);
-    call::close(fd)?;
-    if written? == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
-}
-
-/// tcsetpgrp from a group that is not in the foreground stops it with SIGTTOU, unless that is blocked.
-fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
-    let group = call::getpgid()?;
-    let mask = call::set_signal_mask(u64::MAX)?;
-    let done = call::tcsetpgrp(terminal, group);
-    call::set_signal_mask(mask)?;
-    done.map(drop)
-}
-
-fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
-    const PR_CAPBSET_READ: u32 = 23;
-    const PR_CAPBSET_DROP: u32 = 24;
-    const PR_CAP_AMBIENT: u32 = 47;
-    const PR_CAP_AMBIENT_RAISE: usize = 2;
-    const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
-    // A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP.
-    let [_, permitted, inheritable] = call::capabilities()?;
-    call::set_capabilities(permitted, permitted, inheritable)?;
-    for capability in 0..64 {
-        let wanted = sets.bounding >> capability & 1 == 1;
-        match call::prctl(PR_CAPBSET_READ, capability, 0) {
-            Ok(1) if !wanted => {
-                call::prctl(PR_CAPBSET_DROP, capability, 0)?;
-            }
-            Ok(_) => {}
-            Err(_) => break,
-        }
-    }
-    call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
-    call::set_capabilities(sets.effective, sets.permitted, sets.inheritable)?;
-    for capability in (0..64).filter(|capability| sets.ambient >> capability & 1 == 1) {
-        call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)?;
-    }
-    Ok(())
 }
 
 /// Asks for `signal` when the creating thread ends, and makes up for one that has ended already.

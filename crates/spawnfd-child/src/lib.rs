@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+mod action;
 mod announce;
 mod child;
 mod descriptors;
@@ -20,11 +21,10 @@ mod launch;
 mod plan;
 mod report;
 
+pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
 pub use announce::Announcement;
 pub use launch::{Born, Flight, LaunchError, Lent, Room, killed_calls, launch, leave_marker, take_off, take_off_apart};
-pub use plan::{
-    CapabilitySets, Check, Handlers, Identity, Namespace, Op, Pinned, Plan, Program, Step, Table, is_candidate,
-};
+pub use plan::{Check, Handlers, Identity, Namespace, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, the executable, the cgroup of a tree, and

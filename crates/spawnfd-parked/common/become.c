@@ -7,12 +7,9 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/openat2.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -87,7 +84,7 @@ static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inh
 	return answer(syscall(SYS_capset, &head, halves));
 }
 
-/* As limit_capabilities in crates/spawnfd-child/src/child.rs. */
+/* As limit_capabilities in crates/spawnfd-child/src/action.rs. */
 static int limit_capabilities(const char *bytes)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -119,6 +116,31 @@ static int limit_capabilities(const char *bytes)
 		if (sets.ambient >> i & 1)
 			error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0));
 	return error;
+}
+
+/* Makes the call for this task alone: libc's own functions would ask other threads along. */
+static int make_call(const struct spawnfd_step *step, const struct request *request)
+{
+	const uint64_t values[SPAWNFD_ARGUMENTS] = {step->x, step->y, step->z};
+	uint32_t kinds = (uint32_t)step->b;
+	long args[SPAWNFD_ARGUMENTS];
+
+	for (int i = 0; i < SPAWNFD_ARGUMENTS; i++, kinds >>= SPAWNFD_ARGUMENT_BITS) {
+		switch ((enum spawnfd_argument)(kinds & 3)) {
+		case SPAWNFD_ARGUMENT_NUMBER:
+			args[i] = (long)values[i];
+			break;
+		case SPAWNFD_ARGUMENT_SOURCE:
+			args[i] = request->sources[values[i]];
+			break;
+		case SPAWNFD_ARGUMENT_TEXT:
+			args[i] = (long)(request->strings + values[i]);
+			break;
+		case SPAWNFD_ARGUMENT_DATA:
+			args[i] = (long)&step->z;
+		}
+	}
+	return answer(syscall(step->a, args[0], args[1], args[2], 0L, 0L, 0L));
 }
 
 /* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked.
@@ -157,60 +179,20 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 
 		return open_as(step->b, AT_FDCWD, "/dev/null", &how);
 	}
-	case SPAWNFD_OP_CHDIR:
-		return answer(chdir(text));
-	case SPAWNFD_OP_FCHDIR:
-		return answer(fchdir(source[step->a]));
-	case SPAWNFD_OP_UMASK:
-		/* Only a filter can refuse it. */
-		return answer(umask((mode_t)step->a) == (mode_t)-1 ? -1 : 0);
-	case SPAWNFD_OP_SETSID:
-		return answer(setsid());
-	case SPAWNFD_OP_SETPGID:
-		return answer(setpgid(0, step->a));
 	case SPAWNFD_OP_TCSETPGRP:
 		return answer(tcsetpgrp(step->a, getpgrp()));
-	case SPAWNFD_OP_CTTY:
-		return answer(ioctl(step->a, TIOCSCTTY, 0));
-	case SPAWNFD_OP_RLIMIT: {
-		struct rlimit limit = {.rlim_cur = step->x, .rlim_max = step->y};
-
-		return answer(setrlimit((__rlimit_resource_t)step->a, &limit));
-	}
-	case SPAWNFD_OP_NICE:
-		return answer(setpriority(PRIO_PROCESS, 0, step->a));
-	case SPAWNFD_OP_SCHEDULER: {
-		struct sched_param param = {.sched_priority = step->b};
-
-		return answer(sched_setscheduler(0, step->a, &param));
-	}
-	case SPAWNFD_OP_NO_NEW_PRIVS:
-		return answer(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
 	case SPAWNFD_OP_OOM_SCORE_ADJ:
 		return write_number(AT_FDCWD, "/proc/self/oom_score_adj", step->a);
 	case SPAWNFD_OP_CGROUP:
 		return write_number(source[step->a], "cgroup.procs", 0);
-	case SPAWNFD_OP_LANDLOCK:
-		return answer(syscall(SYS_landlock_restrict_self, source[step->a], 0));
 	case SPAWNFD_OP_REPLACE:
 		return is_same_file(source[step->a], step->b)
 			       ? answer(dup3(source[step->a], step->b, 0))
 			       : 0;
-	/* Of this task alone, as all else: libc's own would ask other threads along. */
-	case SPAWNFD_OP_CHROOT:
-		return answer(syscall(SYS_chroot, text));
-	case SPAWNFD_OP_AFFINITY:
-		return answer(syscall(SYS_sched_setaffinity, 0, step->x, text));
-	case SPAWNFD_OP_USER_IDS:
-		return answer(syscall(SYS_setresuid, step->a, step->b, (uint32_t)step->x));
-	case SPAWNFD_OP_GROUP_IDS:
-		return answer(syscall(SYS_setresgid, step->a, step->b, (uint32_t)step->x));
-	case SPAWNFD_OP_GROUPS:
-		return answer(syscall(SYS_setgroups, step->x / sizeof(gid_t), text));
-	case SPAWNFD_OP_KEEP_CAPABILITIES:
-		return answer(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0));
 	case SPAWNFD_OP_CAPABILITIES:
 		return limit_capabilities(text);
+	case SPAWNFD_OP_CALL:
+		return make_call(step, request);
 	case SPAWNFD_OP_COUNT:
 		break;
 	}

@@ -143,32 +143,28 @@ enum spawnfd_op {
 	/* a: source of the directory or SPAWNFD_NO_SOURCE, b: number, text: path, x y z: flags,
 	 * mode and resolve of struct open_how */
 	SPAWNFD_OP_OPEN,
-	SPAWNFD_OP_OPEN_NULL, /* b: number */
-	SPAWNFD_OP_CHDIR,     /* text: path */
-	SPAWNFD_OP_FCHDIR,    /* a: source */
-	SPAWNFD_OP_UMASK,     /* a: mask */
-	SPAWNFD_OP_SETSID,
-	SPAWNFD_OP_SETPGID,   /* a: group */
-	SPAWNFD_OP_TCSETPGRP, /* a: number */
-	SPAWNFD_OP_CTTY,      /* a: number */
-	SPAWNFD_OP_RLIMIT,    /* a: resource, x: soft, y: hard */
-	SPAWNFD_OP_NICE,      /* a: nice value */
-	SPAWNFD_OP_SCHEDULER, /* a: policy, b: priority */
-	SPAWNFD_OP_NO_NEW_PRIVS,
+	SPAWNFD_OP_OPEN_NULL,	  /* b: number */
+	SPAWNFD_OP_TCSETPGRP,	  /* a: number */
 	SPAWNFD_OP_OOM_SCORE_ADJ, /* a: value */
 	SPAWNFD_OP_CGROUP,	  /* a: source, the directory of the cgroup */
-	SPAWNFD_OP_LANDLOCK,	  /* a: source, a ruleset */
 	SPAWNFD_OP_REPLACE,	  /* a: source, b: number; only if both are the same file */
-	/* The steps from here on are for a zygote, which executes the program. */
-	SPAWNFD_OP_CHROOT,    /* text: path */
-	SPAWNFD_OP_AFFINITY,  /* text: x bytes of CPU mask */
-	SPAWNFD_OP_USER_IDS,  /* a: real, b: effective, x: saved */
-	SPAWNFD_OP_GROUP_IDS, /* a: real, b: effective, x: saved */
-	SPAWNFD_OP_GROUPS,    /* text: x bytes of group ids (uint32_t) */
-	SPAWNFD_OP_KEEP_CAPABILITIES,
-	SPAWNFD_OP_CAPABILITIES, /* text: x bytes, a struct spawnfd_capabilities */
+	SPAWNFD_OP_CAPABILITIES,  /* text: a struct spawnfd_capabilities */
+	/* a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at
+	 * the address of a SPAWNFD_ARGUMENT_TEXT. Further arguments are 0. */
+	SPAWNFD_OP_CALL,
 	SPAWNFD_OP_COUNT
 };
+
+/* The kind of one argument of a system call, in two bits of `b`; the first has the lowest. */
+enum spawnfd_argument {
+	SPAWNFD_ARGUMENT_NUMBER, /* the number itself */
+	SPAWNFD_ARGUMENT_SOURCE, /* the descriptor of this source */
+	SPAWNFD_ARGUMENT_TEXT,	 /* the address of the strings at this offset */
+	SPAWNFD_ARGUMENT_DATA	 /* the last argument only: the address of `z`; `w` follows */
+};
+
+#define SPAWNFD_ARGUMENTS 3
+#define SPAWNFD_ARGUMENT_BITS 2
 
 struct spawnfd_step {
 	uint16_t op;	/* enum spawnfd_op */
@@ -179,6 +175,7 @@ struct spawnfd_step {
 	uint64_t x;
 	uint64_t y;
 	uint64_t z;
+	uint64_t w;
 };
 
 /* The index of a step that is not an action of the caller. */

@@ -21,6 +21,31 @@ static bool split(char *at, char *end, uint32_t count, char **array)
 	return at == end;
 }
 
+static bool call_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
+{
+	const uint64_t values[SPAWNFD_ARGUMENTS] = {step->x, step->y, step->z};
+	uint32_t kinds = (uint32_t)step->b;
+
+	for (int i = 0; i < SPAWNFD_ARGUMENTS; i++, kinds >>= SPAWNFD_ARGUMENT_BITS) {
+		switch ((enum spawnfd_argument)(kinds & 3)) {
+		case SPAWNFD_ARGUMENT_NUMBER:
+			break;
+		case SPAWNFD_ARGUMENT_SOURCE:
+			if (values[i] >= head->sources)
+				return false;
+			break;
+		case SPAWNFD_ARGUMENT_TEXT:
+			if (values[i] >= head->strings || step->text > head->strings - values[i])
+				return false;
+			break;
+		case SPAWNFD_ARGUMENT_DATA:
+			if (i < SPAWNFD_ARGUMENTS - 1)
+				return false;
+		}
+	}
+	return !kinds;
+}
+
 static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
 {
 	switch (step->op) {
@@ -29,22 +54,18 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 			break;
 		/* fall through */
 	case SPAWNFD_OP_PLACE:
-	case SPAWNFD_OP_FCHDIR:
 	case SPAWNFD_OP_CGROUP:
-	case SPAWNFD_OP_LANDLOCK:
 	case SPAWNFD_OP_REPLACE:
 		if (step->a < 0 || (uint32_t)step->a >= head->sources)
 			return false;
 		break;
-	case SPAWNFD_OP_AFFINITY:
-	case SPAWNFD_OP_GROUPS:
 	case SPAWNFD_OP_CAPABILITIES:
-		if (step->op == SPAWNFD_OP_CAPABILITIES &&
-		    step->x != sizeof(struct spawnfd_capabilities))
-			return false;
-		if (step->text > head->strings || step->x > head->strings - step->text)
+		if (head->strings < sizeof(struct spawnfd_capabilities) ||
+		    step->text > head->strings - sizeof(struct spawnfd_capabilities))
 			return false;
 		break;
+	case SPAWNFD_OP_CALL:
+		return call_is_sound(step, head);
 	default:
 		if (step->op >= SPAWNFD_OP_COUNT)
 			return false;

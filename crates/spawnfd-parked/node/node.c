@@ -26,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct {
@@ -130,6 +131,14 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 /* --- what of a request can be met ---------------------------------------------------------------
  */
 
+/* These calls confine the calling thread only; Node has other threads. */
+static bool is_of_one_thread(const struct spawnfd_step *step)
+{
+	return step->op == SPAWNFD_OP_CALL &&
+	       (step->a == SYS_landlock_restrict_self ||
+		(step->a == SYS_prctl && step->x == PR_SET_NO_NEW_PRIVS));
+}
+
 bool spawnfd_node_accepts(const struct request *request, const struct program *program)
 {
 	int next = node.flags + 1;
@@ -137,10 +146,8 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 	/* Numbers from 3 on are in use: Node's event loops stand there. */
 	if (request->head->above > 3 || request->head->keep || program->argc < next + node.code)
 		return false;
-	/* These are of one thread, and there are others. */
 	for (uint32_t i = 0; i < request->head->steps; i++)
-		if (request->steps[i].op == SPAWNFD_OP_NO_NEW_PRIVS ||
-		    request->steps[i].op == SPAWNFD_OP_LANDLOCK)
+		if (is_of_one_thread(&request->steps[i]))
 			return false;
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))

@@ -274,82 +274,55 @@ pub enum Op {
     Open = 4,
     /// b: number.
     OpenNull = 5,
-    /// text: path.
-    Chdir = 6,
-    /// a: source.
-    Fchdir = 7,
-    /// a: mask.
-    Umask = 8,
-    Setsid = 9,
-    /// a: group.
-    Setpgid = 10,
     /// a: number.
-    Tcsetpgrp = 11,
-    /// a: number.
-    Ctty = 12,
-    /// a: resource, x: soft, y: hard.
-    Rlimit = 13,
-    /// a: nice value.
-    Nice = 14,
-    /// a: policy, b: priority.
-    Scheduler = 15,
-    NoNewPrivs = 16,
+    Tcsetpgrp = 6,
     /// a: value.
-    OomScoreAdj = 17,
+    OomScoreAdj = 7,
     /// a: source, the directory of the cgroup.
-    Cgroup = 18,
-    /// a: source, a ruleset.
-    Landlock = 19,
+    Cgroup = 8,
     /// a: source, b: number; only if both are the same file.
-    Replace = 20,
-    /// text: path.
-    Chroot = 21,
-    /// text: x bytes of CPU mask.
-    Affinity = 22,
-    /// a: real, b: effective, x: saved.
-    UserIds = 23,
-    /// a: real, b: effective, x: saved.
-    GroupIds = 24,
-    /// text: x bytes of group ids (uint32_t).
-    Groups = 25,
-    KeepCapabilities = 26,
-    /// text: x bytes, a `Capabilities`.
-    Capabilities = 27,
+    Replace = 9,
+    /// text: a `Capabilities`.
+    Capabilities = 10,
+    /// a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at
+    /// the address of a `ARGUMENT_TEXT`. Further arguments are 0.
+    Call = 11,
 }
 
 impl Op {
     /// In the order of their numbers.
-    pub const ALL: [Op; 28] = [
+    pub const ALL: [Op; 12] = [
         Op::Place,
         Op::Dup2,
         Op::Close,
         Op::CloseRange,
         Op::Open,
         Op::OpenNull,
-        Op::Chdir,
-        Op::Fchdir,
-        Op::Umask,
-        Op::Setsid,
-        Op::Setpgid,
         Op::Tcsetpgrp,
-        Op::Ctty,
-        Op::Rlimit,
-        Op::Nice,
-        Op::Scheduler,
-        Op::NoNewPrivs,
         Op::OomScoreAdj,
         Op::Cgroup,
-        Op::Landlock,
         Op::Replace,
-        Op::Chroot,
-        Op::Affinity,
-        Op::UserIds,
-        Op::GroupIds,
-        Op::Groups,
-        Op::KeepCapabilities,
         Op::Capabilities,
+        Op::Call,
     ];
 }
+
+/// The kind of one argument of a system call, in two bits of `b`; the first has the lowest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Argument {
+    /// The number itself.
+    Number = 0,
+    /// The descriptor of this source.
+    Source = 1,
+    /// The address of the strings at this offset.
+    Text = 2,
+    /// The last argument only: the address of `z`; `w` follows.
+    Data = 3,
+}
+
+pub const ARGUMENTS: usize = 3;
+pub const ARGUMENT_BITS: usize = 2;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Step {
@@ -363,11 +336,12 @@ pub struct Step {
     pub x: u64,
     pub y: u64,
     pub z: u64,
+    pub w: u64,
 }
 
 impl Step {
     /// Bytes of the struct.
-    pub const SIZE: usize = 40;
+    pub const SIZE: usize = 48;
 
     /// The struct as a message carries it.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
@@ -380,6 +354,7 @@ impl Step {
         bytes[16..24].copy_from_slice(&self.x.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.y.to_ne_bytes());
         bytes[32..40].copy_from_slice(&self.z.to_ne_bytes());
+        bytes[40..48].copy_from_slice(&self.w.to_ne_bytes());
         bytes
     }
 
@@ -394,6 +369,7 @@ impl Step {
             x: u64::from_ne_bytes(array(bytes, 16)),
             y: u64::from_ne_bytes(array(bytes, 24)),
             z: u64::from_ne_bytes(array(bytes, 32)),
+            w: u64::from_ne_bytes(array(bytes, 40)),
         }
     }
 }
@@ -557,7 +533,7 @@ pub struct Page;
 
 impl Page {
     /// Bytes of the struct.
-    pub const SIZE: usize = 1024;
+    pub const SIZE: usize = 1216;
 
     // Offsets of the fields, in bytes.
     /// Serial number and `Claim`.

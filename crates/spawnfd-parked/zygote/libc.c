@@ -11,17 +11,14 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
-/* <sys/prctl.h> and <sched.h> declare theirs with other types from one libc to the next. */
+/* <sys/prctl.h> declares its own with other types from one libc to the next. */
 int prctl(int option, ...);
-struct sched_param;
-int sched_setscheduler(pid_t pid, int policy, const struct sched_param *param);
 
 static int error_number;
 
@@ -129,34 +126,9 @@ ssize_t write(int fd, const void *bytes, size_t length)
 	return syscall(SYS_write, fd, bytes, length);
 }
 
-int chdir(const char *path)
-{
-	return (int)syscall(SYS_chdir, path);
-}
-
-int fchdir(int fd)
-{
-	return (int)syscall(SYS_fchdir, fd);
-}
-
-mode_t umask(mode_t mask)
-{
-	return (mode_t)syscall(SYS_umask, mask);
-}
-
 pid_t getpid(void)
 {
 	return (pid_t)syscall(SYS_getpid);
-}
-
-pid_t setsid(void)
-{
-	return (pid_t)syscall(SYS_setsid);
-}
-
-int setpgid(pid_t process, pid_t group)
-{
-	return (int)syscall(SYS_setpgid, process, group);
 }
 
 pid_t getpgrp(void)
@@ -167,21 +139,6 @@ pid_t getpgrp(void)
 int tcsetpgrp(int fd, pid_t group)
 {
 	return ioctl(fd, TIOCSPGRP, &group);
-}
-
-int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
-{
-	return (int)syscall(SYS_prlimit64, 0, resource, limit, NULL);
-}
-
-int setpriority(__priority_which_t which, id_t who, int value)
-{
-	return (int)syscall(SYS_setpriority, which, who, value);
-}
-
-int sched_setscheduler(pid_t process, int policy, const struct sched_param *param)
-{
-	return (int)syscall(SYS_sched_setscheduler, process, policy, param);
 }
 
 void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)

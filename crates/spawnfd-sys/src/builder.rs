@@ -32,86 +32,43 @@ pub enum Given {
     Cgroup = 6,
 }
 
-/// What a child does before exec. Descriptors are the caller's numbers until an action has changed what they mean.
-#[derive(Clone, Copy, Debug)]
+/// What a child does before exec: the fields of `struct spawn_action`, in the order and units of the kernel.
+#[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
-pub enum Action<'a> {
-    Dup2 {
-        from: RawFd,
-        to: RawFd,
-    },
-    /// The same, but it does not survive exec.
-    Move {
-        from: RawFd,
-        to: RawFd,
-    },
-    Fchdir {
-        dir: RawFd,
-    },
-    Open {
-        dir: RawFd,
-        path: &'a CStr,
-        how: abi::open_how,
-        to: RawFd,
-    },
-    CloseRange {
-        first: RawFd,
-        last: RawFd,
-    },
-    SignalMask(SignalSet),
-    DefaultSignals(SignalSet),
-    Chdir(&'a CStr),
-    Setsid,
-    Setpgid {
-        group: i32,
-    },
-    Umask(u32),
-    Limit {
-        resource: u32,
-        limit: abi::rlimit64,
-    },
-    Groups(&'a [u32]),
-    GroupIds {
-        real: u32,
-        effective: u32,
-        saved: u32,
-    },
-    UserIds {
-        real: u32,
-        effective: u32,
-        saved: u32,
-    },
-    NoNewPrivs,
-    DeathSignal(u32),
-    Affinity(&'a [u64]),
-    Chroot(&'a CStr),
-    ControllingTerminal {
-        fd: RawFd,
-    },
-    /// Makes the child's process group the foreground one of a terminal.
-    TakeForeground {
-        fd: RawFd,
-    },
-    Nice(i32),
-    Scheduler {
-        policy: i32,
-        priority: i32,
-    },
-    OomScoreAdj(i32),
-    /// Effective, permitted, inheritable, bounding and ambient ones.
-    Capabilities([u64; 5]),
-    KeepCapabilities,
-    JoinNamespace {
-        namespace: RawFd,
-        kinds: u32,
-    },
-    DenySetgroups,
-    UserMap(&'a CStr),
-    GroupMap(&'a CStr),
-    Landlock {
-        ruleset: RawFd,
-    },
+pub struct Action<'a> {
+    /// `SPAWN_ACTION_*`.
+    pub kind: u32,
+    pub flags: u32,
+    pub fd: i32,
+    pub newfd: i32,
+    pub arg: ActionArg<'a>,
+}
+
+/// The argument of an [`Action`].
+#[derive(Clone, Copy, Debug)]
+pub enum ActionArg<'a> {
+    /// A number.
+    Number(u64),
+    /// The address of a string.
+    Text(&'a CStr),
+    /// The address of 64-bit numbers.
+    Words(&'a [u64]),
+    /// The address of 32-bit numbers.
+    Ids(&'a [u32]),
+    /// The address of a seccomp filter.
     Filter(&'a [FilterInstruction]),
+    /// The address of a `struct spawn_open`.
+    Open(&'a CStr, abi::open_how),
+    /// The address of a `struct spawn_sigset`.
+    Signals(SignalSet),
+    /// The address of a `struct spawn_capabilities`.
+    Capabilities([u64; 5]),
+}
+
+impl Default for ActionArg<'_> {
+    fn default() -> Self {
+        ActionArg::Number(0)
+    }
 }
 
 /// `struct spawn_action`.
@@ -133,7 +90,6 @@ enum Detail {
     Open([u64; 4]),
     /// `struct spawn_sigset`: the address of the set, which stands behind it.
     Signals([u64; 2], SignalSet),
-    Limit(abi::rlimit64),
     /// `struct spawn_capabilities`.
     Capabilities([u64; 5]),
 }
@@ -206,53 +162,24 @@ impl<'a> Actions<'a> {
 
     /// Adds one.
     pub fn push(&mut self, action: Action<'a>) {
-        let plain = |kind, fd, newfd| RawAction { kind, fd, newfd, ..RawAction::default() };
-        let with = |kind, fd, arg| RawAction { kind, fd, arg, ..RawAction::default() };
-        let mut detailed = |kind, fd, newfd, detail| {
+        let Action { kind, flags, fd, newfd, arg } = action;
+        let mut detailed = |detail| {
             self.details.push(detail);
-            RawAction { kind, fd, newfd, arg: DETAIL, ..RawAction::default() }
+            DETAIL
         };
-        let ids = |kind, [real, effective, saved]: [u32; 3]| RawAction {
-            arg: saved.into(),
-            ..plain(kind, real as i32, effective as i32)
-        };
-        let raw = match action {
-            Action::Dup2 { from, to } => plain(1, from, to),
-            Action::Move { from, to } => RawAction { flags: abi::O_CLOEXEC, ..plain(1, from, to) },
-            Action::Fchdir { dir } => plain(2, dir, 0),
-            Action::Open { dir, path, how, to } => {
-                detailed(3, dir, to, Detail::Open([path.as_ptr() as u64, how.flags, how.mode, how.resolve]))
+        let arg = match arg {
+            ActionArg::Number(number) => number,
+            ActionArg::Text(text) => text.as_ptr() as u64,
+            ActionArg::Words(words) => address(words),
+            ActionArg::Ids(ids) => address(ids),
+            ActionArg::Filter(program) => address(program),
+            ActionArg::Open(path, how) => {
+                detailed(Detail::Open([path.as_ptr() as u64, how.flags, how.mode, how.resolve]))
             }
-            Action::CloseRange { first, last } => plain(4, first, last),
-            Action::SignalMask(set) => detailed(5, 0, 0, Detail::Signals([0, 8], set)),
-            Action::DefaultSignals(set) => detailed(6, 0, 0, Detail::Signals([0, 8], set)),
-            Action::Chdir(path) => with(7, 0, path.as_ptr() as u64),
-            Action::Setsid => plain(8, 0, 0),
-            Action::Setpgid { group } => plain(9, group, 0),
-            Action::Umask(mask) => plain(10, mask as i32, 0),
-            Action::Limit { resource, limit } => detailed(11, resource as i32, 0, Detail::Limit(limit)),
-            Action::Groups(groups) => with(12, groups.len() as i32, address(groups)),
-            Action::GroupIds { real, effective, saved } => ids(13, [real, effective, saved]),
-            Action::UserIds { real, effective, saved } => ids(14, [real, effective, saved]),
-            Action::NoNewPrivs => plain(15, 0, 0),
-            Action::DeathSignal(signal) => plain(16, signal as i32, 0),
-            Action::Affinity(mask) => with(18, size_of_val(mask) as i32, address(mask)),
-            Action::Chroot(path) => with(20, 0, path.as_ptr() as u64),
-            Action::ControllingTerminal { fd } => plain(21, fd, 0),
-            Action::TakeForeground { fd } => plain(22, fd, 0),
-            Action::Nice(nice) => plain(23, nice, 0),
-            Action::Scheduler { policy, priority } => plain(24, policy, priority),
-            Action::OomScoreAdj(value) => plain(25, value, 0),
-            Action::Capabilities(sets) => detailed(26, 0, 0, Detail::Capabilities(sets)),
-            Action::KeepCapabilities => plain(27, 0, 0),
-            Action::JoinNamespace { namespace, kinds } => RawAction { flags: kinds, ..plain(28, namespace, 0) },
-            Action::DenySetgroups => plain(29, 0, 0),
-            Action::UserMap(map) => with(30, 0, map.as_ptr() as u64),
-            Action::GroupMap(map) => with(31, 0, map.as_ptr() as u64),
-            Action::Landlock { ruleset } => plain(32, ruleset, 0),
-            Action::Filter(program) => with(33, program.len() as i32, address(program)),
+            ActionArg::Signals(set) => detailed(Detail::Signals([0, 8], set)),
+            ActionArg::Capabilities(sets) => detailed(Detail::Capabilities(sets)),
         };
-        self.raw.push(raw);
+        self.raw.push(RawAction { kind, flags, fd, newfd, arg, reserved: 0 });
     }
 
     /// Puts in the addresses of the details, which stay where they are until another is pushed.
@@ -265,7 +192,6 @@ impl<'a> Actions<'a> {
                     head[0] = address(set);
                     address(head)
                 }
-                Detail::Limit(limit) => address(limit),
                 Detail::Capabilities(sets) => address(sets),
             };
         }
@@ -358,7 +284,7 @@ impl Builder {
             ..RawArgs::default()
         };
         let number = self.0.as_raw_fd() as usize;
-        // SAFETY: `args` is as long as it says, and what it and `actions` point to is as the kernel wants it and outlives the call.
+        // SAFETY: `args` is as long as it says. What it and `actions` point to outlives the call; the kernel writes to `args` alone.
         let ran = unsafe {
             arch::syscall(PIDFD_SPAWN_RUN, [number, (&raw mut args) as usize, size_of::<RawArgs>(), 0, 0, 0])
         };
@@ -394,9 +320,9 @@ mod tests {
     fn details_find_their_actions() {
         let mut actions = Actions::with_capacity(0);
         for mask in 0..20 {
-            actions.push(Action::Umask(mask as u32));
-            actions.push(Action::SignalMask(mask));
-            actions.push(Action::UserIds { real: u32::MAX, effective: u32::MAX, saved: u32::MAX });
+            actions.push(Action { kind: 10, fd: mask as i32, ..Action::default() });
+            actions.push(Action { kind: 5, arg: ActionArg::Signals(mask), ..Action::default() });
+            actions.push(Action { kind: 14, arg: ActionArg::Number(u32::MAX.into()), ..Action::default() });
         }
         actions.settle();
         let mut details = actions.details.iter();

@@ -60,6 +60,17 @@ pub use thread::*;
 /// A signal set as the kernel sees it: bit n-1 for signal n.
 pub type SignalSet = u64;
 
+pub use linux_raw_sys::ioctl::TIOCSCTTY;
+
+/// Makes a system call by its number, with three arguments; the others are 0.
+///
+/// # Safety
+/// Addresses among the arguments are valid for what the call reads, and the call writes to no memory.
+pub unsafe fn make(number: u32, [first, second, third]: [usize; 3]) -> Result<usize, Errno> {
+    // SAFETY: by this function's contract.
+    Errno::check(unsafe { arch::syscall(number, [first, second, third, 0, 0, 0]) })
+}
+
 /// Asks whether a system call exists, by all-zero arguments; returns how it was refused.
 pub(crate) fn probe(number: u32) -> Errno {
     // SAFETY: only used with calls that refuse all-zero arguments before doing anything.
@@ -199,36 +210,6 @@ pub fn may_execute(killed: Calls, path: &CStr) -> Result<usize, Errno> {
     }
 }
 
-/// Changes the working directory.
-pub fn chdir(path: &CStr) -> Result<usize, Errno> {
-    enter!(__NR_chdir, path)
-}
-
-/// Changes the working directory to an open one.
-pub fn fchdir(fd: RawFd) -> Result<usize, Errno> {
-    enter!(__NR_fchdir, fd)
-}
-
-/// Changes the root directory.
-pub fn chroot(path: &CStr) -> Result<usize, Errno> {
-    enter!(__NR_chroot, path)
-}
-
-/// Sets the file mode creation mask.
-pub fn umask(mask: u32) -> Result<usize, Errno> {
-    enter!(__NR_umask, mask)
-}
-
-/// Makes the caller the leader of a new session and process group.
-pub fn setsid() -> Result<usize, Errno> {
-    enter!(__NR_setsid)
-}
-
-/// Puts the caller into process group `group`; 0 makes one of its own.
-pub fn setpgid(group: i32) -> Result<usize, Errno> {
-    enter!(__NR_setpgid, 0u32, group)
-}
-
 /// The caller's process group.
 pub fn getpgid() -> Result<i32, Errno> {
     enter!(__NR_getpgid, 0u32).map(|group| group as i32)
@@ -247,11 +228,6 @@ pub fn getpid() -> Result<i32, Errno> {
 /// Makes `group` the foreground process group of a terminal.
 pub fn tcsetpgrp(terminal: RawFd, group: i32) -> Result<usize, Errno> {
     enter!(__NR_ioctl, terminal, linux_raw_sys::ioctl::TIOCSPGRP, &raw const group)
-}
-
-/// Makes a terminal the controlling one of the caller's session.
-pub fn set_controlling_terminal(terminal: RawFd) -> Result<usize, Errno> {
-    enter!(__NR_ioctl, terminal, linux_raw_sys::ioctl::TIOCSCTTY, 0u32)
 }
 
 /// A resource limit of the caller.
@@ -273,36 +249,6 @@ pub fn release() -> Result<[u8; 65], Errno> {
 /// Sets a resource limit of the caller.
 pub fn set_limit(resource: u32, limit: &abi::rlimit64) -> Result<usize, Errno> {
     enter!(__NR_prlimit64, 0u32, resource, core::ptr::from_ref(limit), core::ptr::null::<u8>())
-}
-
-/// Sets the caller's nice value, -20 to 19.
-pub fn set_nice(nice: i32) -> Result<usize, Errno> {
-    enter!(__NR_setpriority, 0u32, 0u32, nice)
-}
-
-/// Sets the caller's scheduling policy and static priority.
-pub fn set_scheduler(policy: u32, priority: i32) -> Result<usize, Errno> {
-    enter!(__NR_sched_setscheduler, 0u32, policy, &raw const priority)
-}
-
-/// Restricts the caller to the processors whose bits are set.
-pub fn set_affinity(mask: &[u64]) -> Result<usize, Errno> {
-    enter!(__NR_sched_setaffinity, 0u32, size_of_val(mask), mask.as_ptr())
-}
-
-/// Sets real, effective and saved user id of the calling task alone; `u32::MAX` leaves one as it is.
-pub fn set_user_ids(real: u32, effective: u32, saved: u32) -> Result<usize, Errno> {
-    enter!(__NR_setresuid, real, effective, saved)
-}
-
-/// Sets real, effective and saved group id of the calling task alone; `u32::MAX` leaves one as it is.
-pub fn set_group_ids(real: u32, effective: u32, saved: u32) -> Result<usize, Errno> {
-    enter!(__NR_setresgid, real, effective, saved)
-}
-
-/// Sets the supplementary groups of the calling task alone.
-pub fn set_groups(groups: &[u32]) -> Result<usize, Errno> {
-    enter!(__NR_setgroups, groups.len(), groups.as_ptr())
 }
 
 /// Sets the capability sets of the calling task: bit n for capability n.
@@ -371,11 +317,6 @@ pub fn gettid() -> Result<i32, Errno> {
 /// Moves the calling task into the namespace(s) a descriptor stands for.
 pub fn setns(fd: RawFd, kinds: u32) -> Result<usize, Errno> {
     enter!(__NR_setns, fd, kinds)
-}
-
-/// Confines the calling task by a Landlock ruleset. Linux 5.13.
-pub fn landlock_restrict_self(ruleset: RawFd) -> Result<usize, Errno> {
-    enter!(__NR_landlock_restrict_self, ruleset, 0u32)
 }
 
 /// One instruction of classic BPF, as seccomp filters are made of (`struct sock_filter`).

@@ -23,7 +23,7 @@ mod wait;
 pub mod call;
 
 pub use args::{ArgBlock, ArgBuilder};
-pub use builder::{Action as BuilderAction, Actions as BuilderActions, Builder, FailedAt, Given};
+pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
 pub use calls::{Call, Calls};
 pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;

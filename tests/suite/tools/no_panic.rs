@@ -33,6 +33,7 @@ fn the_child_s_half_cannot_panic() {
             (
                 "spawnfd-child",
                 &[
+                    "spawnfd_child::action::",
                     "spawnfd_child::child::",
                     "spawnfd_child::descriptors::",
                     "spawnfd_child::plan::",

@@ -89,10 +89,16 @@ static size_t compose(char *message, uint32_t sources)
 		if (!sources)
 			step.op = SPAWNFD_OP_OPEN;
 		step.text = head.strings - 8;
-		step.x = draw() % 9;
 		/* That much has no room in the path. */
 		if (step.op == SPAWNFD_OP_CAPABILITIES)
-			step.op = SPAWNFD_OP_UMASK;
+			step.op = SPAWNFD_OP_TCSETPGRP;
+		if (step.op == SPAWNFD_OP_CALL) {
+			step.b = SPAWNFD_ARGUMENT_TEXT | SPAWNFD_ARGUMENT_SOURCE << 2 |
+				 SPAWNFD_ARGUMENT_DATA << 4;
+			step.x = step.text;
+			step.y = draw() % sources;
+			step.text = 8;
+		}
 		memcpy(steps + i * sizeof(step), &step, sizeof(step));
 	}
 	memcpy(message, &head, sizeof(head));
@@ -103,6 +109,27 @@ static void inside(const char *at, const char *from, const char *to)
 {
 	if (at < from || at >= to || !memchr(at, 0, (size_t)(to - at)))
 		abort();
+}
+
+/* Only sources that were sent, and only bytes of the strings. */
+static void check_call(const struct spawnfd_step *step, uint32_t sources, const char *strings,
+		       const char *end)
+{
+	const uint64_t values[] = {step->x, step->y, step->z};
+
+	for (int i = 0; i < SPAWNFD_ARGUMENTS; i++) {
+		switch ((uint32_t)step->b >> i * SPAWNFD_ARGUMENT_BITS & 3) {
+		case SPAWNFD_ARGUMENT_SOURCE:
+			if (values[i] >= sources)
+				abort();
+			break;
+		case SPAWNFD_ARGUMENT_TEXT:
+			if (values[i] >= (uint64_t)(end - strings) ||
+			    step->text > (uint64_t)(end - strings) - values[i])
+				abort();
+			break;
+		}
+	}
 }
 
 int main(int argc, char **argv)
@@ -158,12 +185,13 @@ int main(int argc, char **argv)
 				const struct spawnfd_step *step = &request.steps[i];
 				const char *text = request.strings + step->text;
 
+				if (step->op == SPAWNFD_OP_CALL) {
+					check_call(step, sources, request.strings, end);
+					continue;
+				}
 				inside(text, request.strings, end);
-				if (step->op >= SPAWNFD_OP_AFFINITY &&
-				    step->op != SPAWNFD_OP_USER_IDS &&
-				    step->op != SPAWNFD_OP_GROUP_IDS &&
-				    step->op != SPAWNFD_OP_KEEP_CAPABILITIES &&
-				    step->x > (uint64_t)(end - text))
+				if (step->op == SPAWNFD_OP_CAPABILITIES &&
+				    sizeof(struct spawnfd_capabilities) > (size_t)(end - text))
 					abort();
 			}
 			inside(request.strings + request.head->path, request.strings, end);

@@ -11,7 +11,6 @@ use spawnfd_child::{CapabilitySets, Op};
 use spawnfd_sys::abi;
 use spawnfd_sys::call::FilterInstruction;
 
-use super::action::Action;
 use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, UserMap};
 use crate::signals::SignalSet;
@@ -72,19 +71,25 @@ impl BitOr for Namespaces {
 
 /// Actions, performed by the child in the order they are added. At most [`MAX_ACTIONS`](crate::MAX_ACTIONS).
 impl<'fd> Command<'fd> {
-    fn action(&mut self, action: Action<'fd>) -> &mut Self {
+    fn action(&mut self, action: Op) -> &mut Self {
         self.actions.push(Ok(action));
         self
     }
 
     /// Adds an action with a path, or what will be reported if the path has a NUL.
-    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(Arc<CStr>) -> Action<'fd>) -> &mut Self {
+    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(Arc<CStr>) -> Op) -> &mut Self {
         let action = match CString::new(path.as_os_str().as_bytes()) {
             Ok(path) => Ok(action(path.into())),
             Err(_) => Err(format!("{name}({path:?}): NUL byte")),
         };
         self.actions.push(action);
         self
+    }
+
+    /// Keeps a descriptor for an action; returns its index.
+    fn source(&mut self, descriptor: impl Into<Descriptor<'fd>>) -> usize {
+        self.descriptors.push(descriptor.into());
+        self.descriptors.len() - 1
     }
 
     /// How many actions there are so far: the index the next one will be reported under.
@@ -113,7 +118,8 @@ impl<'fd> Command<'fd> {
     /// Gives the program `source` as its descriptor `to`.
     #[doc(alias = "dup2")]
     pub fn descriptor(&mut self, source: impl Into<Descriptor<'fd>>, to: impl Into<ChildFd>) -> &mut Self {
-        self.action(Op::Place { source: source.into(), to: to.into().0 })
+        let source = self.source(source);
+        self.action(Op::Place { source, to: to.into().0 })
     }
 
     /// Makes the program's descriptor `to` a copy of its `from`, which an earlier action or the standard streams provide.
@@ -145,7 +151,7 @@ impl<'fd> Command<'fd> {
         how: OpenHow,
         to: impl Into<ChildFd>,
     ) -> &mut Self {
-        let (dir, to) = (Some(dir.into()), to.into().0);
+        let (dir, to) = (Some(self.source(dir)), to.into().0);
         self.action_path("openat", path.as_ref(), |path| Op::Open { dir, path, how: how.into(), to })
     }
 
@@ -156,7 +162,8 @@ impl<'fd> Command<'fd> {
 
     /// Changes the working directory to an open one.
     pub fn fchdir(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Op::Fchdir { dir: dir.into() })
+        let dir = self.source(dir);
+        self.action(Op::Fchdir { dir })
     }
 
     /// Changes the root directory. The template's path must name the same file there; CAP_SYS_CHROOT.
@@ -195,8 +202,7 @@ impl<'fd> Command<'fd> {
     /// Sets a resource limit, by its `RLIMIT_*` number; `None` is unlimited.
     #[doc(alias = "setrlimit")]
     pub fn limit(&mut self, resource: u32, soft: Option<u64>, hard: Option<u64>) -> &mut Self {
-        let limit = abi::rlimit64 { rlim_cur: soft.unwrap_or(u64::MAX), rlim_max: hard.unwrap_or(u64::MAX) };
-        self.action(Op::Limit { resource, limit })
+        self.action(Op::Limit { resource, limit: [soft, hard].map(|limit| limit.unwrap_or(u64::MAX)) })
     }
 
     /// Sets the nice value, -20 to 19.
@@ -208,7 +214,7 @@ impl<'fd> Command<'fd> {
     /// Sets policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and static priority (1 to 99 for FIFO and RR, else 0).
     #[doc(alias = "sched_setscheduler")]
     pub fn scheduler(&mut self, policy: u32, priority: i32) -> &mut Self {
-        self.action(Op::Scheduler { policy, priority })
+        self.action(Op::Scheduler { policy, priority: priority as u32 })
     }
 
     /// Restricts the program to these processors.
@@ -283,13 +289,15 @@ impl<'fd> Command<'fd> {
     /// executes the program: others may be in that cgroup, and who is killed there for want of memory takes along all who share it.
     #[doc(alias = "CLONE_INTO_CGROUP")]
     pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Op::Cgroup { dir: dir.into() })
+        let dir = self.source(dir);
+        self.action(Op::Cgroup { dir })
     }
 
     /// Enters an existing namespace, or with a pidfd several (Linux 5.8), by `CLONE_NEW*` flags (0: whatever it is).
     #[doc(alias = "setns")]
     pub fn join_namespace(&mut self, namespace: impl Into<Descriptor<'fd>>, kinds: u32) -> &mut Self {
-        self.action(Op::JoinNamespace { namespace: namespace.into(), kinds })
+        let namespace = self.source(namespace);
+        self.action(Op::JoinNamespace { namespace, kinds })
     }
 
     /// Sets the preference of the out-of-memory killer, -1000 to 1000.
@@ -300,7 +308,8 @@ impl<'fd> Command<'fd> {
     /// Confines the program by a Landlock ruleset; asks for no_new_privs or CAP_SYS_ADMIN. Linux 5.13.
     #[doc(alias = "landlock_restrict_self")]
     pub fn landlock(&mut self, ruleset: impl Into<Descriptor<'fd>>) -> &mut Self {
-        self.action(Op::Landlock { ruleset: ruleset.into() })
+        let ruleset = self.source(ruleset);
+        self.action(Op::Landlock { ruleset })
     }
 }
 

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use spawnfd_sys::{Errno, call};
 
 use super::Command;
-use super::action::print;
 use crate::error::{Error, Result, Stage};
 
 /// A descriptor of the caller that a command uses, owned or borrowed for as long as the command lives.
@@ -117,10 +116,10 @@ impl Command<'_> {
         let mut provided: Vec<i32> = self.given.iter().map(|given| given.number).collect();
         for (index, action) in self.actions.iter().enumerate() {
             let Ok(action) = action else { continue };
-            let named = action.source().map(Descriptor::number);
+            let named = action.source().map(|source| self.source_number(source));
             let inherited = action.reads().filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
             if named.or(inherited).is_some_and(is_closed) {
-                return Err(Error::new(Stage::Action(index), Errno::EBADF, print(action, Descriptor::number)));
+                return Err(Error::new(Stage::Action(index), Errno::EBADF, self.print(action)));
             }
             provided.extend(action.makes());
         }

@@ -7,13 +7,15 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use spawnfd_child::{Namespace, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
-use super::action::{Action, MAX_ACTIONS, needs_own_memory, print, validate};
 use super::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::features::Features;
 use crate::host::numbers::descriptor_limit;
 use crate::host::thread;
 use crate::template::Template;
+
+/// How many actions one spawn may have.
+pub const MAX_ACTIONS: usize = 256;
 
 /// A validated command, in the child's terms. Holds the pipe ends made for it.
 #[derive(Debug)]
@@ -68,10 +70,10 @@ impl Lowered {
         }
         for (index, action) in command.actions.iter().enumerate() {
             let (outcome, call) = match action {
-                Ok(action) => (validate(action), action),
+                Ok(action) => (action.validate(), action),
                 Err(call) => return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call.clone())),
             };
-            outcome.map_err(|errno| refused(index, call, errno))?;
+            outcome.map_err(|errno| refused(command, index, call, errno))?;
         }
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
@@ -87,11 +89,11 @@ impl Lowered {
             return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
         // The caller's would take the program out of the tree's, and out of its limits.
-        let named = |action: &Action<'_>| matches!(action, Action::Cgroup { .. });
+        let named = |action: &Op| matches!(action, Op::Cgroup { .. });
         if command.birth_cgroup.is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
         {
-            let call = format!("{} beside the cgroup of a tree or of limits", print(action, super::Descriptor::number));
+            let call = format!("{} beside the cgroup of a tree or of limits", command.print(action));
             return Err(Error::new(Stage::Action(index), Errno::EINVAL, call));
         }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
@@ -100,22 +102,22 @@ impl Lowered {
         lowered.user_map(command);
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
-        let has = |wanted: fn(&Action<'_>) -> bool| command.all_actions().any(wanted);
+        let has = |wanted: fn(&Op) -> bool| command.all_actions().any(wanted);
         // A terminal of its own controls a session; else a group is as good.
         let has_terminal =
-            command.all_actions().skip(own_from).any(|own| matches!(own, Action::ControllingTerminal { .. }));
-        let has_group = !has_terminal && has(|action| matches!(action, Action::Setpgid { .. }));
-        if command.new_session && !has_group && !has(|action| matches!(action, Action::Setsid)) {
+            command.all_actions().skip(own_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
+        let has_group = !has_terminal && has(|action| matches!(action, Op::Setpgid { .. }));
+        if command.new_session && !has_group && !has(|action| matches!(action, Op::Setsid)) {
             lowered.step(SESSION, Op::Setsid);
         }
         if let Some(path) = &command.current_dir {
             lowered.step(CURRENT_DIR, Op::Chdir { path: path.clone() });
         }
         for (index, action) in command.all_actions().enumerate() {
-            table.note(index, action)?;
+            table.note(command, index, action)?;
             let number = match action {
                 _ if index < own_from => index as u16,
-                Action::ControllingTerminal { .. } => TERMINAL,
+                Op::ControllingTerminal { .. } => TERMINAL,
                 _ => LIMITS + (index - own_from) as u16,
             };
             lowered.action(index, number, action, command, features);
@@ -124,7 +126,7 @@ impl Lowered {
         let (above, below) = table.room(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
-            own_memory: command.user_map.is_some() || command.namespace.is_some() || has(needs_own_memory),
+            own_memory: command.user_map.is_some() || command.namespace.is_some() || has(Op::needs_own_memory),
             // What it inherits is what its caller has during this call; the thread whose death it asks for may end after it. And
             // oom_score_adj, written without CLONE_VFORK, would become that of all who share the memory (fs/proc/base.c, __set_oom_adj).
             // In a cgroup of its own exec may reach the limit: whoever is killed for that takes along all who share his memory, and only
@@ -132,7 +134,7 @@ impl Lowered {
             must_wait: command.parent_death_signal.is_some()
                 || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
                 || command.birth_cgroup.is_some()
-                || has(|action| matches!(action, Action::OomScoreAdj { .. })),
+                || has(|action| matches!(action, Op::OomScoreAdj { .. })),
             cgroup: lowered.cgroup,
             child_ends: lowered.child_ends,
             pipes: lowered.pipes,
@@ -178,19 +180,19 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn note(&mut self, index: usize, action: &Action<'_>) -> Result<()> {
+    fn note(&mut self, command: &Command<'_>, index: usize, action: &Op) -> Result<()> {
         if let Some(fd) = action.reads() {
-            self.used(index, fd, action)?;
+            self.used(command, index, fd, action)?;
         }
         if let Some(fd) = action.makes() {
             self.provide(fd);
         }
         match *action {
-            Action::Close { fd } => {
+            Op::Close { fd } => {
                 self.mention(fd);
                 self.keep.retain(|&kept| kept != fd);
             }
-            Action::CloseRange { first, last } => self.keep.retain(|&kept| !(first..=last).contains(&(kept as u32))),
+            Op::CloseRange { first, last } => self.keep.retain(|&kept| !(first..=last).contains(&(kept as u32))),
             _ => {}
         }
         Ok(())
@@ -213,10 +215,10 @@ impl Numbers {
 
     /// Checks a number that an action copies or uses. Unless the caller's descriptors are inherited it must be one that the program has
     /// by then: what else lies there, the caller's or the library's own, differs from one launch to the next.
-    fn used(&mut self, index: usize, fd: RawFd, action: &Action<'_>) -> Result<()> {
+    fn used(&mut self, command: &Command<'_>, index: usize, fd: RawFd, action: &Op) -> Result<()> {
         self.mention(fd);
         if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
-            return Err(refused(index, action, Errno::EBADF));
+            return Err(refused(command, index, action, Errno::EBADF));
         }
         Ok(())
     }
@@ -264,7 +266,7 @@ struct Lowering {
 }
 
 impl Lowering {
-    fn step(&mut self, index: u16, op: Op<usize>) {
+    fn step(&mut self, index: u16, op: Op) {
         self.steps.push(Step { index, op });
     }
 
@@ -360,30 +362,30 @@ impl Lowering {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, number: u16, action: &Action<'_>, command: &Command<'_>, features: &Features) {
+    fn action(&mut self, index: usize, number: u16, action: &Op, command: &Command<'_>, features: &Features) {
         match action {
-            Action::UserIds { .. } => self.before_user_ids(index, command),
+            Op::UserIds { .. } => self.before_user_ids(index, command),
             // Not where another is born first, who enters a pid namespace for the program.
-            Action::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
-                self.cgroup = Some((number, dir.number()));
+            Op::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
+                self.cgroup = Some((number, command.source_number(*dir)));
                 return;
             }
             _ => {}
         }
-        let op = action.with_source(|descriptor| self.source(descriptor.as_fd()));
+        let op = action.clone().map_source(|source| self.source_at(command.source_number(source)));
         self.step(number, op);
     }
 
     /// A change of user ids takes root's supplementary groups along, and its capabilities away: neither is meant.
     fn before_user_ids(&mut self, index: usize, command: &Command<'_>) {
         let root = call::ids()[1] == 0;
-        let groups_set = command.all_actions().any(|action| matches!(action, Action::Groups { .. }));
-        let first = !command.all_actions().take(index).any(|action| matches!(action, Action::UserIds { .. }));
+        let groups_set = command.all_actions().any(|action| matches!(action, Op::Groups { .. }));
+        let first = !command.all_actions().take(index).any(|action| matches!(action, Op::UserIds { .. }));
         // A new user namespace of one user has given setgroups up.
         if root && first && !groups_set && command.user_map.is_none() {
             self.step(index as u16, Op::Groups { groups: [].into() });
         }
-        if command.all_actions().skip(index).any(|action| matches!(action, Action::Capabilities { .. })) {
+        if command.all_actions().skip(index).any(|action| matches!(action, Op::Capabilities { .. })) {
             self.step(index as u16, Op::KeepCapabilities);
         }
     }
@@ -395,8 +397,8 @@ fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
         || command.all_actions().any(|action| action.reads() == Some(stream))
 }
 
-fn refused(index: usize, action: &Action<'_>, errno: Errno) -> Error {
-    Error::refused(Stage::Action(index), errno, print(action, super::Descriptor::number))
+fn refused(command: &Command<'_>, index: usize, action: &Op, errno: Errno) -> Error {
+    Error::refused(Stage::Action(index), errno, command.print(action))
 }
 
 /// What a step with this index belongs to.
@@ -416,8 +418,8 @@ pub(crate) fn stage_of(index: u16) -> Stage {
 /// The error for a step that failed in the child.
 pub(crate) fn step_failed(plan: &Plan, index: u16, errno: Errno) -> Error {
     let stage = stage_of(index);
-    let number = |&source: &usize| plan.sources.get(source).copied().unwrap_or(-1);
+    let number = |source: usize| plan.sources.get(source).copied().unwrap_or(-1);
     // What an action needs beforehand stands under its number, too.
     let step = plan.steps.iter().rfind(|step| step.index == index);
-    Error::new(stage, errno, step.map(|step| print(&step.op, number)).unwrap_or_default())
+    Error::new(stage, errno, step.map(|step| step.op.print(number)).unwrap_or_default())
 }

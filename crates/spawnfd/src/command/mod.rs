@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The builder: what to run, with what, and how.
 
-mod action;
 mod attributes;
 mod descriptor;
 mod lower;
@@ -12,13 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use spawnfd_child::{Announcement, Failure, Plan};
+use spawnfd_child::{Announcement, Failure, Op, Plan};
 use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{ArgBlock, abi, call};
 
-pub use action::MAX_ACTIONS;
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
+pub use lower::MAX_ACTIONS;
 pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
 
 use crate::child::Child;
@@ -28,7 +27,6 @@ use crate::limiter::Permit;
 use crate::sandbox::{Given, Sandbox};
 use crate::signals::SignalSet;
 use crate::template::{Named, Template, TemplateCache};
-use action::Action;
 
 /// A program to start, built like [`std::process::Command`].
 ///
@@ -62,7 +60,9 @@ pub struct Command<'fd> {
     sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
     /// What could not be taken stands in its place, for the error.
-    actions: Vec<std::result::Result<Action<'fd>, String>>,
+    actions: Vec<std::result::Result<Op, String>>,
+    /// The descriptors that actions name by index.
+    descriptors: Vec<Descriptor<'fd>>,
     /// How many of them a binding has added for itself.
     uncounted: usize,
     /// Where those begin that a run adds.
@@ -175,6 +175,7 @@ impl<'fd> Command<'fd> {
             sandboxed: false,
             stdio: Default::default(),
             actions: Vec::new(),
+            descriptors: Vec::new(),
             uncounted: 0,
             own_from: None,
             inherit_descriptors: false,
@@ -420,7 +421,7 @@ impl<'fd> Command<'fd> {
         let of_tree = self.namespace.as_ref().is_some_and(|(_, user)| *user);
         of_tree
             || self.user_map.is_some()
-            || self.all_actions().any(|action| matches!(action, Action::JoinNamespace { .. }))
+            || self.all_actions().any(|action| matches!(action, Op::JoinNamespace { .. }))
     }
 
     /// Which of the caller's 0, 1 and 2 are open.
@@ -440,7 +441,7 @@ impl<'fd> Command<'fd> {
 
     /// Whether the child opens files, or does something else which may take for ever.
     pub(crate) fn may_stand_still(&self) -> bool {
-        self.all_actions().any(Action::may_stand_still)
+        self.all_actions().any(Op::may_stand_still)
     }
 
     /// What it asks for that only a child of the calling thread has.
@@ -464,20 +465,20 @@ impl<'fd> Command<'fd> {
     /// The Landlock ruleset it asks for, the first one if there are several.
     pub(crate) fn first_ruleset(&self) -> Option<i32> {
         self.all_actions().find_map(|action| match action {
-            Action::Landlock { ruleset } => Some(ruleset.number()),
+            Op::Landlock { ruleset } => Some(self.source_number(*ruleset)),
             _ => None,
         })
     }
 
     /// Whether it asks for no_new_privs.
     pub(crate) fn gives_up_privileges(&self) -> bool {
-        self.all_actions().any(|action| matches!(action, Action::NoNewPrivs))
+        self.all_actions().any(|action| matches!(action, Op::NoNewPrivs))
     }
 
     /// The last rlimit of that number that an action sets, soft and hard.
     pub(crate) fn rlimit(&self, number: u32) -> Option<(u64, u64)> {
-        let set = |action: &Action<'_>| match action {
-            Action::Limit { resource, limit } if *resource == number => Some((limit.rlim_cur, limit.rlim_max)),
+        let set = |action: &Op| match action {
+            Op::Limit { resource, limit: [soft, hard] } if *resource == number => Some((*soft, *hard)),
             _ => None,
         };
         self.all_actions().filter_map(set).last()
@@ -485,8 +486,8 @@ impl<'fd> Command<'fd> {
 
     /// The real user id the program will have, where an action sets it.
     pub(crate) fn real_user(&self) -> Option<u32> {
-        let real = |action: &Action<'_>| match action {
-            Action::UserIds { real, .. } => Some(*real).filter(|real| *real != u32::MAX),
+        let real = |action: &Op| match action {
+            Op::UserIds { real, .. } => Some(*real).filter(|real| *real != u32::MAX),
             _ => None,
         };
         self.all_actions().filter_map(real).last()
@@ -494,11 +495,21 @@ impl<'fd> Command<'fd> {
 
     /// Whether an action puts the program into a cgroup of the caller's.
     pub(crate) fn names_cgroup(&self) -> bool {
-        self.all_actions().any(|action| matches!(action, Action::Cgroup { .. }))
+        self.all_actions().any(|action| matches!(action, Op::Cgroup { .. }))
     }
 
-    fn all_actions(&self) -> impl Iterator<Item = &Action<'fd>> {
+    fn all_actions(&self) -> impl Iterator<Item = &Op> {
         self.actions.iter().flatten()
+    }
+
+    /// The number of a descriptor that an action names.
+    fn source_number(&self, source: usize) -> RawFd {
+        self.descriptors.get(source).map_or(-1, Descriptor::number)
+    }
+
+    /// The action as strace would print it.
+    fn print(&self, action: &Op) -> String {
+        action.print(|source| self.source_number(source))
     }
 }
 

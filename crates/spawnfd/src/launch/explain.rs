@@ -51,7 +51,7 @@ pub(super) fn explain_killed(
 
 /// The error of a plan one of whose descriptors is not open in the caller: it names the action.
 pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
-    let is_closed = |&&source: &&usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
+    let is_closed = |&source: &usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
     match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
         Some(step) => step_failed(plan, step.index, Errno::EBADF),
         None => Error::new(Stage::Descriptors, Errno::EBADF, format!("spawn({name:?})")),

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 
 use spawnfd_child::{Failure, Op, Plan, Stage};
-use spawnfd_sys::{Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
+use spawnfd_sys::{ActionArg, Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
 use super::explain::explain;
 use super::{Attempt, Launch};
@@ -97,7 +97,8 @@ fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
     for source in 0..plan.sources.len() {
         if numbers.is_displaced(source) {
-            actions.push(Action::Move { from: *plan.sources.get(source)?, to: numbers.source(source)? });
+            let (from, to) = (*plan.sources.get(source)?, numbers.source(source)?);
+            actions.push(Action { flags: abi::O_CLOEXEC, ..plain(DUP2, from, to) });
         }
     }
     let moved = actions.len();
@@ -105,68 +106,107 @@ fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
         actions.push(action(&step.op, &numbers)?);
     }
     if let Some((signal, _)) = plan.parent_death {
-        actions.push(Action::DeathSignal(signal));
+        actions.push(plain(PDEATHSIG, signal as i32, 0));
     }
     if plan.default_signals != 0 {
-        actions.push(Action::DefaultSignals(plan.default_signals));
+        actions.push(with(SIGDEFAULT, 0, ActionArg::Signals(plan.default_signals)));
     }
     if let Some(mask) = plan.signal_mask {
-        actions.push(Action::SignalMask(mask));
+        actions.push(with(SIGMASK, 0, ActionArg::Signals(mask)));
     }
     if let Some(filter) = &plan.filter {
-        actions.push(Action::Filter(filter));
+        actions.push(with(SECCOMP, filter.len() as i32, ActionArg::Filter(filter)));
     }
     (actions.len() <= BuilderActions::MOST).then_some(Prepared { actions, moved })
 }
 
-fn action<'a>(op: &'a Op<usize>, numbers: &Numbers<'_>) -> Option<Action<'a>> {
+// `SPAWN_ACTION_*`.
+const DUP2: u32 = 1;
+const FCHDIR: u32 = 2;
+const OPEN: u32 = 3;
+const CLOSE_RANGE: u32 = 4;
+const SIGMASK: u32 = 5;
+const SIGDEFAULT: u32 = 6;
+const CHDIR: u32 = 7;
+const SETSID: u32 = 8;
+const SETPGID: u32 = 9;
+const UMASK: u32 = 10;
+const RLIMIT: u32 = 11;
+const SETGROUPS: u32 = 12;
+const SETRESGID: u32 = 13;
+const SETRESUID: u32 = 14;
+const NO_NEW_PRIVS: u32 = 15;
+const PDEATHSIG: u32 = 16;
+const AFFINITY: u32 = 18;
+const CHROOT: u32 = 20;
+const CTTY: u32 = 21;
+const TCSETPGRP: u32 = 22;
+const NICE: u32 = 23;
+const SCHEDULER: u32 = 24;
+const OOM_SCORE_ADJ: u32 = 25;
+const CAPABILITIES: u32 = 26;
+const KEEP_CAPS: u32 = 27;
+const SETNS: u32 = 28;
+const DENY_SETGROUPS: u32 = 29;
+const UID_MAP: u32 = 30;
+const GID_MAP: u32 = 31;
+const LANDLOCK: u32 = 32;
+const SECCOMP: u32 = 33;
+
+fn plain<'a>(kind: u32, fd: i32, newfd: i32) -> Action<'a> {
+    Action { kind, fd, newfd, ..Action::default() }
+}
+
+fn with(kind: u32, fd: i32, arg: ActionArg<'_>) -> Action<'_> {
+    Action { kind, fd, arg, ..Action::default() }
+}
+
+fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
+    use ActionArg::{Capabilities, Ids, Number, Open, Text, Words};
+    let source = |source| numbers.source(source);
+    let null = |flags: u32| Open(c"/dev/null", abi::open_how { flags: flags.into(), mode: 0, resolve: 0 });
+    let opened = |dir, to, open| Action { newfd: to, ..with(OPEN, dir, open) };
     Some(match *op {
-        Op::Place { source, to } => Action::Dup2 { from: numbers.source(source)?, to },
-        Op::Dup2 { from, to } => Action::Dup2 { from, to },
+        Op::Place { source: from, to } => plain(DUP2, source(from)?, to),
+        Op::Dup2 { from, to } => plain(DUP2, from, to),
         // It need not be open.
-        Op::Close { fd } => Action::CloseRange { first: fd, last: fd },
+        Op::Close { fd } => plain(CLOSE_RANGE, fd, fd),
         Op::CloseRange { first, last } => numbers.close_range(first, last)?,
-        Op::Open { dir, ref path, how, to } => {
-            Action::Open { dir: dir.map_or(Some(abi::AT_FDCWD), |dir| numbers.source(dir))?, path, how, to }
+        Op::Open { dir, ref path, how, to } => opened(dir.map_or(Some(abi::AT_FDCWD), source)?, to, Open(path, how)),
+        Op::OpenNull { to } => opened(abi::AT_FDCWD, to, null(if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY })),
+        Op::Chdir { ref path } => with(CHDIR, 0, Text(path)),
+        Op::Fchdir { dir } => plain(FCHDIR, source(dir)?, 0),
+        Op::Umask { mask } => plain(UMASK, mask as i32 & 0o777, 0),
+        Op::Setsid => plain(SETSID, 0, 0),
+        Op::Setpgid { group } => plain(SETPGID, group, 0),
+        Op::Tcsetpgrp { fd } => plain(TCSETPGRP, fd, 0),
+        Op::ControllingTerminal { fd } => plain(CTTY, fd, 0),
+        Op::Limit { resource, ref limit } => with(RLIMIT, resource as i32, Words(limit)),
+        Op::Nice { nice } => plain(NICE, nice, 0),
+        Op::Scheduler { policy, priority } => plain(SCHEDULER, i32::try_from(policy).ok()?, priority as i32),
+        Op::Affinity { ref mask } => with(AFFINITY, size_of_val(&**mask) as i32, Words(mask)),
+        Op::UserIds { real, effective, saved } => {
+            Action { newfd: effective as i32, ..with(SETRESUID, real as i32, Number(saved.into())) }
         }
-        Op::OpenNull { to } => {
-            let flags = if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY };
-            let how = abi::open_how { flags: flags.into(), mode: 0, resolve: 0 };
-            Action::Open { dir: abi::AT_FDCWD, path: c"/dev/null", how, to }
+        Op::GroupIds { real, effective, saved } => {
+            Action { newfd: effective as i32, ..with(SETRESGID, real as i32, Number(saved.into())) }
         }
-        Op::Chdir { ref path } => Action::Chdir(path),
-        Op::Fchdir { dir } => Action::Fchdir { dir: numbers.source(dir)? },
-        Op::Umask { mask } => Action::Umask(mask & 0o777),
-        Op::Setsid => Action::Setsid,
-        Op::Setpgid { group } => Action::Setpgid { group },
-        Op::Tcsetpgrp { fd } => Action::TakeForeground { fd },
-        Op::ControllingTerminal { fd } => Action::ControllingTerminal { fd },
-        Op::Limit { resource, limit } => Action::Limit { resource, limit },
-        Op::Nice { nice } => Action::Nice(nice),
-        Op::Scheduler { policy, priority } => Action::Scheduler { policy: i32::try_from(policy).ok()?, priority },
-        Op::Affinity { ref mask } => Action::Affinity(mask),
-        Op::UserIds { real, effective, saved } => Action::UserIds { real, effective, saved },
-        Op::GroupIds { real, effective, saved } => Action::GroupIds { real, effective, saved },
-        Op::Groups { ref groups } => Action::Groups(groups),
-        Op::Capabilities { sets } => {
-            Action::Capabilities([sets.effective, sets.permitted, sets.inheritable, sets.bounding, sets.ambient])
-        }
-        Op::KeepCapabilities => Action::KeepCapabilities,
-        Op::NoNewPrivs => Action::NoNewPrivs,
-        Op::DenySetgroups => Action::DenySetgroups,
-        Op::UserMap { ref map } => Action::UserMap(map),
-        Op::GroupMap { ref map } => Action::GroupMap(map),
-        Op::OomScoreAdj { value, .. } => Action::OomScoreAdj(value),
-        Op::Landlock { ruleset } => Action::Landlock { ruleset: numbers.source(ruleset)? },
+        Op::Groups { ref groups } => with(SETGROUPS, groups.len() as i32, Ids(groups)),
+        Op::Capabilities { ref sets } => with(CAPABILITIES, 0, Capabilities(sets.words())),
+        Op::KeepCapabilities => plain(KEEP_CAPS, 0, 0),
+        Op::NoNewPrivs => plain(NO_NEW_PRIVS, 0, 0),
+        Op::DenySetgroups => plain(DENY_SETGROUPS, 0, 0),
+        Op::UserMap { ref map } => with(UID_MAP, 0, Text(map)),
+        Op::GroupMap { ref map } => with(GID_MAP, 0, Text(map)),
+        Op::OomScoreAdj { value, .. } => plain(OOM_SCORE_ADJ, value, 0),
+        Op::Landlock { ruleset } => plain(LANDLOCK, source(ruleset)?, 0),
         // Where a path leads then only somebody in there can compare with what was recorded.
         Op::Chroot { .. } if numbers.by_path() => return None,
-        Op::Chroot { ref path } => Action::Chroot(path),
+        Op::Chroot { ref path } => with(CHROOT, 0, Text(path)),
         Op::JoinNamespace { kinds, .. } if numbers.by_path() && (kinds == 0 || kinds & abi::CLONE_NEWNS != 0) => {
             return None;
         }
-        Op::JoinNamespace { namespace, kinds } => {
-            Action::JoinNamespace { namespace: numbers.source(namespace)?, kinds }
-        }
+        Op::JoinNamespace { namespace, kinds } => Action { flags: kinds, ..plain(SETNS, source(namespace)?, 0) },
         // Not a second cgroup, after the one it is born in; nor memory of the caller's.
         Op::Cgroup { .. } | Op::Announce { .. } => return None,
     })
@@ -202,11 +242,11 @@ impl Numbers<'_> {
     fn is_displaced(&self, source: usize) -> bool {
         let Some(&number) = self.plan.sources.get(source) else { return false };
         let mut steps = self.plan.steps.iter().map(|step| &step.op);
-        steps.any(|op| self.changes(op, number)) && steps.any(|op| op.source() == Some(&source))
+        steps.any(|op| self.changes(op, number)) && steps.any(|op| op.source() == Some(source))
     }
 
     /// Whether a step gives a number another meaning.
-    fn changes(&self, op: &Op<usize>, number: RawFd) -> bool {
+    fn changes(&self, op: &Op, number: RawFd) -> bool {
         match *op {
             Op::Place { source, to } => to == number && self.plan.sources.get(source) != Some(&number),
             Op::Close { fd } => fd == number,
@@ -227,12 +267,12 @@ impl Numbers<'_> {
     fn close_range<'a>(&self, first: u32, last: u32) -> Option<Action<'a>> {
         let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
         Some(match &self.spare {
-            Some(spare) if first < *spare.start() => Action::CloseRange { first, last: last.min(spare.start() - 1) },
+            Some(spare) if first < *spare.start() => plain(CLOSE_RANGE, first, last.min(spare.start() - 1)),
             Some(spare) => {
                 let above = spare.end().saturating_add(1);
-                Action::CloseRange { first: first.max(above), last: last.max(above) }
+                plain(CLOSE_RANGE, first.max(above), last.max(above))
             }
-            None => Action::CloseRange { first, last },
+            None => plain(CLOSE_RANGE, first, last),
         })
     }
 }

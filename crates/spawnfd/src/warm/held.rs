@@ -54,7 +54,7 @@ impl Held {
             // process.argv0 is there.
             Kind::Node => name == parked,
         };
-        let is_beyond = |op: &Op<usize>| {
+        let is_beyond = |op: &Op| {
             matches!(*op, Op::Place { source, to }
             if to >= plan.below && plan.sources.get(source) == Some(&to))
         };

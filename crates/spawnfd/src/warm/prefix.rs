@@ -147,7 +147,7 @@ impl Inside {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(super) fn null(&mut self, plan: &Plan, to: RawFd) -> Result<Op<usize>, &'static str> {
+    pub(super) fn null(&mut self, plan: &Plan, to: RawFd) -> Result<Op, &'static str> {
         let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
         let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
         self.opened.push(above_standard(null));

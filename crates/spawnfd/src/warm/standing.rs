@@ -81,7 +81,7 @@ impl Standing {
     ///
     /// # Errors
     /// In what they differ, where nothing can be done about it.
-    pub(super) fn steps_to(&self, now: &Standing, executes: bool) -> Result<Vec<Op<usize>>, &'static str> {
+    pub(super) fn steps_to(&self, now: &Standing, executes: bool) -> Result<Vec<Op>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
         }
@@ -106,7 +106,7 @@ impl Standing {
             if rlim_max > was.1 {
                 return Err("raised limits");
             }
-            steps.push(Op::Limit { resource, limit: abi::rlimit64 { rlim_cur, rlim_max } });
+            steps.push(Op::Limit { resource, limit: [rlim_cur, rlim_max] });
         }
         match (self.oom_score_adj, now.oom_score_adj) {
             (was, is) if was == is => {}

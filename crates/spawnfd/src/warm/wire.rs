@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spawnfd_child::{CapabilitySets, Check, Identity, Op, Outcome, PENDING, Plan, Step};
-use spawnfd_parked::protocol::{self, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind};
-use spawnfd_sys::{RawFd, SharedWords, abi};
+use spawnfd_child::{Arg, Check, Identity, Op, Outcome, PENDING, Parked, Plan, Step, SystemCall};
+use spawnfd_parked::protocol::{
+    self, Argument, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind,
+};
+use spawnfd_sys::{RawFd, SharedWords};
 
 use crate::host::authority::Reported;
 
@@ -25,7 +27,7 @@ const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// Done first, and no action of the caller's. Sources by their place in the request.
-    pub(super) steps: Vec<Op<usize>>,
+    pub(super) steps: Vec<Op>,
     pub(super) make_default: u64,
     pub(super) make_ignored: u64,
     pub(super) mask: u64,
@@ -246,11 +248,7 @@ fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usiz
 
 /// Adds the checks of the program to execute; returns where its path lies, and how many checks there are.
 fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> (u32, usize) {
-    let mut text = |string: &CStr| {
-        let at = strings.len() as u32;
-        strings.extend_from_slice(string.to_bytes_with_nul());
-        at
-    };
+    let mut text = |string: &CStr| append(string.to_bytes_with_nul(), strings);
     let path = text(&plan.program.pinned.path);
     for check in &plan.program.pinned.checks {
         let check = match check {
@@ -287,17 +285,20 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
 /// One step; `None` for one that the owner has done. `executes`: exec follows.
 fn encode_step(
     index: u16,
-    op: &Op<usize>,
+    op: &Op,
     strings: &mut Vec<u8>,
     executes: bool,
 ) -> Result<Option<protocol::Step>, &'static str> {
     use protocol::Step;
-    let mut bytes = |bytes: &[u8]| {
-        let at = strings.len() as u32;
-        strings.extend_from_slice(bytes);
-        at
-    };
-    let mut text = |string: &CStr| bytes(string.to_bytes_with_nul());
+    match op.parked() {
+        Parked::BeforeExec(why) if !executes => return Err(why),
+        Parked::Never(why) => return Err(why),
+        Parked::Any | Parked::BeforeExec(_) => {}
+    }
+    if let Some(call) = op.call() {
+        return Ok(Some(encode_call(index, &call, strings)));
+    }
+    let mut text = |bytes: &[u8]| append(bytes, strings);
     let step = |op: Code, a: i32, b: i32| Step { op: op as u16, index, a, b, ..Step::default() };
     let source = |source: usize| source as i32;
     Ok(Some(match *op {
@@ -306,67 +307,65 @@ fn encode_step(
         Op::Close { fd } => step(Code::Close, fd, 0),
         Op::CloseRange { first, last } => Step { x: first.into(), y: last.into(), ..step(Code::CloseRange, 0, 0) },
         Op::Open { dir, ref path, ref how, to } => {
-            // Cold, should it have to be done again: the second time it would fail.
-            if how.flags & u64::from(abi::O_EXCL) != 0 && !executes {
-                return Err("O_EXCL");
-            }
-            let dir = dir.map_or(protocol::NO_SOURCE, source);
-            Step { text: text(path), x: how.flags, y: how.mode, z: how.resolve, ..step(Code::Open, dir, to) }
+            let (dir, path) = (dir.map_or(protocol::NO_SOURCE, source), text(path.to_bytes_with_nul()));
+            Step { text: path, x: how.flags, y: how.mode, z: how.resolve, ..step(Code::Open, dir, to) }
         }
         Op::OpenNull { to } => step(Code::OpenNull, 0, to),
-        Op::Chdir { ref path } => Step { text: text(path), ..step(Code::Chdir, 0, 0) },
-        Op::Fchdir { dir } => step(Code::Fchdir, source(dir), 0),
-        Op::Umask { mask } => step(Code::Umask, mask as i32, 0),
-        Op::Setsid => step(Code::Setsid, 0, 0),
-        Op::Setpgid { group } => step(Code::Setpgid, group, 0),
         Op::Tcsetpgrp { fd } => step(Code::Tcsetpgrp, fd, 0),
-        Op::ControllingTerminal { fd } => step(Code::Ctty, fd, 0),
-        Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } if !executes => {
-            return Err("memory limits");
-        }
-        Op::Limit { resource, ref limit } => {
-            Step { x: limit.rlim_cur, y: limit.rlim_max, ..step(Code::Rlimit, resource as i32, 0) }
-        }
-        Op::Nice { nice } => step(Code::Nice, nice, 0),
-        Op::Scheduler { policy, priority } => step(Code::Scheduler, policy as i32, priority),
-        Op::NoNewPrivs => step(Code::NoNewPrivs, 0, 0),
         Op::OomScoreAdj { value, .. } => step(Code::OomScoreAdj, value, 0),
         Op::Cgroup { dir } => step(Code::Cgroup, source(dir), 0),
-        Op::Landlock { ruleset } => step(Code::Landlock, source(ruleset), 0),
+        Op::Capabilities { ref sets } => {
+            Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
+        }
         Op::Announce { .. } => return Ok(None),
-        Op::Chroot { ref path } if executes => Step { text: text(path), ..step(Code::Chroot, 0, 0) },
-        Op::Affinity { ref mask } if executes => {
-            let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            Step { text: bytes(&mask), x: mask.len() as u64, ..step(Code::Affinity, 0, 0) }
-        }
-        Op::UserIds { real, effective, saved } if executes => {
-            Step { x: saved.into(), ..step(Code::UserIds, real as i32, effective as i32) }
-        }
-        Op::GroupIds { real, effective, saved } if executes => {
-            Step { x: saved.into(), ..step(Code::GroupIds, real as i32, effective as i32) }
-        }
-        Op::Groups { ref groups } if executes => {
-            let groups: Vec<u8> = groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
-            Step { text: bytes(&groups), x: groups.len() as u64, ..step(Code::Groups, 0, 0) }
-        }
-        Op::KeepCapabilities if executes => step(Code::KeepCapabilities, 0, 0),
-        Op::Capabilities { sets: CapabilitySets { effective, permitted, inheritable, bounding, ambient } }
-            if executes =>
-        {
-            let sets = protocol::Capabilities { effective, permitted, inheritable, bounding, ambient }.to_bytes();
-            Step { text: bytes(&sets), x: sets.len() as u64, ..step(Code::Capabilities, 0, 0) }
-        }
-        Op::Chroot { .. } => return Err("chroot"),
-        Op::Affinity { .. } => return Err("affinity"),
-        Op::UserIds { .. }
-        | Op::GroupIds { .. }
-        | Op::Groups { .. }
-        | Op::Capabilities { .. }
-        | Op::KeepCapabilities => return Err("ids or capabilities"),
-        Op::DenySetgroups | Op::UserMap { .. } | Op::GroupMap { .. } | Op::JoinNamespace { .. } => {
-            return Err("namespaces");
-        }
+        // Has its reason not to be performed, or is a system call.
+        _ => return Err("action"),
     }))
+}
+
+/// A system call. Data for its last argument are part of the step if they fit: a step in the page has no strings.
+fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> protocol::Step {
+    let (mut kinds, mut length, mut fields) = (0, 0, [0; 4]);
+    for (at, arg) in call.args.iter().enumerate() {
+        let data: Vec<u8> = match *arg {
+            Arg::Number(_) | Arg::Source(_) => Vec::new(),
+            Arg::Text(text) => text.to_bytes_with_nul().to_vec(),
+            Arg::Words(words) => words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
+            Arg::Ids(ids) => ids.iter().flat_map(|id| id.to_ne_bytes()).collect(),
+        };
+        let kind = match *arg {
+            Arg::Number(number) => {
+                fields[at] = number as u64;
+                Argument::Number
+            }
+            Arg::Source(source) => {
+                fields[at] = source as u64;
+                Argument::Source
+            }
+            Arg::Words(_) | Arg::Ids(_) if at == 2 && data.len() <= 2 * WORD => {
+                let mut both = [0; 2 * WORD];
+                both[..data.len()].copy_from_slice(&data);
+                let (words, _) = both.as_chunks();
+                (fields[2], fields[3]) = (u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1]));
+                Argument::Data
+            }
+            _ => {
+                length = data.len() as u32;
+                fields[at] = append(&data, strings).into();
+                Argument::Text
+            }
+        };
+        kinds |= (kind as i32) << (at * protocol::ARGUMENT_BITS);
+    }
+    let [x, y, z, w] = fields;
+    protocol::Step { op: Code::Call as u16, index, a: call.number as i32, b: kinds, text: length, x, y, z, w }
+}
+
+/// Adds bytes to the strings; returns where they are.
+fn append(bytes: &[u8], strings: &mut Vec<u8>) -> u32 {
+    let at = strings.len() as u32;
+    strings.extend_from_slice(bytes);
+    at
 }
 
 /// The value of the environment variable that tells a program to park.

@@ -2,8 +2,8 @@
 //! Messages are encoded and read as `spawnfd_parked::protocol` lays them out. `scripts/protocol.py --check` compares that with `protocol.h`.
 
 use super::*;
-use spawnfd_child::{Failure, Stage};
-use spawnfd_sys::Errno;
+use spawnfd_child::{CapabilitySets, Failure, Stage};
+use spawnfd_sys::{Errno, abi};
 
 /// Reads every field from bytes that all differ, and writes it back.
 macro_rules! round_trip {
@@ -31,16 +31,16 @@ fn a_fork_request_has_a_header_and_an_empty_string() {
 #[test]
 fn a_context_is_left_where_the_parked_process_reads_it() {
     let page = Page::new().unwrap();
-    let steps = vec![Op::Umask { mask: 0o27 }, Op::Scheduler { policy: 1, priority: -3 }];
+    let steps = vec![Op::Umask { mask: 0o27 }, Op::Scheduler { policy: 1, priority: 3 }];
     leave(&page, &Context { steps, make_default: 1, make_ignored: 2, mask: 3 }).unwrap();
     let bytes: Vec<u8> = page.get().iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
     let number = |at: usize| u64::from_ne_bytes(bytes[at..][..8].try_into().unwrap());
     let head = [Layout::FIRST, Layout::MAKE_DEFAULT, Layout::MAKE_IGNORED, Layout::MASK].map(number);
     assert_eq!(head, [2, 1, 2, 3]);
     let (steps, _) = bytes[Layout::STEPS..].as_chunks();
-    let scheduler = protocol::Step { op: Code::Scheduler as u16, index: CONTEXT, a: 1, b: -3, ..Default::default() };
-    assert_eq!(protocol::Step::from_bytes(&steps[0]).a, 0o27);
-    assert_eq!(protocol::Step::from_bytes(&steps[1]), scheduler);
+    let [umask, scheduler] = [0, 1].map(|at| protocol::Step::from_bytes(&steps[at]));
+    assert_eq!((umask.a, umask.x, umask.index), (abi::__NR_umask as i32, 0o27, CONTEXT));
+    assert_eq!((scheduler.a, scheduler.y, scheduler.z.to_ne_bytes()[0]), (abi::__NR_sched_setscheduler as i32, 1, 3));
     assert_eq!(leave(&page, &Context { steps: vec![Op::Setsid; 25], ..Context::default() }), Err("limits"));
 }
 
@@ -113,38 +113,20 @@ fn the_park_variable_has_its_fields_in_order() {
 
 #[test]
 fn each_operation_of_a_plan_has_its_own_step() {
-    let text = || Arc::<CStr>::from(c"/");
     let how = abi::open_how { flags: 0, mode: 0, resolve: 0 };
-    let limit = abi::rlimit64 { rlim_cur: 1, rlim_max: 2 };
     let sets = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
     let all = [
         (Code::Place, Op::Place { source: 0, to: 0 }),
         (Code::Dup2, Op::Dup2 { from: 0, to: 0 }),
         (Code::Close, Op::Close { fd: 0 }),
         (Code::CloseRange, Op::CloseRange { first: 0, last: 0 }),
-        (Code::Open, Op::Open { dir: None, path: text(), how, to: 0 }),
+        (Code::Open, Op::Open { dir: None, path: c"/".into(), how, to: 0 }),
         (Code::OpenNull, Op::OpenNull { to: 0 }),
-        (Code::Chdir, Op::Chdir { path: text() }),
-        (Code::Fchdir, Op::Fchdir { dir: 0 }),
-        (Code::Umask, Op::Umask { mask: 0 }),
-        (Code::Setsid, Op::Setsid),
-        (Code::Setpgid, Op::Setpgid { group: 0 }),
         (Code::Tcsetpgrp, Op::Tcsetpgrp { fd: 0 }),
-        (Code::Ctty, Op::ControllingTerminal { fd: 0 }),
-        (Code::Rlimit, Op::Limit { resource: abi::RLIMIT_CORE, limit }),
-        (Code::Nice, Op::Nice { nice: 0 }),
-        (Code::Scheduler, Op::Scheduler { policy: 0, priority: 0 }),
-        (Code::NoNewPrivs, Op::NoNewPrivs),
         (Code::OomScoreAdj, Op::OomScoreAdj { value: 0, text: Arc::new([0]) }),
         (Code::Cgroup, Op::Cgroup { dir: 0 }),
-        (Code::Landlock, Op::Landlock { ruleset: 0 }),
-        (Code::Chroot, Op::Chroot { path: text() }),
-        (Code::Affinity, Op::Affinity { mask: Arc::new([1]) }),
-        (Code::UserIds, Op::UserIds { real: 0, effective: 0, saved: 0 }),
-        (Code::GroupIds, Op::GroupIds { real: 0, effective: 0, saved: 0 }),
-        (Code::Groups, Op::Groups { groups: Arc::new([1]) }),
-        (Code::KeepCapabilities, Op::KeepCapabilities),
         (Code::Capabilities, Op::Capabilities { sets }),
+        (Code::Call, Op::Setsid),
     ];
     for (code, op) in &all {
         let step = encode_step(7, op, &mut Vec::new(), true).unwrap().unwrap();
@@ -153,4 +135,39 @@ fn each_operation_of_a_plan_has_its_own_step() {
     // No plan has REPLACE.
     let rest: Vec<_> = Code::ALL.into_iter().filter(|code| all.iter().all(|(known, _)| known != code)).collect();
     assert_eq!(rest, [Code::Replace]);
+}
+
+#[test]
+fn a_system_call_says_what_each_argument_is() {
+    const NUMBER: i32 = Argument::Number as i32;
+    const SOURCE: i32 = Argument::Source as i32;
+    const TEXT: i32 = Argument::Text as i32;
+    const DATA: i32 = Argument::Data as i32;
+    let limit = [1, u64::MAX];
+    let many: Arc<[u64]> = Arc::new([1, 2, 3]);
+    let bytes: Vec<u8> = many.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    for (op, number, kinds, [x, y, z, w], text) in [
+        (Op::Setpgid { group: 9 }, abi::__NR_setpgid, [NUMBER; 3], [0, 9, 0, 0], &b""[..]),
+        (Op::Fchdir { dir: 2 }, abi::__NR_fchdir, [SOURCE, NUMBER, NUMBER], [2, 0, 0, 0], b""),
+        (Op::Chdir { path: c"/tmp".into() }, abi::__NR_chdir, [TEXT, NUMBER, NUMBER], [1, 0, 0, 0], b"/tmp\0"),
+        (Op::Limit { resource: 7, limit }, abi::__NR_prlimit64, [NUMBER, NUMBER, DATA], [0, 7, 1, u64::MAX], b""),
+        (Op::Affinity { mask: many }, abi::__NR_sched_setaffinity, [NUMBER, NUMBER, TEXT], [0, 24, 1, 0], &bytes),
+        (Op::Groups { groups: [].into() }, abi::__NR_setgroups, [NUMBER, TEXT, NUMBER], [0, 1, 0, 0], b""),
+    ] {
+        let mut strings = vec![0];
+        let step = encode_step(7, &op, &mut strings, true).unwrap().unwrap();
+        let [first, second, third] = kinds;
+        let expected = protocol::Step {
+            op: Code::Call as u16,
+            index: 7,
+            a: number as i32,
+            b: first | second << protocol::ARGUMENT_BITS | third << (2 * protocol::ARGUMENT_BITS),
+            text: text.len() as u32,
+            x,
+            y,
+            z,
+            w,
+        };
+        assert_eq!((step, &strings[1..]), (expected, text), "{op:?}");
+    }
 }

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One action of a child: what it needs, how it is checked and printed, and how the child performs it.
+//!
+//! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and parked processes make it
+//! from the description.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::slice;
+
+use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
+
+use crate::announce::Announcement;
+use crate::descriptors::{self, Sources};
+use crate::plan::Plan;
+
+/// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's table.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Op {
+    // Makes `to` a copy of a descriptor of the caller.
+    Place { source: usize, to: RawFd },
+    // Makes `to` a copy of `from`; when they are the same, keeps it open across exec.
+    Dup2 { from: RawFd, to: RawFd },
+    // Closes a number; it need not be open.
+    Close { fd: RawFd },
+    // Closes all numbers in a range.
+    CloseRange { first: u32, last: u32 },
+    // Opens a file as `to`, relative to a source or the working directory.
+    Open { dir: Option<usize>, path: Arc<CStr>, how: abi::open_how, to: RawFd },
+    // Opens /dev/null as `to`.
+    OpenNull { to: RawFd },
+    Chdir { path: Arc<CStr> },
+    Fchdir { dir: usize },
+    Chroot { path: Arc<CStr> },
+    Umask { mask: u32 },
+    Setsid,
+    Setpgid { group: i32 },
+    // Makes the child's process group the foreground one of a terminal. SIGTTOU is held off meanwhile.
+    Tcsetpgrp { fd: RawFd },
+    ControllingTerminal { fd: RawFd },
+    // Soft and hard.
+    Limit { resource: u32, limit: [u64; 2] },
+    Nice { nice: i32 },
+    Scheduler { policy: u32, priority: u32 },
+    Affinity { mask: Arc<[u64]> },
+    UserIds { real: u32, effective: u32, saved: u32 },
+    GroupIds { real: u32, effective: u32, saved: u32 },
+    Groups { groups: Arc<[u32]> },
+    Capabilities { sets: CapabilitySets },
+    // Keeps the permitted capabilities across a change of user ids.
+    KeepCapabilities,
+    NoNewPrivs,
+    // Gives up setgroups in the child's user namespace.
+    DenySetgroups,
+    // Maps users into the child's user namespace, in the format of /proc/PID/uid_map.
+    UserMap { map: Arc<CStr> },
+    // The same for groups.
+    GroupMap { map: Arc<CStr> },
+    OomScoreAdj { value: i32, text: Arc<[u8]> },
+    // Joins the cgroup whose directory a source is.
+    Cgroup { dir: usize },
+    // Makes the child known to the guard of its tree.
+    Announce { to: Announcement },
+    JoinNamespace { namespace: usize, kinds: u32 },
+    Landlock { ruleset: usize },
+}
+
+/// Capabilities by set, bit n for capability n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct CapabilitySets {
+    pub effective: u64,
+    pub permitted: u64,
+    pub inheritable: u64,
+    pub bounding: u64,
+    pub ambient: u64,
+}
+
+impl CapabilitySets {
+    /// The sets in the order of the fields.
+    pub fn words(&self) -> [u64; 5] {
+        [self.effective, self.permitted, self.inheritable, self.bounding, self.ambient]
+    }
+}
+
+/// A system call that performs an action by itself. The call writes to no memory.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemCall<'a> {
+    /// `__NR_*`.
+    pub number: u32,
+    /// Its first three arguments; the others are 0.
+    pub args: [Arg<'a>; 3],
+}
+
+/// An argument of a [`SystemCall`].
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// A number.
+    Number(usize),
+    /// The number that the descriptor has in the child.
+    Source(usize),
+    /// The address of a string.
+    Text(&'a CStr),
+    /// The address of 64-bit numbers.
+    Words(&'a [u64]),
+    /// The address of 32-bit numbers.
+    Ids(&'a [u32]),
+}
+
+/// Which parked processes can perform an action.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parked {
+    /// All.
+    Any,
+    /// Those that exec a program afterwards. Others have already read, while they started, what the action changes.
+    BeforeExec(&'static str),
+    /// None.
+    Never(&'static str),
+}
+
+const PRIO_PROCESS: usize = 0;
+const PR_SET_KEEPCAPS: usize = 8;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+
+impl Op {
+    /// The system call that performs the action, unless [`perform`] has several of them.
+    #[inline]
+    pub fn call(&self) -> Option<SystemCall<'_>> {
+        use Arg::{Ids, Number, Source, Text, Words};
+        const UNUSED: Arg<'_> = Number(0);
+        let ids = |ids: [u32; 3]| ids.map(|id| Number(id as usize));
+        let (number, args) = match self {
+            Op::Chdir { path } => (abi::__NR_chdir, [Text(path), UNUSED, UNUSED]),
+            Op::Fchdir { dir } => (abi::__NR_fchdir, [Source(*dir), UNUSED, UNUSED]),
+            Op::Chroot { path } => (abi::__NR_chroot, [Text(path), UNUSED, UNUSED]),
+            Op::Umask { mask } => (abi::__NR_umask, [Number(*mask as usize), UNUSED, UNUSED]),
+            Op::Setsid => (abi::__NR_setsid, [UNUSED; 3]),
+            Op::Setpgid { group } => (abi::__NR_setpgid, [Number(0), Number(*group as usize), UNUSED]),
+            Op::ControllingTerminal { fd } => {
+                (abi::__NR_ioctl, [Number(*fd as usize), Number(call::TIOCSCTTY as usize), UNUSED])
+            }
+            Op::Limit { resource, limit } => {
+                (abi::__NR_prlimit64, [Number(0), Number(*resource as usize), Words(limit)])
+            }
+            Op::Nice { nice } => (abi::__NR_setpriority, [Number(PRIO_PROCESS), Number(0), Number(*nice as usize)]),
+            Op::Scheduler { policy, priority } => {
+                (abi::__NR_sched_setscheduler, [Number(0), Number(*policy as usize), Ids(slice::from_ref(priority))])
+            }
+            Op::Affinity { mask } => {
+                (abi::__NR_sched_setaffinity, [Number(0), Number(size_of_val(&**mask)), Words(mask)])
+            }
+            Op::UserIds { real, effective, saved } => (abi::__NR_setresuid, ids([*real, *effective, *saved])),
+            Op::GroupIds { real, effective, saved } => (abi::__NR_setresgid, ids([*real, *effective, *saved])),
+            Op::Groups { groups } => (abi::__NR_setgroups, [Number(groups.len()), Ids(groups), UNUSED]),
+            Op::KeepCapabilities => (abi::__NR_prctl, [Number(PR_SET_KEEPCAPS), Number(1), UNUSED]),
+            Op::NoNewPrivs => (abi::__NR_prctl, [Number(PR_SET_NO_NEW_PRIVS), Number(1), UNUSED]),
+            Op::JoinNamespace { namespace, kinds } => {
+                (abi::__NR_setns, [Source(*namespace), Number(*kinds as usize), UNUSED])
+            }
+            Op::Landlock { ruleset } => (abi::__NR_landlock_restrict_self, [Source(*ruleset), UNUSED, UNUSED]),
+            _ => return None,
+        };
+        Some(SystemCall { number, args })
+    }
+
+    /// The descriptor of the caller that it uses.
+    pub fn source(&self) -> Option<usize> {
+        match *self {
+            Op::Open { dir: Some(source), .. }
+            | Op::Place { source, .. }
+            | Op::Fchdir { dir: source }
+            | Op::Cgroup { dir: source }
+            | Op::JoinNamespace { namespace: source, .. }
+            | Op::Landlock { ruleset: source } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The same action with the descriptor that `replace` gives for its own.
+    #[must_use]
+    pub fn map_source(mut self, replace: impl FnOnce(usize) -> usize) -> Op {
+        if let Op::Open { dir: Some(source), .. }
+        | Op::Place { source, .. }
+        | Op::Fchdir { dir: source }
+        | Op::Cgroup { dir: source }
+        | Op::JoinNamespace { namespace: source, .. }
+        | Op::Landlock { ruleset: source } = &mut self
+        {
+            *source = replace(*source);
+        }
+        self
+    }
+
+    /// The number of the child's that it copies or uses.
+    pub fn reads(&self) -> Option<RawFd> {
+        match *self {
+            Op::Dup2 { from: fd, .. } | Op::Tcsetpgrp { fd } | Op::ControllingTerminal { fd } => Some(fd),
+            _ => None,
+        }
+    }
+
+    /// The number that the child has, or has anew, after it.
+    pub fn makes(&self) -> Option<RawFd> {
+        match *self {
+            Op::Place { to, .. } | Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Whether it may take for ever: a FIFO that nobody opens, a directory on a file system that does not answer, a frozen cgroup.
+    #[inline]
+    pub fn may_stand_still(&self) -> bool {
+        matches!(self, Op::Open { .. } | Op::Chroot { .. } | Op::Cgroup { .. })
+    }
+
+    /// Whether the action must not run in a child that shares the caller's memory. Changes of credentials clear the dumpable flag, which the
+    /// kernel keeps with the memory (commit_creds). In a cgroup with other processes the kernel may kill the child for want of memory, and
+    /// with it every process that shares its memory (mm/oom_kill.c, __oom_kill_process).
+    pub fn needs_own_memory(&self) -> bool {
+        matches!(
+            self,
+            Op::UserIds { .. }
+                | Op::GroupIds { .. }
+                | Op::Groups { .. }
+                | Op::Capabilities { .. }
+                | Op::JoinNamespace { .. }
+                | Op::Cgroup { .. }
+        )
+    }
+
+    /// Which parked processes can perform it.
+    pub fn parked(&self) -> Parked {
+        match self {
+            // If the parked process fails later, a cold start repeats the action, and then the file exists.
+            Op::Open { how, .. } if how.flags & u64::from(abi::O_EXCL) != 0 => Parked::BeforeExec("O_EXCL"),
+            Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => {
+                Parked::BeforeExec("memory limits")
+            }
+            Op::Chroot { .. } => Parked::BeforeExec("chroot"),
+            Op::Affinity { .. } => Parked::BeforeExec("affinity"),
+            Op::UserIds { .. }
+            | Op::GroupIds { .. }
+            | Op::Groups { .. }
+            | Op::Capabilities { .. }
+            | Op::KeepCapabilities => Parked::BeforeExec("ids or capabilities"),
+            Op::DenySetgroups | Op::UserMap { .. } | Op::GroupMap { .. } | Op::JoinNamespace { .. } => {
+                Parked::Never("namespaces")
+            }
+            _ => Parked::Any,
+        }
+    }
+
+    /// Checks the arguments.
+    ///
+    /// # Errors
+    /// The kernel's errno for such an argument: EBADF, EINVAL.
+    pub fn validate(&self) -> Result<(), Errno> {
+        let number = |fd: &RawFd| if *fd < 0 { Err(Errno::EBADF) } else { Ok(()) };
+        let valid = |condition: bool| if condition { Ok(()) } else { Err(Errno::EINVAL) };
+        match self {
+            Op::Place { to, .. } | Op::Open { to, .. } => number(to),
+            Op::Dup2 { from, to } => number(from).and_then(|()| number(to)),
+            Op::Close { fd } | Op::Tcsetpgrp { fd } | Op::ControllingTerminal { fd } => number(fd),
+            Op::CloseRange { first, last } => valid(first <= last),
+            Op::Umask { mask } => valid(*mask <= 0o777),
+            Op::Setpgid { group } => valid(*group >= 0),
+            Op::Limit { resource, limit: [soft, hard] } => valid(*resource < 16 && soft <= hard),
+            Op::Nice { nice } => valid((-20..=19).contains(nice)),
+            // SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5.
+            Op::Scheduler { policy: 1 | 2, priority } => valid((1..=99).contains(priority)),
+            Op::Scheduler { policy, priority } => valid(matches!(policy, 0 | 3 | 5) && *priority == 0),
+            Op::Affinity { mask } => valid(mask.iter().any(|&word| word != 0)),
+            Op::Groups { groups } => valid(groups.len() <= 1 << 16),
+            Op::Capabilities { sets } => {
+                valid(sets.effective & !sets.permitted == 0 && sets.ambient & !(sets.permitted & sets.inheritable) == 0)
+            }
+            Op::OomScoreAdj { value, .. } => valid((-1000..=1000).contains(value)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The action as strace would print it. `number`: of a source.
+    pub fn print(&self, number: impl Fn(usize) -> RawFd) -> String {
+        match self {
+            Op::Place { source, to } => format!("dup2({}, {to})", number(*source)),
+            Op::Dup2 { from, to } => format!("dup2({from}, {to})"),
+            Op::Close { fd } => format!("close({fd})"),
+            Op::CloseRange { first, last } => format!("close_range({first}, {last})"),
+            Op::Open { dir, path, how, to } => {
+                let below = dir.map(|dir| format!("{}, ", number(dir))).unwrap_or_default();
+                let resolve = if how.resolve == 0 { String::new() } else { format!(", {:#x}", how.resolve) };
+                format!("open({below}{path:?}, {:#o}, {:#o}{resolve}) as {to}", how.flags, how.mode)
+            }
+            Op::OpenNull { .. } => r#"open("/dev/null")"#.into(),
+            Op::Chdir { path } => format!("chdir({path:?})"),
+            Op::Fchdir { dir } => format!("fchdir({})", number(*dir)),
+            Op::Chroot { path } => format!("chroot({path:?})"),
+            Op::Umask { mask } => format!("umask({mask:#o})"),
+            Op::Setsid => "setsid()".into(),
+            Op::Setpgid { group } => format!("setpgid(0, {group})"),
+            Op::Tcsetpgrp { fd } => format!("tcsetpgrp({fd})"),
+            Op::ControllingTerminal { fd } => format!("ioctl({fd}, TIOCSCTTY)"),
+            Op::Limit { resource, limit: [soft, hard] } => format!("setrlimit({resource}, {{{soft}, {hard}}})"),
+            Op::Nice { nice } => format!("setpriority({nice})"),
+            Op::Scheduler { policy, priority } => format!("sched_setscheduler({policy}, {})", *priority as i32),
+            Op::Affinity { mask } => {
+                let is_set = |cpu: &usize| mask.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1);
+                format!("sched_setaffinity({:?})", (0..mask.len() * 64).filter(is_set).collect::<Vec<_>>())
+            }
+            Op::UserIds { real, effective, saved } => {
+                format!("setresuid({}, {}, {})", *real as i32, *effective as i32, *saved as i32)
+            }
+            Op::GroupIds { real, effective, saved } => {
+                format!("setresgid({}, {}, {})", *real as i32, *effective as i32, *saved as i32)
+            }
+            Op::Groups { groups } => format!("setgroups({groups:?})"),
+            Op::Capabilities { sets } => {
+                let [effective, permitted, inheritable, bounding, ambient] = sets.words();
+                format!(
+                    "capset({effective:#x}, {permitted:#x}, {inheritable:#x}), bounding {bounding:#x}, ambient {ambient:#x}"
+                )
+            }
+            Op::KeepCapabilities => "prctl(PR_SET_KEEPCAPS)".into(),
+            Op::DenySetgroups => r#"write("/proc/self/setgroups", "deny")"#.into(),
+            Op::UserMap { map } => format!(r#"write("/proc/self/uid_map", {map:?})"#),
+            Op::GroupMap { map } => format!(r#"write("/proc/self/gid_map", {map:?})"#),
+            Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS)".into(),
+            Op::Cgroup { dir } => format!("cgroup({})", number(*dir)),
+            Op::Announce { .. } => "getppid()".into(),
+            Op::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", number(*namespace)),
+            Op::OomScoreAdj { value, .. } => format!("oom_score_adj({value})"),
+            Op::Landlock { ruleset } => format!("landlock_restrict_self({})", number(*ruleset)),
+        }
+    }
+}
+
+impl SystemCall<'_> {
+    fn make(&self, sources: &Sources) -> Result<(), Errno> {
+        let args = self.args.map(|arg| match arg {
+            Arg::Number(number) => number,
+            Arg::Source(source) => sources.get(source) as usize,
+            Arg::Text(text) => text.as_ptr() as usize,
+            Arg::Words(words) => words.as_ptr() as usize,
+            Arg::Ids(ids) => ids.as_ptr() as usize,
+        });
+        // SAFETY: `Op::call` alone describes calls that are made. Each reads the strings, and as many numbers as there are, and writes nothing.
+        unsafe { call::make(self.number, args) }.map(drop)
+    }
+}
+
+/// Performs an action in the child.
+pub(crate) fn perform(op: &Op, sources: &Sources, plan: &Plan) -> Result<(), Errno> {
+    if let Some(call) = op.call() {
+        return call.make(sources);
+    }
+    match *op {
+        Op::Place { source, to } => match call::dup3(sources.get(source), to) {
+            Err(Errno::EBADF) if plan.sources.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
+            placed => placed.map(drop),
+        },
+        Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
+        Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
+        Op::Close { fd } => {
+            let _ = call::close(fd);
+            Ok(())
+        }
+        Op::CloseRange { first, last } => descriptors::close_range(plan.killed, first, last, plan.above),
+        Op::Open { dir, ref path, ref how, to } => {
+            open(plan.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
+        }
+        Op::OpenNull { to } => open(plan.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
+        Op::Tcsetpgrp { fd } => take_foreground(fd),
+        Op::Capabilities { ref sets } => limit_capabilities(sets),
+        Op::DenySetgroups => write_file(abi::AT_FDCWD, c"/proc/self/setgroups", b"deny"),
+        Op::UserMap { ref map } => write_file(abi::AT_FDCWD, c"/proc/self/uid_map", map.to_bytes()),
+        Op::GroupMap { ref map } => write_file(abi::AT_FDCWD, c"/proc/self/gid_map", map.to_bytes()),
+        Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
+        Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
+        Op::Announce { ref to } => to.make(),
+        // Every other action is a system call of its own.
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// What stands in the caller at a number from RLIMIT_NOFILE on, as the limit has been lowered since, a fork has there, too.
+#[cold]
+fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
+    let limit = call::limit(abi::RLIMIT_NOFILE)?;
+    call::set_limit(abi::RLIMIT_NOFILE, &abi::rlimit64 { rlim_cur: limit.rlim_max, ..limit })?;
+    let placed = call::dup3(fd, to);
+    call::set_limit(abi::RLIMIT_NOFILE, &limit)?;
+    placed.map(drop)
+}
+
+const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
+const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
+
+/// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
+fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
+    let _ = call::close(to);
+    let fd = match call::openat2(killed, dir, path, how) {
+        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
+            call::openat(dir, path, how.flags as u32, how.mode as u32)?
+        }
+        fd => fd?,
+    };
+    if fd != to {
+        call::dup3(fd, to)?;
+        call::close(fd)?;
+    }
+    Ok(())
+}
+
+fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
+    let fd = call::openat(dir, path, abi::O_WRONLY | abi::O_CLOEXEC, 0)?;
+    let written = call::write(fd, bytes);
+    call::close(fd)?;
+    if written? == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
+}
+
+/// tcsetpgrp from a group that is not in the foreground stops it with SIGTTOU, unless that is blocked.
+fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
+    let group = call::getpgid()?;
+    let mask = call::set_signal_mask(u64::MAX)?;
+    let done = call::tcsetpgrp(terminal, group);
+    call::set_signal_mask(mask)?;
+    done.map(drop)
+}
+
+pub(crate) fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
+    const PR_CAPBSET_READ: u32 = 23;
+    const PR_CAPBSET_DROP: u32 = 24;
+    const PR_CAP_AMBIENT: u32 = 47;
+    const PR_CAP_AMBIENT_RAISE: usize = 2;
+    const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
+    // A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP.
+    let [_, permitted, inheritable] = call::capabilities()?;
+    call::set_capabilities(permitted, permitted, inheritable)?;
+    for capability in 0..64 {
+        let wanted = sets.bounding >> capability & 1 == 1;
+        match call::prctl(PR_CAPBSET_READ, capability, 0) {
+            Ok(1) if !wanted => {
+                call::prctl(PR_CAPBSET_DROP, capability, 0)?;
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
+    call::set_capabilities(sets.effective, sets.permitted, sets.inheritable)?;
+    for capability in (0..64).filter(|capability| sets.ambient >> capability & 1 == 1) {
+        call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)?;
+    }
+    Ok(())
+}
