@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags that are actions of the child, performed in the order of the command line.
 
+use std::fmt;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use rustix::fs::{OFlags, fstatfs};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use spawnfd::{CapabilitySets, OpenHow};
 
 use super::confine::{self, Ruleset};
 use super::values::Holder;
@@ -21,61 +23,93 @@ const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 const HEADING: &str = "Actions, performed by the child in the order they are given";
 
-/// What the child is to do.
-#[derive(Clone, Debug)]
+/// What one flag adds to a command.
+#[derive(Clone)]
 pub enum Step {
-    Fd {
-        source: i32,
-        to: i32,
-    },
-    Dup2 {
-        from: i32,
-        to: i32,
-    },
-    Close(i32),
-    CloseRange(u32, u32),
-    Open {
-        path: PathBuf,
-        how: OpenHow,
-        to: i32,
-    },
-    OpenAt {
-        dir: i32,
-        path: PathBuf,
-        how: OpenHow,
-        to: i32,
-    },
-    Chdir(PathBuf),
-    Fchdir(i32),
-    Chroot(PathBuf),
-    Umask(u32),
-    Setsid,
-    ProcessGroup(i32),
+    Plain(fn(&mut spawnfd::Command<'_>)),
+    Add(Arc<Add>),
     Foreground(i32),
-    ControllingTerminal(i32),
-    Limit {
-        resource: u32,
-        soft: Option<u64>,
-        hard: Option<u64>,
-    },
-    Nice(i32),
-    Scheduler {
-        policy: u32,
-        priority: i32,
-    },
-    Cpus(Vec<usize>),
-    Uid([u32; 3]),
-    Gid([u32; 3]),
-    Groups(Vec<u32>),
+    /// Real, effective and saved; the change empties capability sets.
+    UserIds([u32; 3]),
     /// Effective, permitted, inheritable, bounding and ambient ones.
     Capabilities([Option<u64>; 5]),
-    NoNewPrivs,
-    Cgroup(PathBuf),
-    JoinNamespace(Holder, u32),
-    OomScoreAdj(i32),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),
-    LandlockFd(i32),
+}
+
+type Add = dyn Fn(&mut spawnfd::Command<'_>) -> Result<(), String> + Send + Sync;
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Step")
+    }
+}
+
+fn fallible<F>(add: F) -> Result<Step, String>
+where
+    F: Fn(&mut spawnfd::Command<'_>) -> Result<(), String> + Send + Sync + 'static,
+{
+    Ok(Step::Add(Arc::new(add)))
+}
+
+/// An action of what the flag's value means.
+fn action<T, F>(value: Result<T, String>, add: F) -> Result<Step, String>
+where
+    T: Send + Sync + 'static,
+    F: for<'a, 'fd> Fn(&'a mut spawnfd::Command<'fd>, &T) -> &'a mut spawnfd::Command<'fd> + Send + Sync + 'static,
+{
+    let value = value?;
+    fallible(move |command| {
+        add(command, &value);
+        Ok(())
+    })
+}
+
+/// An action with a descriptor that this command was started with.
+fn with_own<F>(number: i32, add: F) -> Result<Step, String>
+where
+    F: for<'a, 'fd> Fn(&'a mut spawnfd::Command<'fd>, BorrowedFd<'static>) -> &'a mut spawnfd::Command<'fd>
+        + Send
+        + Sync
+        + 'static,
+{
+    fallible(move |command| {
+        add(command, own(number)?);
+        Ok(())
+    })
+}
+
+fn own(number: i32) -> Result<BorrowedFd<'static>, String> {
+    os::inherited(number).map_err(|_| format!("descriptor {number} is not open"))
+}
+
+/// Opens a file; does not wait for a FIFO.
+fn open(path: &Path, how: OFlags) -> Result<File, String> {
+    let how = how | OFlags::NONBLOCK;
+    let opened = File::options().read(true).custom_flags(how.bits() as i32).open(path);
+    opened.map_err(|e| format!("{}: {}", path.display(), reason(&e)))
+}
+
+fn cgroup(command: &mut spawnfd::Command<'_>, path: &Path) -> Result<(), String> {
+    let directory = open(path, OFlags::DIRECTORY)?;
+    if !fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC) {
+        return Err("no cgroup v2 directory".to_owned());
+    }
+    command.cgroup(directory);
+    Ok(())
+}
+
+fn join_namespace(command: &mut spawnfd::Command<'_>, holder: &Holder, kinds: u32) -> Result<(), String> {
+    match holder {
+        Holder::File(path) => command.join_namespace(open(path, OFlags::empty())?, kinds),
+        Holder::Process(pid) => {
+            let process = Pid::from_raw(*pid).ok_or("no process id")?;
+            let process = pidfd_open(process, PidfdFlags::empty());
+            command.join_namespace(process.map_err(|e| format!("process {pid}: {}", reason(&e.into())))?, kinds)
+        }
+        Holder::Own(fd) => command.join_namespace(own(*fd)?, kinds),
+    };
+    Ok(())
 }
 
 /// A flag whose value is text.
@@ -92,66 +126,78 @@ macro_rules! flag {
     };
 }
 
-/// A flag whose value is a path.
+/// A flag whose value need not be UTF-8.
 macro_rules! path_flag {
-    ($name:literal, $value:literal, $help:expr, $step:expr) => {
-        Flag { name: $name, value: Value::Parsed($value, |value| values::path(value).map($step)), help: $help }
+    ($name:literal, $value:literal, $help:expr, |$path:ident| $parse:expr) => {
+        Flag { name: $name, value: Value::Parsed($value, |$path| $parse), help: $help }
     };
 }
 
 /// A flag without a value.
 macro_rules! plain {
-    ($name:literal, $help:expr, $step:expr) => {
-        Flag { name: $name, value: Value::Plain($step), help: $help }
+    ($name:literal, $help:expr, $method:ident) => {
+        Flag {
+            name: $name,
+            value: Value::Plain(Step::Plain(|command| {
+                command.$method();
+            })),
+            help: $help,
+        }
     };
 }
 
 static FLAGS: &[Flag<Step>] = &[
     flag!("fd", "SRC:TO", "Give the program descriptor SRC of this command as its TO", |text| {
         let (source, to) = values::pair(text)?;
-        Ok(Step::Fd { source: values::fd(source)?, to: values::fd(to)? })
+        let (source, to) = (values::fd(source)?, values::fd(to)?);
+        with_own(source, move |command, fd| command.descriptor(fd, to))
     }),
     flag!("dup2", "FROM:TO", "Copy the program's descriptor FROM to its TO", |text| {
         let (from, to) = values::pair(text)?;
-        Ok(Step::Dup2 { from: values::fd(from)?, to: values::fd(to)? })
+        action(Ok((values::fd(from)?, values::fd(to)?)), |command, &(from, to)| command.dup2(from, to))
     }),
-    flag!("close", "FD", "Close a descriptor; it need not be open", |text| values::fd(text).map(Step::Close)),
+    flag!("close", "FD", "Close a descriptor; it need not be open", |text| {
+        action(values::fd(text), |command, &fd| command.close(fd))
+    }),
     flag!("close-range", "FIRST-LAST", "Close the descriptors from FIRST to LAST (FIRST-: to the end)", |text| {
-        values::range(text).map(|(first, last)| Step::CloseRange(first, last))
+        action(values::range(text), |command, &(first, last)| command.close_range(first, last))
     }),
-    Flag {
-        name: "open",
-        value: Value::Parsed("MODE:PATH:FD", |value| {
-            values::open(value).map(|(path, how, to)| Step::Open { path, how, to })
-        }),
-        help: "Open a file as FD; MODE is r, w (create or truncate), a (append), rw (create) or wx (must be new), and after a comma \
-               what more is wanted, as in w,600,beneath: see below",
-    },
+    path_flag!(
+        "open",
+        "MODE:PATH:FD",
+        "Open a file as FD; MODE is r, w (create or truncate), a (append), rw (create) or wx (must be new), and after a comma \
+         what more is wanted, as in w,600,beneath: see below",
+        |value| { action(values::open(value), |command, (path, how, to)| command.open(path, *how, *to)) }
+    ),
     flag!("open-at", "DIRFD:MODE:PATH:FD", "The same below descriptor DIRFD of this command", |text| {
         let (dir, rest) = values::pair(text)?;
         let (path, how, to) = values::open(rest.as_ref())?;
-        Ok(Step::OpenAt { dir: values::fd(dir)?, path, how, to })
+        with_own(values::fd(dir)?, move |command, dir| command.open_at(dir, &path, how, to))
     }),
-    path_flag!("chdir", "DIR", "Change the working directory, for the actions that follow too", Step::Chdir),
+    path_flag!("chdir", "DIR", "Change the working directory, for the actions that follow too", |value| {
+        action(values::path(value), |command, path| command.chdir(path))
+    }),
     flag!("fchdir", "FD", "Change it to the one open as descriptor FD of this command", |text| {
-        values::fd(text).map(Step::Fchdir)
+        with_own(values::fd(text)?, |command, dir| command.fchdir(dir))
     }),
     path_flag!(
         "chroot",
         "DIR",
         "Change the root directory; the program's path must name the same file there",
-        Step::Chroot
+        |value| { action(values::path(value), |command, path| command.chroot(path)) }
     ),
-    flag!("umask", "MODE", "Set the file creation mask, in octal", |text| values::umask(text).map(Step::Umask)),
-    plain!("setsid", "Make the program the leader of a new session", Step::Setsid),
+    flag!("umask", "MODE", "Set the file creation mask, in octal", |text| {
+        action(values::umask(text), |command, &mask| command.umask(mask))
+    }),
+    plain!("setsid", "Make the program the leader of a new session", setsid),
     flag!("process-group", "PGID", "Put the program into a process group; 0: one of its own", |text| {
-        values::number(text).map(Step::ProcessGroup)
+        action(values::number(text), |command, &group| command.process_group(group))
     }),
     flag!("foreground", "FD", "Make its group the foreground one of the terminal on FD", |text| {
         values::fd(text).map(Step::Foreground)
     }),
     flag!("controlling-terminal", "FD", "Make the terminal on FD the controlling one; asks for --setsid", |text| {
-        values::fd(text).map(Step::ControllingTerminal)
+        action(values::fd(text), |command, &fd| command.controlling_terminal(fd))
     }),
     flag!(
         "limit",
@@ -161,35 +207,41 @@ static FLAGS: &[Flag<Step>] = &[
         |text| {
             let (name, amounts) = text.split_once('=').ok_or("NAME=SOFT[:HARD] is wanted")?;
             let (soft, hard) = values::limits(amounts)?;
-            Ok(Step::Limit { resource: names::limit(name)?, soft, hard })
+            action(names::limit(name), move |command, &resource| command.limit(resource, soft, hard))
         }
     ),
-    flag!("nice", "N", "Set the nice value, -20 to 19", |text| values::number(text).map(Step::Nice)),
+    flag!("nice", "N", "Set the nice value, -20 to 19", |text| {
+        action(values::number(text), |command, &nice| command.nice(nice))
+    }),
     flag!(
         "scheduler",
         "POLICY[:PRIO]",
         "Set the scheduling policy: other, batch, idle, fifo:PRIO or rr:PRIO",
         |text| {
             let (policy, priority) = text.split_once(':').unwrap_or((text, "0"));
-            Ok(Step::Scheduler { policy: names::scheduler(policy)?, priority: values::number(priority)? })
+            let value = (names::scheduler(policy)?, values::number(priority)?);
+            action(Ok(value), |command, &(policy, priority)| command.scheduler(policy, priority))
         }
     ),
-    flag!("cpus", "LIST", "Restrict the program to these processors, as in 0,2-3", |text| values::cpus(text)
-        .map(Step::Cpus)),
+    flag!("cpus", "LIST", "Restrict the program to these processors, as in 0,2-3", |text| {
+        action(values::cpus(text), |command, cpus| command.affinity(cpus.iter().copied()))
+    }),
     flag!(
         "gid",
         "GID",
         "Set the group ids (or REAL:EFFECTIVE:SAVED, 'keep' leaves one); give it before --uid",
-        |text| values::ids(text).map(Step::Gid)
+        |text| {
+            action(values::ids(text), |command, &[real, effective, saved]| command.group_ids(real, effective, saved))
+        }
     ),
     flag!("groups", "LIST", "Set the supplementary groups, as in 4,27, or 'none'; give it before --uid", |text| {
-        values::groups(text).map(Step::Groups)
+        action(values::groups(text), |command, groups| command.groups(groups.clone()))
     }),
     flag!(
         "uid",
         "UID",
         "Set the user ids (or REAL:EFFECTIVE:SAVED); root's groups are cleared unless --groups is there",
-        |text| values::ids(text).map(Step::Uid)
+        |text| values::ids(text).map(Step::UserIds)
     ),
     flag!(
         "capabilities",
@@ -198,30 +250,37 @@ static FLAGS: &[Flag<Step>] = &[
          inheritable, bounding, ambient) to its own, as in bounding=chown:ambient=none",
         |text| names::capability_sets(text).map(Step::Capabilities)
     ),
-    plain!("no-new-privs", "Keep setuid and file capabilities from having any effect", Step::NoNewPrivs),
-    path_flag!("cgroup", "DIR", "Start the program in this cgroup v2 directory", Step::Cgroup),
-    Flag {
-        name: "join-namespace",
-        value: Value::Parsed("WHICH", |value| {
-            values::namespace(value).map(|(holder, kinds)| Step::JoinNamespace(holder, kinds))
-        }),
-        help: "Enter the namespace a file stands for, as in /proc/PID/ns/net; several of a process, as in pid=PID:net,uts; or what \
+    plain!("no-new-privs", "Keep setuid and file capabilities from having any effect", no_new_privs),
+    path_flag!("cgroup", "DIR", "Start the program in this cgroup v2 directory", |value| {
+        let path = values::path(value)?;
+        fallible(move |command| cgroup(command, &path))
+    }),
+    path_flag!(
+        "join-namespace",
+        "WHICH",
+        "Enter the namespace a file stands for, as in /proc/PID/ns/net; several of a process, as in pid=PID:net,uts; or what \
                descriptor FD of this command stands for, a pidfd too, as in fd=FD or fd=FD:net,uts. Kinds: mount, uts, ipc, pid (of the \
                program's children), net, cgroup, user, time",
-    },
+        |value| {
+            let (holder, kinds) = values::namespace(value)?;
+            fallible(move |command| join_namespace(command, &holder, kinds))
+        }
+    ),
     flag!("oom-score-adj", "N", "Set what the out-of-memory killer thinks of it, -1000 to 1000", |text| {
-        values::number(text).map(Step::OomScoreAdj)
+        action(values::number(text), |command, &value| command.oom_score_adj(value))
     }),
     path_flag!(
         "landlock-ro",
         "PATH",
         "Let the program only read and execute below PATH; repeat for more. All --landlock-ro and \
                --landlock-rw make one ruleset, applied at the last of them; asks for --no-new-privs before it unless privileged",
-        Step::LandlockRead
+        |value| values::path(value).map(Step::LandlockRead)
     ),
-    path_flag!("landlock-rw", "PATH", "The same, and let it write there", Step::LandlockWrite),
+    path_flag!("landlock-rw", "PATH", "The same, and let it write there", |value| {
+        values::path(value).map(Step::LandlockWrite)
+    }),
     flag!("landlock-fd", "FD", "Apply the ruleset open as descriptor FD of this command", |text| {
-        values::fd(text).map(Step::LandlockFd)
+        with_own(values::fd(text)?, |command, ruleset| command.landlock(ruleset))
     }),
 ];
 
@@ -269,11 +328,29 @@ impl Actions {
         let mut flags = Vec::new();
         for (place, given) in self.steps.iter().enumerate() {
             match &given.meaning {
+                Step::Plain(add) => add(command),
+                Step::Add(add) => add(command).map_err(|why| Failure::flag(&given.text, why))?,
+                Step::Foreground(fd) => {
+                    command.foreground(*fd);
+                }
+                Step::UserIds([real, effective, saved]) => {
+                    // The kernel empties these, and nothing is to come back that was not asked for.
+                    if let Some(sets) = &mut capabilities {
+                        sets.ambient = 0;
+                        if !matches!(*effective, 0 | values::KEEP) {
+                            sets.effective = 0;
+                        }
+                    }
+                    command.user_ids(*real, *effective, *saved);
+                }
+                Step::Capabilities(given) => {
+                    if let Some(sets) = &mut capabilities {
+                        *sets = confine::capability_sets(*sets, *given);
+                        command.capabilities(*sets);
+                    }
+                }
                 Step::LandlockRead(path) => ruleset.read(path, &given.text),
                 Step::LandlockWrite(path) => ruleset.write(path, &given.text),
-                step => {
-                    step.apply(command, capabilities.as_mut()).map_err(|why| Failure::flag(&given.text, why))?;
-                }
             }
             if last_path == Some(place) {
                 command.landlock(std::mem::take(&mut ruleset).build()?);
@@ -281,83 +358,5 @@ impl Actions {
             flags.resize(command.action_count(), given.text.clone());
         }
         Ok(flags)
-    }
-}
-
-impl Step {
-    /// `capabilities`: the sets as they are by then, where some step is about them.
-    fn apply(
-        &self,
-        command: &mut spawnfd::Command<'_>,
-        capabilities: Option<&mut CapabilitySets>,
-    ) -> Result<(), String> {
-        let own = |number: i32| os::inherited(number).map_err(|_| format!("descriptor {number} is not open"));
-        // A FIFO is not waited for.
-        let file = |path: &PathBuf, how: OFlags| {
-            let how = how | OFlags::NONBLOCK;
-            let opened = File::options().read(true).custom_flags(how.bits() as i32).open(path);
-            opened.map_err(|e| format!("{}: {}", path.display(), reason(&e)))
-        };
-        match self {
-            Step::Fd { source, to } => command.descriptor(own(*source)?, *to),
-            Step::Dup2 { from, to } => command.dup2(*from, *to),
-            Step::Close(fd) => command.close(*fd),
-            Step::CloseRange(first, last) => command.close_range(*first, *last),
-            Step::Open { path, how, to } => command.open(path, *how, *to),
-            Step::OpenAt { dir, path, how, to } => command.open_at(own(*dir)?, path, *how, *to),
-            Step::Chdir(path) => command.chdir(path),
-            Step::Fchdir(fd) => command.fchdir(own(*fd)?),
-            Step::Chroot(path) => command.chroot(path),
-            Step::Umask(mask) => command.umask(*mask),
-            Step::Setsid => command.setsid(),
-            Step::ProcessGroup(group) => command.process_group(*group),
-            Step::Foreground(fd) => command.foreground(*fd),
-            Step::ControllingTerminal(fd) => command.controlling_terminal(*fd),
-            Step::Limit { resource, soft, hard } => command.limit(*resource, *soft, *hard),
-            Step::Nice(nice) => command.nice(*nice),
-            Step::Scheduler { policy, priority } => command.scheduler(*policy, *priority),
-            Step::Cpus(cpus) => command.affinity(cpus.iter().copied()),
-            Step::Uid([real, effective, saved]) => {
-                // The kernel empties these, and nothing is to come back that was not asked for.
-                if let Some(sets) = capabilities {
-                    sets.ambient = 0;
-                    if !matches!(*effective, 0 | values::KEEP) {
-                        sets.effective = 0;
-                    }
-                }
-                command.user_ids(*real, *effective, *saved)
-            }
-            Step::Gid([real, effective, saved]) => command.group_ids(*real, *effective, *saved),
-            Step::Groups(groups) => command.groups(groups.clone()),
-            Step::Capabilities(given) => match capabilities {
-                Some(sets) => {
-                    *sets = confine::capability_sets(*sets, *given);
-                    command.capabilities(*sets)
-                }
-                None => command,
-            },
-            Step::NoNewPrivs => command.no_new_privs(),
-            Step::Cgroup(path) => {
-                let directory = file(path, OFlags::DIRECTORY)?;
-                if !fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC) {
-                    return Err("no cgroup v2 directory".to_owned());
-                }
-                command.cgroup(directory)
-            }
-            Step::JoinNamespace(Holder::File(path), kinds) => {
-                command.join_namespace(file(path, OFlags::empty())?, *kinds)
-            }
-            Step::JoinNamespace(Holder::Process(pid), kinds) => {
-                let process = Pid::from_raw(*pid).ok_or("no process id")?;
-                let process = pidfd_open(process, PidfdFlags::empty());
-                command.join_namespace(process.map_err(|e| format!("process {pid}: {}", reason(&e.into())))?, *kinds)
-            }
-            Step::JoinNamespace(Holder::Own(fd), kinds) => command.join_namespace(own(*fd)?, *kinds),
-            Step::OomScoreAdj(value) => command.oom_score_adj(*value),
-            Step::LandlockFd(fd) => command.landlock(own(*fd)?),
-            // Collected into one ruleset by the caller.
-            Step::LandlockRead(_) | Step::LandlockWrite(_) => command,
-        };
-        Ok(())
     }
 }
