@@ -130,12 +130,12 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
 
 fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> {
     match fields.class.as_str() {
-        "Inherit" | "Dup2" => {
+        "Descriptor" => {
             let number = descriptor_number(&fields.get("source")?, &fields.name("source"))?;
             let to = if fields.optional("to")?.is_some() { fields.int("to")? } else { number };
             command.descriptor(fields.fd("source")?, to)
         }
-        "DupInChild" => command.dup2(fields.int::<i32>("number")?, fields.int::<i32>("to")?),
+        "Dup2" => command.dup2(fields.int::<i32>("number")?, fields.int::<i32>("to")?),
         "Close" => command.close(fields.int::<i32>("number")?),
         "CloseRange" => command.close_range(fields.int("first")?, fields.int("last")?),
         "Open" => {

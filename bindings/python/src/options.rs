@@ -135,7 +135,7 @@ fn unexpected(name: &str, usage: Use) -> PyErr {
     let instead = match (name, usage) {
         ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => ": see spawnfd.actions",
-        ("pass_fds", _) => ": actions=[spawnfd.actions.Inherit(fd)]",
+        ("pass_fds", _) => ": actions=[spawnfd.actions.Descriptor(fd)]",
         ("close_fds", _) => ": the program gets no other descriptors, unless actions say so",
         ("start_new_session", Use::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
         ("start_new_session", _) => ": it has one",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import struct
@@ -32,20 +33,26 @@ def status(field: str, *actions: act.Action) -> str:
     return result.check().text.partition(":")[2].strip()
 
 
+def test_names_are_those_of_the_reference() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "actions.md"
+    rows = re.findall(r"^\|[^`|]*\| `\w+` \| `(\w+)`", page.read_text(), re.MULTILINE)
+    assert set(rows) == {action.__name__ for action in act.Action.__subclasses__()}
+
+
 def test_descriptors(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("content")
     with path.open() as file:
         fd = file.fileno()
-        assert ask(f"os.read({fd}, 9).decode()", act.Inherit(file)) == "content"
+        assert ask(f"os.read({fd}, 9).decode()", act.Descriptor(file)) == "content"
         file.seek(0)
-        assert ask("os.read(9, 9).decode()", act.Dup2(file, 9)) == "content"
+        assert ask("os.read(9, 9).decode()", act.Descriptor(file, 9)) == "content"
         file.seek(0)
-        assert ask("os.read(9, 9).decode()", act.Inherit(fd, to=7), act.DupInChild(7, 9)) == (
+        assert ask("os.read(9, 9).decode()", act.Descriptor(fd, to=7), act.Dup2(7, 9)) == (
             "content"
         )
         has = "sorted(os.listdir('/proc/self/fd'))"
-        given = [act.Dup2(file, 7), act.Dup2(file, 8), act.Dup2(file, 9)]
+        given = [act.Descriptor(file, 7), act.Descriptor(file, 8), act.Descriptor(file, 9)]
         assert ask(has, *given) == ["0", "1", "2", "3", "7", "8", "9"]
         assert ask(has, *given, act.Close(8)) == ["0", "1", "2", "3", "7", "9"]
         assert ask(has, *given, act.CloseRange(8)) == ["0", "1", "2", "3", "7"]
@@ -161,7 +168,7 @@ def test_user_namespace() -> None:
 FAILING = [
     (act.Chdir("/no/such/directory"), FileNotFoundError, "chdir"),
     (act.Open("/no/such/file", 5), FileNotFoundError, "open"),
-    (act.DupInChild(77, 5), OSError, "dup2"),
+    (act.Dup2(77, 5), OSError, "dup2"),
     (act.Umask(0o1000), ValueError, "umask"),
     (act.Nice(40), ValueError, "setpriority"),
     (act.Affinity([]), ValueError, "sched_setaffinity"),
@@ -202,9 +209,9 @@ def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "expected", "message"),
     [
-        (act.Dup2("x", 1), TypeError, r"actions\[0\]: Dup2.source"),  # type: ignore[arg-type]
-        (act.Dup2(-1, 1), ValueError, r"actions\[0\]: Dup2.source: -1"),
-        (act.Dup2(0, "1"), TypeError, r"actions\[0\]: Dup2.to"),  # type: ignore[arg-type]
+        (act.Descriptor("x", 1), TypeError, r"actions\[0\]: Descriptor.source"),  # type: ignore[arg-type]
+        (act.Descriptor(-1, 1), ValueError, r"actions\[0\]: Descriptor.source: -1"),
+        (act.Descriptor(0, "1"), TypeError, r"actions\[0\]: Descriptor.to"),  # type: ignore[arg-type]
         (act.Chdir(3), TypeError, r"Chdir.path"),  # type: ignore[arg-type]
         (act.Umask(-1), ValueError, r"Umask.mask"),
         (act.UserIds(saved=2**32 - 1), ValueError, r"UserIds.saved: 4294967295 is out of range"),

@@ -74,7 +74,7 @@ def test_an_asynchronous_run_says_the_same() -> None:
             (["ls -l"], {}),
             (["true"], {"cwd": "/no/such"}),
             (["true"], {"cwd": 1000}),
-            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Inherit(1000)]}),
+            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
         ]
         for argv, options in wrong:
             with pytest.raises(sf.SpawnError) as expected:
@@ -245,10 +245,10 @@ SLOTS = {
     "stdout": lambda number: {"stdout": number},
     "stderr": lambda number: {"stderr": number},
     "cwd": lambda number: {"cwd": number},
-    "inherit": lambda number: {"actions": [actions.Setsid(), actions.Inherit(number)]},
+    "inherit": lambda number: {"actions": [actions.Setsid(), actions.Descriptor(number)]},
     "open": lambda number: {"actions": [actions.Setsid(), actions.Open("x", 9, dir=number)]},
     "in child": lambda number: {
-        "actions": [actions.InheritDescriptors(), actions.DupInChild(number, to=9)]
+        "actions": [actions.InheritDescriptors(), actions.Dup2(number, to=9)]
     },
 }
 STAGES = {"inherit": "action", "open": "action", "in child": "action"}

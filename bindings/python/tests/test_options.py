@@ -216,9 +216,9 @@ def test_text_is_decoded_across_cuts() -> None:
             r"stdout: fileno\(\) raises .*; expected \"capture\"",
         ),
         (
-            {"actions": [sf.actions.Inherit(io.BytesIO())]},
+            {"actions": [sf.actions.Descriptor(io.BytesIO())]},
             ValueError,
-            r"Inherit\.source: fileno\(\)",
+            r"Descriptor\.source: fileno\(\)",
         ),
     ],
 )

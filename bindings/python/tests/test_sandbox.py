@@ -156,7 +156,7 @@ def test_actions_are_those_of_the_command_in_front(word: int) -> None:
         sf.run(SHOW, sandbox=sandbox, actions=wrong)
     assert isinstance(caught.value, sf.SpawnError)
     assert caught.value.action == 1
-    result = sf.run(SHOW, sandbox=sandbox, actions=[sf.actions.Dup2(word, 7)])
+    result = sf.run(SHOW, sandbox=sandbox, actions=[sf.actions.Descriptor(word, 7)])
     assert result.stdout == b"word:a:b c:5\n"
 
 

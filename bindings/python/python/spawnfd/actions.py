@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What a child does, in the caller's order, before it becomes the program.
 
-    spawn(["make"], actions=[Setsid(), Umask(0o077), Inherit(fd), Limit(RLIMIT_CPU, 10, 10)])
+    spawn(["make"], actions=[Setsid(), Umask(0o077), Descriptor(fd), Limit(RLIMIT_CPU, 10, 10)])
 
 They run after the standard streams are connected and the working directory is changed. All are
 checked before a child exists, at most 256 can be. One that fails is reported by a SpawnError whose
@@ -28,8 +28,8 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Inherit(Action):
-    """Gives the program the caller's descriptor `source` under the same number."""
+class Descriptor(Action):
+    """Gives the program the caller's descriptor `source` as its `to`; None: the same number."""
 
     source: Fd
     to: int | None = None
@@ -37,14 +37,6 @@ class Inherit(Action):
 
 @dataclass(frozen=True, slots=True)
 class Dup2(Action):
-    """Gives the program the caller's descriptor `source` as its descriptor `to`."""
-
-    source: Fd
-    to: int
-
-
-@dataclass(frozen=True, slots=True)
-class DupInChild(Action):
     """Makes the program's `to` a copy of its `number`, which is open by then."""
 
     number: int

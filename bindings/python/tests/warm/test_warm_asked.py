@@ -16,7 +16,7 @@ from spawnfd.actions import (
     Action,
     Affinity,
     Chroot,
-    Dup2,
+    Descriptor,
     GroupIds,
     InheritDescriptors,
     JoinNamespace,
@@ -76,12 +76,12 @@ def null(opened: Opened) -> int:
 
 def the_last_number(opened: Opened, _: Path) -> list[Action]:
     """Nothing can wait above it."""
-    return [Dup2(null(opened), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1)]
+    return [Descriptor(null(opened), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1)]
 
 
 def many(opened: Opened, _: Path) -> list[Action]:
     """More than one message takes."""
-    return [Dup2(null(opened), 400 + number) for number in range(254)]
+    return [Descriptor(null(opened), 400 + number) for number in range(254)]
 
 
 def into_its_own(opened: Opened, _: Path) -> list[Action]:

@@ -15,7 +15,7 @@ import pytest
 import spawnfd as sf
 import warm_cases
 from patience import EVER
-from spawnfd.actions import Action, Dup2, Landlock, NoNewPrivs, Open, Seccomp, Setsid
+from spawnfd.actions import Action, Descriptor, Landlock, NoNewPrivs, Open, Seccomp, Setsid
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, Mode, Warm, each_mode, need, outcome_of, unless_slow
@@ -252,7 +252,7 @@ def test_a_program_in_front_of_itself() -> None:
 def test_a_sandbox_with_descriptors() -> None:
     need_two_shells()
     first, second = memory(b"one\nrest\n"), memory(b"two\n")
-    actions = [Dup2(first, 5), Dup2(second, 6)]
+    actions = [Descriptor(first, 5), Descriptor(second, 6)]
     try:
         cold = sf.run([*FRONT, *INSIDE], actions=actions)
         assert cold.text.startswith("one\ntwo\n")
@@ -288,10 +288,10 @@ def test_a_sandbox_with_descriptors() -> None:
                 return run(*actions, begin=begin).started
 
             differs = "cold: descriptors of the sandbox"
-            assert why(Dup2(first, 5)) == differs
-            assert why(Dup2(second, 5), Dup2(first, 6)) == differs
+            assert why(Descriptor(first, 5)) == differs
+            assert why(Descriptor(second, 5), Descriptor(first, 6)) == differs
             other = memory(b"one\nrest\n")
-            assert why(Dup2(other, 5), Dup2(second, 6)) == differs
+            assert why(Descriptor(other, 5), Descriptor(second, 6)) == differs
             os.close(other)
             assert why(*actions, begin=2) == differs
             assert why(*actions) == "reserve"
@@ -357,7 +357,7 @@ def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:
     path.write_text("old\n")
     empty = os.open("/dev/null", os.O_RDONLY)
     given = os.open(path, os.O_RDONLY)
-    actions = [Dup2(given, 5), Dup2(empty, 6)]
+    actions = [Descriptor(given, 5), Descriptor(empty, 6)]
     try:
         with Warm() as warm:
             warm.add("/bin/sh", sandbox=sf.Sandbox(FRONT, fds={5: given, 6: empty}))
@@ -380,7 +380,7 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
     front = ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--seccomp", "10"]
     argv = [*front, "/bin/sh", "-c", "mkdir made || exit 9"]
     try:
-        cold = sf.run(argv, cwd=tmp_path, actions=[Dup2(given, 10)])
+        cold = sf.run(argv, cwd=tmp_path, actions=[Descriptor(given, 10)])
         if cold.code != 9:
             pytest.skip(f"bwrap: {cold.stderr!r}")
         os.lseek(given, 0, os.SEEK_SET)
@@ -388,7 +388,7 @@ def test_bwrap_with_a_filter(tmp_path: Path) -> None:
             warm.add("/bin/sh", sandbox=sf.Sandbox(front, fds={10: given}), cwd=tmp_path)
             for _ in range(2):
                 assert warm.fill(FILL_S)
-                result = warm.run(argv, cwd=tmp_path, actions=[Dup2(given, 10)])
+                result = warm.run(argv, cwd=tmp_path, actions=[Descriptor(given, 10)])
                 assert (result.started, result.code) == ("reserve", 9), warm.stats()
     finally:
         os.close(given)

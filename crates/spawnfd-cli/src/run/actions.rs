@@ -223,13 +223,16 @@ static FLAGS: &[Flag<Step>] = &[
             action(Ok(value), |command, &(policy, priority)| command.scheduler(policy, priority))
         }
     ),
-    flag!("cpus", "LIST", "Restrict the program to these processors, as in 0,2-3", |text| {
+    flag!("affinity", "LIST", "Restrict the program to these processors, as in 0,2-3", |text| {
         action(values::cpus(text), |command, cpus| command.affinity(cpus.iter().copied()))
     }),
+    flag!("gid", "GID", "Set the real, effective and saved group id; give it before --uid", |text| {
+        action(values::id(text), |command, &gid| command.gid(gid))
+    }),
     flag!(
-        "gid",
-        "GID",
-        "Set the group ids (or REAL:EFFECTIVE:SAVED, 'keep' leaves one); give it before --uid",
+        "group-ids",
+        "REAL:EFFECTIVE:SAVED",
+        "Set group ids one by one; 'keep' leaves one as it is; give it before --uid",
         |text| {
             action(values::ids(text), |command, &[real, effective, saved]| command.group_ids(real, effective, saved))
         }
@@ -240,7 +243,13 @@ static FLAGS: &[Flag<Step>] = &[
     flag!(
         "uid",
         "UID",
-        "Set the user ids (or REAL:EFFECTIVE:SAVED); root's groups are cleared unless --groups is there",
+        "Set the real, effective and saved user id; root's groups are cleared unless --groups is there",
+        |text| values::id(text).map(|uid| Step::UserIds([uid; 3]))
+    ),
+    flag!(
+        "user-ids",
+        "REAL:EFFECTIVE:SAVED",
+        "Set user ids one by one; 'keep' leaves one as it is; groups as with --uid",
         |text| values::ids(text).map(Step::UserIds)
     ),
     flag!(
@@ -279,7 +288,7 @@ static FLAGS: &[Flag<Step>] = &[
     path_flag!("landlock-rw", "PATH", "The same, and let it write there", |value| {
         values::path(value).map(Step::LandlockWrite)
     }),
-    flag!("landlock-fd", "FD", "Apply the ruleset open as descriptor FD of this command", |text| {
+    flag!("landlock", "FD", "Apply the ruleset open as descriptor FD of this command", |text| {
         with_own(values::fd(text)?, |command, ruleset| command.landlock(ruleset))
     }),
 ];

@@ -120,7 +120,7 @@ nonblock, noctty, noatime, sync, dsync, direct, as open(2) has them; and how the
 in-root, no-symlinks, no-magiclinks, no-xdev, cached.
 
 Capabilities: a set that is not named stays as this command, or the --capabilities before, has it, as far as the others leave that; \
---uid empties the ambient one, and the effective one unless that user is root.
+--uid and --user-ids empty the ambient one, and the effective one unless that user is root.
 
 Signals: TERM, USR1 and USR2 sent to this command are passed on to the program; so are HUP, INT and QUIT, unless it is in \
 the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \

@@ -206,18 +206,18 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
 /// An id that is left as it is.
 pub const KEEP: u32 = u32::MAX;
 
-/// One id for all three, or `REAL:EFFECTIVE:SAVED` with `keep` for one left as it is.
+/// A numeric id. The kernel takes the last number as "leave it".
+pub fn id(text: &str) -> Result<u32, String> {
+    let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
+    id.ok_or_else(|| format!("'{text}' is no numeric id"))
+}
+
+/// `REAL:EFFECTIVE:SAVED`; `keep` leaves one as it is.
 pub fn ids(text: &str) -> Result<[u32; 3], String> {
-    let one = |text: &str| {
-        // The last number means "leave it" to the kernel.
-        let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
-        id.ok_or_else(|| format!("'{text}' is no numeric id"))
-    };
-    let part = |text: &str| if text == "keep" { Ok(KEEP) } else { one(text) };
+    let part = |text: &str| if text == "keep" { Ok(KEEP) } else { id(text) };
     match text.split(':').collect::<Vec<_>>()[..] {
-        [all] => one(all).map(|id| [id; 3]),
         [real, effective, saved] => Ok([part(real)?, part(effective)?, part(saved)?]),
-        _ => Err("ID, or REAL:EFFECTIVE:SAVED, is wanted".to_owned()),
+        _ => Err("REAL:EFFECTIVE:SAVED is wanted, as in keep:1000:keep".to_owned()),
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(limits("64"), Ok((Some(64), Some(64))));
         assert_eq!(limits("1K:unlimited"), Ok((Some(1024), None)));
         assert_eq!(cpus("0,2-3"), Ok(vec![0, 2, 3]));
-        assert_eq!(ids("5"), Ok([5; 3]));
+        assert_eq!(id("5"), Ok(5));
         assert_eq!(ids("keep:5:keep"), Ok([u32::MAX, 5, u32::MAX]));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
@@ -301,7 +301,7 @@ mod tests {
         assert!(range("4-3").is_err() && range("-3").is_err());
         assert!(limits("2:1").is_err() && limits("unlimited:1").is_err() && limits("99999999999T").is_err());
         assert!(cpus("3-2").is_err() && cpus("").is_err() && cpus("0-99999999").is_err());
-        assert!(ids("root").is_err() && ids("1:2").is_err() && ids("4294967295").is_err());
+        assert!(id("root").is_err() && id("4294967295").is_err() && ids("1:2").is_err() && ids("1:2:root").is_err());
         assert!(duration("-1").is_err() && duration("inf").is_err() && duration("NaN").is_err());
         assert!(umask("8").is_err() && umask("1000").is_err());
     }

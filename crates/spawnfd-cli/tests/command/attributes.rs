@@ -250,7 +250,7 @@ fn resources() {
         assert_eq!(shown, "64\n128\n0\n4194304\nunlimited");
         // No other is within everybody's reach: who is nice already may not be less so.
         assert_eq!(shell(["--nice", "19"], "nice"), "19");
-        assert_eq!(status(&["--cpus", "0"], "Cpus_allowed_list"), "0");
+        assert_eq!(status(&["--affinity", "0"], "Cpus_allowed_list"), "0");
         assert_eq!(shell(["--oom-score-adj", "321"], "cat /proc/self/oom_score_adj"), "321");
         // Field 41 of stat is the policy: batch is 3, idle 5.
         let policy = "set -- $(cat /proc/$$/stat); shift 40; echo $1";
@@ -329,7 +329,7 @@ fn ids_and_capabilities() {
         assert_eq!(status(&["--gid", "65533", "--uid", "65534"], "Gid"), "65533\t65533\t65533\t65533");
         assert_eq!(status(&["--uid", "65534"], "Groups"), "");
         // exec makes the saved id the effective one.
-        assert_eq!(status(&["--uid", "keep:65534:keep"], "Uid"), "0\t65534\t65534\t65534");
+        assert_eq!(status(&["--user-ids", "keep:65534:keep"], "Uid"), "0\t65534\t65534\t65534");
         for field in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(status(&["--capabilities", "chown,net_bind_service"], field), "0000000000000401", "{field}");
             assert_eq!(status(&["--uid", "65534", "--capabilities", "chown"], field), "0000000000000001", "{field}");
@@ -374,9 +374,9 @@ fn capabilities_by_set() {
             let called = run(["--uid", "65534", "--capabilities", set, "--open", &open, "true"]);
             assert!(complaint(&called, 125).starts_with("--open r:"), "{set}");
         }
-        for uid in ["0", "65534:keep:keep"] {
-            let called = run(["--uid", uid, "--capabilities", "bounding=kill", "--chroot", "/", "true"]);
-            assert_eq!(called.code, Some(0), "{uid}: {}", called.stderr);
+        for (flag, ids) in [("--uid", "0"), ("--user-ids", "65534:keep:keep")] {
+            let called = run([flag, ids, "--capabilities", "bounding=kill", "--chroot", "/", "true"]);
+            assert_eq!(called.code, Some(0), "{ids}: {}", called.stderr);
         }
         // Later actions cannot use capabilities that are not effective.
         let called = run(["--capabilities", "effective=none", "--chroot", "/", "true"]);
