@@ -3,6 +3,11 @@
 //!
 //! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and parked processes make it
 //! from the description.
+//!
+//! A new action that is one system call touches this file, `command/attributes.rs` (the method), `launch/kernel.rs` (its kind in the kernel
+//! series), the flag in `spawnfd-cli/src/run/actions.rs`, and the class in `actions.py` and `src/actions.rs` of the Python package. An action of
+//! several calls also has an arm in `perform`, in `warm/wire.rs`, and in the parked object (`protocol.h` and `become.c`). docs/actions.md lists
+//! every action.
 
 use alloc::format;
 use alloc::string::String;
@@ -108,7 +113,7 @@ pub enum Arg<'a> {
     /// The address of 64-bit numbers.
     Words(&'a [u64]),
     /// The address of 32-bit numbers.
-    Ids(&'a [u32]),
+    Ints(&'a [u32]),
 }
 
 /// Which parked processes can perform an action.
@@ -127,10 +132,10 @@ const PR_SET_KEEPCAPS: usize = 8;
 const PR_SET_NO_NEW_PRIVS: usize = 38;
 
 impl Op {
-    /// The system call that performs the action, unless [`perform`] has several of them.
+    /// The system call that performs the action, unless it takes several.
     #[inline]
     pub fn call(&self) -> Option<SystemCall<'_>> {
-        use Arg::{Ids, Number, Source, Text, Words};
+        use Arg::{Ints, Number, Source, Text, Words};
         const UNUSED: Arg<'_> = Number(0);
         let ids = |ids: [u32; 3]| ids.map(|id| Number(id as usize));
         let (number, args) = match self {
@@ -148,14 +153,14 @@ impl Op {
             }
             Op::Nice { nice } => (abi::__NR_setpriority, [Number(PRIO_PROCESS), Number(0), Number(*nice as usize)]),
             Op::Scheduler { policy, priority } => {
-                (abi::__NR_sched_setscheduler, [Number(0), Number(*policy as usize), Ids(slice::from_ref(priority))])
+                (abi::__NR_sched_setscheduler, [Number(0), Number(*policy as usize), Ints(slice::from_ref(priority))])
             }
             Op::Affinity { mask } => {
                 (abi::__NR_sched_setaffinity, [Number(0), Number(size_of_val(&**mask)), Words(mask)])
             }
             Op::UserIds { real, effective, saved } => (abi::__NR_setresuid, ids([*real, *effective, *saved])),
             Op::GroupIds { real, effective, saved } => (abi::__NR_setresgid, ids([*real, *effective, *saved])),
-            Op::Groups { groups } => (abi::__NR_setgroups, [Number(groups.len()), Ids(groups), UNUSED]),
+            Op::Groups { groups } => (abi::__NR_setgroups, [Number(groups.len()), Ints(groups), UNUSED]),
             Op::KeepCapabilities => (abi::__NR_prctl, [Number(PR_SET_KEEPCAPS), Number(1), UNUSED]),
             Op::NoNewPrivs => (abi::__NR_prctl, [Number(PR_SET_NO_NEW_PRIVS), Number(1), UNUSED]),
             Op::JoinNamespace { namespace, kinds } => {
@@ -345,7 +350,7 @@ impl SystemCall<'_> {
             Arg::Source(source) => sources.get(source) as usize,
             Arg::Text(text) => text.as_ptr() as usize,
             Arg::Words(words) => words.as_ptr() as usize,
-            Arg::Ids(ids) => ids.as_ptr() as usize,
+            Arg::Ints(ints) => ints.as_ptr() as usize,
         });
         // SAFETY: `Op::call` alone describes calls that are made. Each reads the strings, and as many numbers as there are, and writes nothing.
         unsafe { call::make(self.number, args) }.map(drop)

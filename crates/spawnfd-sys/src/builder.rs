@@ -54,7 +54,7 @@ pub enum ActionArg<'a> {
     /// The address of 64-bit numbers.
     Words(&'a [u64]),
     /// The address of 32-bit numbers.
-    Ids(&'a [u32]),
+    Ints(&'a [u32]),
     /// The address of a seccomp filter.
     Filter(&'a [FilterInstruction]),
     /// The address of a `struct spawn_open`.
@@ -171,7 +171,7 @@ impl<'a> Actions<'a> {
             ActionArg::Number(number) => number,
             ActionArg::Text(text) => text.as_ptr() as u64,
             ActionArg::Words(words) => address(words),
-            ActionArg::Ids(ids) => address(ids),
+            ActionArg::Ints(ints) => address(ints),
             ActionArg::Filter(program) => address(program),
             ActionArg::Open(path, how) => {
                 detailed(Detail::Open([path.as_ptr() as u64, how.flags, how.mode, how.resolve]))

@@ -162,7 +162,7 @@ fn with(kind: u32, fd: i32, arg: ActionArg<'_>) -> Action<'_> {
 }
 
 fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
-    use ActionArg::{Capabilities, Ids, Number, Open, Text, Words};
+    use ActionArg::{Capabilities, Ints, Number, Open, Text, Words};
     let source = |source| numbers.source(source);
     let null = |flags: u32| Open(c"/dev/null", abi::open_how { flags: flags.into(), mode: 0, resolve: 0 });
     let opened = |dir, to, open| Action { newfd: to, ..with(OPEN, dir, open) };
@@ -191,7 +191,7 @@ fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
         Op::GroupIds { real, effective, saved } => {
             Action { newfd: effective as i32, ..with(SETRESGID, real as i32, Number(saved.into())) }
         }
-        Op::Groups { ref groups } => with(SETGROUPS, groups.len() as i32, Ids(groups)),
+        Op::Groups { ref groups } => with(SETGROUPS, groups.len() as i32, Ints(groups)),
         Op::Capabilities { ref sets } => with(CAPABILITIES, 0, Capabilities(sets.words())),
         Op::KeepCapabilities => plain(KEEP_CAPS, 0, 0),
         Op::NoNewPrivs => plain(NO_NEW_PRIVS, 0, 0),

@@ -331,7 +331,7 @@ fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> prot
             Arg::Number(_) | Arg::Source(_) => Vec::new(),
             Arg::Text(text) => text.to_bytes_with_nul().to_vec(),
             Arg::Words(words) => words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
-            Arg::Ids(ids) => ids.iter().flat_map(|id| id.to_ne_bytes()).collect(),
+            Arg::Ints(ints) => ints.iter().flat_map(|int| int.to_ne_bytes()).collect(),
         };
         let kind = match *arg {
             Arg::Number(number) => {
@@ -342,7 +342,7 @@ fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> prot
                 fields[at] = source as u64;
                 Argument::Source
             }
-            Arg::Words(_) | Arg::Ids(_) if at == 2 && data.len() <= 2 * WORD => {
+            Arg::Words(_) | Arg::Ints(_) if at == 2 && data.len() <= 2 * WORD => {
                 let mut both = [0; 2 * WORD];
                 both[..data.len()].copy_from_slice(&data);
                 let (words, _) = both.as_chunks();
