@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native half of Job: nothing here waits. Who has to wait listens to a bell, tries once more, and waits for the bell.
+//! The native half of Job: nothing here waits. A caller that waits listens to a wakeup, tries once more, and waits for the wakeup.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
@@ -17,7 +17,7 @@ use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::Subjects;
 use crate::limiter::Turn;
-use crate::queue::{Bell, Queue};
+use crate::queue::Wakeup;
 use crate::result::RunResult;
 use crate::run::prepare;
 use crate::stdio::Use;
@@ -38,12 +38,15 @@ pub struct Job {
     detached: AtomicBool,
     grace: Duration,
     has_terminal: bool,
-    /// The result is there.
-    done: Arc<Bell>,
-    /// There is room for input, or nobody reads it any more.
-    room: Arc<Bell>,
-    /// There are events.
-    news: Arc<Bell>,
+    /// Comes when the result is there.
+    #[pyo3(get)]
+    done: Wakeup,
+    /// Comes when there is room for input, or the program reads no more.
+    #[pyo3(get)]
+    writable: Wakeup,
+    /// Comes when there are events.
+    #[pyo3(get)]
+    readable: Wakeup,
 }
 
 /// Output on its way to who wants to see it as it comes.
@@ -117,15 +120,6 @@ impl Job {
     fn output(&self, py: Python<'_>) -> MutexGuard<'_, Output> {
         self.output.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-
-    fn bell(&self, name: &str) -> PyResult<&Bell> {
-        match name {
-            "done" => Ok(&self.done),
-            "room" => Ok(&self.room),
-            "news" => Ok(&self.news),
-            _ => Err(PyValueError::new_err("no such bell")),
-        }
-    }
 }
 
 #[pymethods]
@@ -152,10 +146,10 @@ impl Job {
             Ok(started) => started,
             Err(error) => return Err(request.subjects.exception(py, &error)),
         };
-        let [done, room, news] = [(); 3].map(|()| Arc::new(Bell::default()));
+        let [done, writable, readable]: [Wakeup; 3] = Default::default();
         job.when_done(done.waker());
-        job.when_writable(room.waker());
-        events.set_waker(news.waker());
+        job.when_writable(writable.waker());
+        events.set_waker(readable.waker());
         let output = Output {
             events,
             decoders: Default::default(),
@@ -174,8 +168,8 @@ impl Job {
             grace: run.grace,
             has_terminal: run.terminal.is_some(),
             done,
-            room,
-            news,
+            writable,
+            readable,
         })
     }
 
@@ -293,17 +287,6 @@ impl Job {
     /// Whoever started it watches no more.
     fn let_go(&self, py: Python<'_>) {
         self.output(py).let_go();
-    }
-
-    /// Has `queue` know under `key` when a bell ("done", "room" or "news") rings next.
-    fn listen(&self, bell: &str, queue: &Bound<'_, Queue>, key: u64) -> PyResult<()> {
-        self.bell(bell)?.listen(queue.get(), key);
-        Ok(())
-    }
-
-    fn unlisten(&self, bell: &str, queue: &Bound<'_, Queue>, key: u64) -> PyResult<()> {
-        self.bell(bell)?.unlisten(queue.get(), key);
-        Ok(())
     }
 }
 

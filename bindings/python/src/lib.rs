@@ -56,7 +56,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::popen::{pidfds_are_killed, popen};
     #[pymodule_export]
-    use super::queue::Queue;
+    use super::queue::{Queue, Wakeup};
     #[pymodule_export]
     use super::result::{RunResult, restore};
     #[pymodule_export]

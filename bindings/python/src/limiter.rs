@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd.Limiter`, and who waits for a place with one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use spawnfd::{Acquiring, Permit};
 
 use crate::arguments::integer;
-use crate::queue::{Bell, Queue};
+use crate::queue::Wakeup;
 
 /// Bounds how many runs are under way at once: `run(argv, limiter=limiter)`, and the like.
 ///
@@ -65,7 +65,9 @@ impl Limiter {
 #[derive(Debug)]
 pub struct Turn {
     state: Mutex<State>,
-    come: Arc<Bell>,
+    /// Comes when the run may start.
+    #[pyo3(get)]
+    ready: Wakeup,
 }
 
 #[derive(Debug)]
@@ -90,10 +92,10 @@ impl Turn {
 impl Turn {
     #[new]
     fn new(limiter: &Bound<'_, Limiter>) -> Turn {
-        let come = Arc::new(Bell::default());
+        let ready = Wakeup::default();
         let mut acquiring = limiter.get().0.acquire_async();
-        acquiring.when_ready(come.waker());
-        Turn { state: Mutex::new(State::Waiting(acquiring)), come }
+        acquiring.when_ready(ready.waker());
+        Turn { state: Mutex::new(State::Waiting(acquiring)), ready }
     }
 
     /// True when it has come, None until then.
@@ -111,13 +113,5 @@ impl Turn {
     fn give_up(&self) {
         let held = std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone);
         drop(held);
-    }
-
-    fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.come.listen(queue.get(), key);
-    }
-
-    fn unlisten(&self, queue: &Bound<'_, Queue>, key: u64) {
-        self.come.unlisten(queue.get(), key);
     }
 }

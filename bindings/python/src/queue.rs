@@ -38,8 +38,8 @@ struct Shared {
 enum News {
     /// A run has ended.
     Finished(u64, Box<Finished>),
-    /// A bell has rung.
-    Rung(u64),
+    /// A wakeup has come.
+    Woken(u64),
 }
 
 #[derive(Debug)]
@@ -56,17 +56,17 @@ impl Shared {
         queue.push(news);
         drop(queue);
         if first {
-            self.ring();
+            self.notify();
         }
     }
 
     /// Puts news in front again that were taken out.
     fn put_back(&self, news: VecDeque<News>) {
         self.news.lock().splice(..0, news);
-        self.ring();
+        self.notify();
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if let Some(wake) = self.wake.get() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
@@ -143,7 +143,7 @@ impl Queue {
 fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>) -> PyResult<()> {
     // Here, where nothing is half done, rather than within the future's own code.
     py.check_signals()?;
-    let Some(News::Finished(key, _) | News::Rung(key)) = all.front() else { return Ok(()) };
+    let Some(News::Finished(key, _) | News::Woken(key)) = all.front() else { return Ok(()) };
     let key = *key;
     let future = pending.get_item(key)?;
     let waits = match &future {
@@ -165,7 +165,7 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
         return Ok(());
     }
     let (method, outcome) = match news {
-        News::Rung(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
+        News::Woken(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
         News::Finished(_, finished) => match finished.outcome {
             Ok(output) => {
                 let result = RunResult::new(output.into(), finished.args);
@@ -204,26 +204,34 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
     }
 }
 
-/// What rings when something has changed, once for each who listens: he looks what it is, and listens again.
-#[derive(Debug, Default)]
-pub struct Bell(PerProcess<Vec<(Arc<Shared>, u64)>>);
+/// Comes once for each listener when something has changed: the listener checks what has, and listens again.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Clone, Debug, Default)]
+pub struct Wakeup(Arc<PerProcess<Listeners>>);
 
-impl Bell {
-    /// What rings it.
-    pub fn waker(self: &Arc<Bell>) -> Waker {
-        let bell = self.clone();
+/// Queues, and the key that each is to have.
+type Listeners = Vec<(Arc<Shared>, u64)>;
+
+impl Wakeup {
+    /// What makes it come.
+    pub fn waker(&self) -> Waker {
+        let wakeup = self.clone();
         Waker::new(move || {
-            for (queue, key) in std::mem::take(&mut *bell.0.lock()) {
-                queue.push(News::Rung(key));
+            for (queue, key) in std::mem::take(&mut *wakeup.0.lock()) {
+                queue.push(News::Woken(key));
             }
         })
     }
+}
 
-    pub fn listen(&self, queue: &Queue, key: u64) {
-        self.0.lock().push((queue.0.clone(), key));
+#[pymethods]
+impl Wakeup {
+    /// Puts `key` into `queue` when it comes next.
+    fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
+        self.0.lock().push((queue.get().0.clone(), key));
     }
 
-    pub fn unlisten(&self, queue: &Queue, key: u64) {
-        self.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.0) && *number == key));
+    fn unlisten(&self, queue: &Bound<'_, Queue>, key: u64) {
+        self.0.lock().retain(|(other, number)| !(Arc::ptr_eq(other, &queue.get().0) && *number == key));
     }
 }

@@ -91,7 +91,7 @@ def test_programs_start_under_the_profile(
     confine: str, profile: str, answer: str, threads: int
 ) -> None:
     prefix = [confine, "--profile", profile + answer, "--"]
-    alone(STARTS, repr(({}, threads)), prefix=prefix)
+    alone(STARTS, f"({{}}, {threads})", prefix=prefix)
 
 
 @numbered

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
-from spawnfd._loop import PATIENCE, admitted, here, limiter_of
+from spawnfd._loop import PATIENCE, admitted, here, limiter_of, until
 from spawnfd._options import Program, StartOptions
 from spawnfd._spawnfd import Chunk, Event, Result
-from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline
+from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline, remaining
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    _Bell: TypeAlias = Literal["done", "room", "news"]
     # False: there will be none any more.
     _News: TypeAlias = Event | Literal[False] | None
 
@@ -32,10 +30,6 @@ _LINE = 65_536
 _PIECE = 65_536
 # How many events are given at once before others have their turn.
 _IN_A_ROW = 64
-
-
-def _left(end: float | None) -> float | None:
-    return None if end is None else max(0.0, end - time.monotonic())
 
 
 class _Held(NotPickled):
@@ -151,25 +145,6 @@ class Job(_Held):
             port.soon(job._core.let_go)
         return job
 
-    async def _until(
-        self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
-    ) -> _T | None:
-        """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
-        end, got = deadline(timeout), attempt()
-        while got is None and (left := _left(end)) != 0:
-            port = here()
-            key, rung = port.expect()
-            self._core.listen(bell, port.queue, key)
-            try:
-                # It may have rung before anybody listened.
-                if (got := attempt()) is None:
-                    await port.wait(rung, left)
-                    got = attempt()
-            finally:
-                self._core.unlisten(bell, port.queue, key)
-                port.forget(key)
-        return got
-
     async def wait(self, timeout: float | None = None) -> Result | None:
         """Waits for the Result, at most `timeout` seconds; None if the program still runs then.
 
@@ -180,7 +155,7 @@ class Job(_Held):
             SpawnError: The program could not be started after all; see start().
             TypeError, ValueError: `timeout` is no time to wait.
         """
-        return await self._until("done", self._core.result, timeout)
+        return await until(self._core.result, self._core.done, timeout)
 
     async def result(self) -> Result:
         """Waits for the Result, any number of times.
@@ -220,7 +195,7 @@ class Job(_Held):
         with self._writing():
             while left:
                 attempt = functools.partial(self._core.write, left[:_PIECE])
-                left = left[await self._until("room", attempt) or 0 :]
+                left = left[await until(attempt, self._core.writable) or 0 :]
 
     def events(self, *, lines: bool = False, max_line: int = _LINE) -> Events:
         """What the program writes, as it comes: both streams, in order of arrival.
@@ -260,28 +235,47 @@ class Job(_Held):
             # The coroutine is closed, and cannot await any more.
             return
         port = here()
-        key, rung = port.expect()
-        core.listen("done", port.queue, key)
+        key, woken = port.expect()
+        core.done.listen(port.queue, key)
         try:
             if core.result() is None:
-                await port.finish(key, rung, core.grace + PATIENCE)
+                await port.finish(key, woken, core.grace + PATIENCE)
                 core.result()
         except OSError:
             if error is None:
                 raise
         finally:
-            core.unlisten("done", port.queue, key)
+            core.done.unlisten(port.queue, key)
             port.forget(key)
+
+
+def _until(
+    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
+) -> _T | None:
+    """The blocking until()."""
+    end, got = deadline(timeout), attempt()
+    if got is not None:
+        return got
+    queue = _spawnfd.Queue()
+    try:
+        while (left := remaining(end)) != 0:
+            wakeup.listen(queue, 0)
+            # It may have come before it was listened to.
+            if (got := attempt()) is not None:
+                return got
+            queue.block(left)
+            queue.drain({})
+            wakeup.unlisten(queue, 0)
+    finally:
+        wakeup.unlisten(queue, 0)
+    return attempt()
 
 
 def _take_turn(limiter: _spawnfd.Limiter) -> _spawnfd.Turn:
     """The blocking take_turn()."""
-    turn, queue = _spawnfd.Turn(limiter), _spawnfd.Queue()
-    turn.listen(queue, 0)
+    turn = _spawnfd.Turn(limiter)
     try:
-        while not turn.has_come():
-            queue.block(None)
-            queue.drain({})
+        _until(turn.has_come, turn.ready)
     except BaseException:
         turn.give_up()
         raise
@@ -303,30 +297,9 @@ class SyncJob(_Held):
         turn = None if limiter is None else _take_turn(limiter)
         return cls._make(program, args, options, turn, watched=False)
 
-    def _until(
-        self, bell: _Bell, attempt: Callable[[], _T | None], timeout: float | None = None
-    ) -> _T | None:
-        """What an attempt gives; it is repeated, as the bell rings, until that is not None."""
-        end = deadline(timeout)
-        if (got := attempt()) is not None:
-            return got
-        queue = _spawnfd.Queue()
-        try:
-            while (left := _left(end)) != 0:
-                self._core.listen(bell, queue, 0)
-                # It may have rung before anybody listened.
-                if (got := attempt()) is not None:
-                    return got
-                queue.block(left)
-                queue.drain({})
-                self._core.unlisten(bell, queue, 0)
-        finally:
-            self._core.unlisten(bell, queue, 0)
-        return attempt()
-
     def wait(self, timeout: float | None = None) -> Result | None:
         """The blocking Job.wait()."""
-        return self._until("done", self._core.result, timeout)
+        return _until(self._core.result, self._core.done, timeout)
 
     def result(self) -> Result:
         """The blocking Job.result()."""
@@ -345,7 +318,7 @@ class SyncJob(_Held):
         with self._writing():
             while left:
                 attempt = functools.partial(self._core.write, left[:_PIECE])
-                left = left[self._until("room", attempt) or 0 :]
+                left = left[_until(attempt, self._core.writable) or 0 :]
 
     def events(self, *, lines: bool = False, max_line: int = _LINE) -> SyncEvents:
         """The blocking Job.events()."""
@@ -388,7 +361,7 @@ class Events(AsyncIterator[Event]):
         self._row += 1
         if self._row % _IN_A_ROW == 0:
             await here().give_way()
-        event: _News = await self._job._until("news", self._job._core.event)
+        event: _News = await until(self._job._core.event, self._job._core.readable)
         if not event:
             raise StopAsyncIteration
         return event
@@ -404,7 +377,7 @@ class SyncEvents(Iterator[Event]):
 
     def __next__(self) -> Event:
         """The next event."""
-        event: _News = self._job._until("news", self._job._core.event)
+        event: _News = _until(self._job._core.event, self._job._core.readable)
         if not event:
             raise StopIteration
         return event

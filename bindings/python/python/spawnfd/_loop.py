@@ -11,13 +11,15 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._options import Program, RunOptions
 from spawnfd._port import Port
 from spawnfd._spawnfd import Result
-from spawnfd._types import Args
+from spawnfd._types import Args, deadline, remaining
+
+_T = TypeVar("_T")
 
 # How long, in seconds and beyond its grace, a cancelled run waits for the killed program to be
 # gone. Beyond that (it hangs in the kernel, say) the engine goes on waiting for it.
@@ -216,23 +218,33 @@ async def entered() -> Port:
     return here()
 
 
+async def until(
+    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
+) -> _T | None:
+    """Repeats an attempt at each wakeup until it returns something but None; returns that."""
+    end, got = deadline(timeout), attempt()
+    while got is None and (left := remaining(end)) != 0:
+        port = here()
+        key, woken = port.expect()
+        wakeup.listen(port.queue, key)
+        try:
+            # It may have come before it was listened to.
+            if (got := attempt()) is None:
+                await port.wait(woken, left)
+                got = attempt()
+        finally:
+            wakeup.unlisten(port.queue, key)
+            port.forget(key)
+    return got
+
+
 async def take_turn(limiter: _spawnfd.Limiter | None) -> _spawnfd.Turn | None:
-    """Waits for a place with a limiter; cancelled, it leaves the line."""
+    """Waits for a place with a limiter; a cancelled task gives its turn up."""
     if limiter is None:
         return None
     turn = _spawnfd.Turn(limiter)
     try:
-        while not turn.has_come():
-            port = here()
-            key, rung = port.expect()
-            turn.listen(port.queue, key)
-            try:
-                # It may have rung before anybody listened.
-                if not turn.has_come():
-                    await port.wait(rung)
-            finally:
-                turn.unlisten(port.queue, key)
-                port.forget(key)
+        await until(turn.has_come, turn.ready)
     except BaseException:
         turn.give_up()
         raise

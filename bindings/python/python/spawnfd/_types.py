@@ -46,6 +46,11 @@ def deadline(timeout: float | None) -> float | None:
         return None
 
 
+def remaining(end: float | None) -> float | None:
+    """The seconds until a deadline; 0.0 when it is over."""
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
 def as_bytes(data: Input) -> memoryview:
     """The bytes of what is to be written.
 
