@@ -19,7 +19,7 @@ while read -r binary options; do
         failed=1
         echo "    exit status $status after $(($(date +%s) - begun)) s"
         grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
-        grep -vE '^test .* (ok|ignored)$' "$output" | head -n "${SPAWNFD_LINES:-60}" | sed 's/^/    | /'
+        grep -vE '^test .* (ok|ignored)$|^SKIP ' "$output" | head -n "${SPAWNFD_LINES:-60}" | sed 's/^/    | /'
     fi
 done
 exit $failed

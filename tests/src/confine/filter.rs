@@ -102,13 +102,22 @@ pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
 ///
 /// Without CAP_SYS_ADMIN the kernel asks for no_new_privs, which is then set. With it nothing else changes, as in Docker.
 pub(super) fn install(program: &[sock_filter]) -> Result<(), Error> {
+    set(program, 0)
+}
+
+/// The same for all threads of the process: each has the calling thread's filters then.
+pub(super) fn install_in_all_threads(program: &[sock_filter]) -> Result<(), Error> {
+    set(program, libc::SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+fn set(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Error> {
     let mut copy: Vec<libc::sock_filter> =
         program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     let length = u16::try_from(copy.len()).map_err(|_| Error::System { step: "seccomp", errno: Errno::EINVAL })?;
     let header = libc::sock_fprog { len: length, filter: copy.as_mut_ptr() };
     let set = || {
         // SAFETY: the header points to `length` instructions, which the kernel copies and checks.
-        unsafe { syscall!(Sysno::seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) }
+        unsafe { syscall!(Sysno::seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const header) }
     };
     let result = match set() {
         Err(Errno::EACCES) => {

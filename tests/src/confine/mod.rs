@@ -83,6 +83,17 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
     confinement.apply()
 }
 
+/// Makes one system call fail with this errno, or kill the process with SIGSYS if there is none, for all threads of the process.
+///
+/// All threads must have the calling thread's filters, or fewer of them.
+///
+/// # Errors
+/// As [`deny`].
+pub fn refuse_in_all_threads(name: &str, errno: Option<i32>) -> Result<(), Error> {
+    let refusals = Confinement::default().refuse(name, errno.map(Errno::new))?.refusals;
+    filter::install_in_all_threads(&filter::program(&refusals, false)?)
+}
+
 /// Lets each of these system calls kill the process with SIGSYS, for the calling thread.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use spawnfd::{Child, Command, Stdio};
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{State, has_builders};
+use spawnfd_tests::{State, confine, has_builders};
 
 mod launcher;
 pub mod zygote;
@@ -172,6 +172,29 @@ pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
     launcher.rest();
     leaks::assert_unchanged(&before);
     answer
+}
+
+/// Runs `before` and `after` in a thread that gets a filter for this call in between, from another thread: it has not added it itself, so the
+/// library does not notice. Needs root.
+pub fn with_unnoticed_filter(
+    before: impl FnOnce() + Send,
+    (name, errno): (&str, Option<i32>),
+    after: impl FnOnce() + Send,
+) {
+    confine::deny(&[("kcmp", libc::EPERM)]).expect("confined");
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            confine::Confinement::default().capabilities(&[]).apply().expect("without CAP_SYS_ADMIN");
+            before();
+            barrier.wait();
+            barrier.wait();
+            after();
+        });
+        barrier.wait();
+        confine::refuse_in_all_threads(name, errno).expect("confined");
+        barrier.wait();
+    });
 }
 
 /// Runs `body` in a copy of this process, which has but one thread to begin with (in an isolated test there are two).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking runs of a host with one thread: it does not sleep until exec, and nobody can tell, signals least of all.
+//! Blocking runs of a host with one thread: signals, masks, time limits, and what the run makes for its child.
 
 use crate::common;
 use std::io::{Read, Write};
@@ -63,26 +63,6 @@ fn warmed_up(body: impl FnOnce()) {
     common::alone(|| {
         assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
         body();
-    });
-}
-
-#[test]
-fn signals_are_asked_for_before_the_start_and_the_mask_comes_back() {
-    isolated!(|| {
-        warmed_up(|| {
-            let before = (Snapshot::take(), own_signals());
-            let mut asked = 0;
-            let output = sh("echo out; echo err >&2; exit 3").run_interruptible(&Run::new(), || {
-                asked += 1;
-                assert!(!has_children(), "a handler's doings while a child may be in our table");
-                false
-            });
-            let output = output.expect("runs");
-            assert!(asked > 0);
-            assert_eq!((output.code(), &*output.stdout, &*output.stderr), (Some(3), &b"out\n"[..], &b"err\n"[..]));
-            assert_eq!(own_signals(), before.1);
-            leaks::assert_unchanged(&before.0);
-        });
     });
 }
 

@@ -17,7 +17,7 @@ use spawnfd::{
     WarmOptions, support,
 };
 use spawnfd_tests::confine::{self, Answer, Profile};
-use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
+use spawnfd_tests::{copy, has_clone3, isolated, program, require_root, scratch, skip};
 
 /// Found before there is a filter.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
@@ -251,30 +251,33 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
     });
 }
 
-/// The filter is added after the probe.
+/// Another thread adds the filter after the probe.
 #[test]
 fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     isolated!(|| {
-        if !ends_alone() {
+        if !ends_alone() || !require_root() {
             return;
         }
-        in_a_thread(|| {
-            confine::kill(&["kcmp"]).expect("confined");
-            let detached = || -> spawnfd::Result<Child> {
-                let mut command = Command::new("/bin/echo");
-                command.stdin(Stdio::Null).stdout(Stdio::Piped).stderr(Stdio::Null).wait_for_exec(false).spawn()
-            };
-            for _ in 0..2 {
-                common::wait_success(detached().expect("starts"));
-            }
-            confine::kill(&["recvmsg"]).expect("confined");
-            let error = detached().expect("there is a child").wait().expect_err("it has no descriptors");
-            assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::ECANCELED), "{error}");
-            assert!(error.to_string().contains("killed by SIGSYS (a seccomp filter)"), "{error}");
-            let mut echo = Command::new("/bin/echo");
-            common::wait_success(detached().expect("another way"));
-            assert_eq!(echo.start(&Run::new()).expect("starts").wait().expect("runs").stdout, b"\n");
-        });
+        let detached = || -> spawnfd::Result<Child> {
+            let mut command = Command::new("/bin/echo");
+            command.stdin(Stdio::Null).stdout(Stdio::Piped).stderr(Stdio::Null).wait_for_exec(false).spawn()
+        };
+        common::with_unnoticed_filter(
+            || {
+                for _ in 0..2 {
+                    common::wait_success(detached().expect("starts"));
+                }
+            },
+            ("recvmsg", None),
+            || {
+                let error = detached().expect("there is a child").wait().expect_err("it has no descriptors");
+                assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::ECANCELED), "{error}");
+                assert!(error.to_string().contains("killed by SIGSYS (a seccomp filter)"), "{error}");
+                common::wait_success(detached().expect("another strategy"));
+                let echo = Command::new("/bin/echo").start(&Run::new()).expect("starts").wait().expect("runs");
+                assert_eq!(echo.stdout, b"\n");
+            },
+        );
     });
 }
 
