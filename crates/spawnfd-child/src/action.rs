@@ -20,7 +20,6 @@ use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
 
 use crate::announce::Announcement;
 use crate::descriptors::{self, Sources};
-use crate::plan::Plan;
 
 /// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's table.
 #[derive(Clone, Debug)]
@@ -357,14 +356,14 @@ impl SystemCall<'_> {
     }
 }
 
-/// Performs an action in the child.
-pub(crate) fn perform(op: &Op, sources: &Sources, plan: &Plan) -> Result<(), Errno> {
+/// Performs an action in the child. `callers`: the numbers that the sources have in the caller.
+pub(crate) fn perform(op: &Op, sources: &Sources, callers: &[RawFd]) -> Result<(), Errno> {
     if let Some(call) = op.call() {
         return call.make(sources);
     }
     match *op {
         Op::Place { source, to } => match call::dup3(sources.get(source), to) {
-            Err(Errno::EBADF) if plan.sources.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
+            Err(Errno::EBADF) if callers.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
             placed => placed.map(drop),
         },
         Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
@@ -373,11 +372,13 @@ pub(crate) fn perform(op: &Op, sources: &Sources, plan: &Plan) -> Result<(), Err
             let _ = call::close(fd);
             Ok(())
         }
-        Op::CloseRange { first, last } => descriptors::close_range(plan.killed, first, last, plan.above),
+        Op::CloseRange { first, last } => descriptors::close_range(sources, first, last),
         Op::Open { dir, ref path, ref how, to } => {
-            open(plan.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
+            open(sources.killed, dir.map_or(abi::AT_FDCWD, |dir| sources.get(dir)), path, how, to)
         }
-        Op::OpenNull { to } => open(plan.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to),
+        Op::OpenNull { to } => {
+            open(sources.killed, abi::AT_FDCWD, c"/dev/null", if to == 0 { &READ } else { &WRITE }, to)
+        }
         Op::Tcsetpgrp { fd } => take_foreground(fd),
         Op::Capabilities { ref sets } => limit_capabilities(sets),
         Op::DenySetgroups => write_file(abi::AT_FDCWD, c"/proc/self/setgroups", b"deny"),

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The child, from its first instruction to the program's.
 
+use alloc::sync::Arc;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Call, Calls, Errno, Stack, abi, clone_child};
+use spawnfd_sys::{Call, Calls, Errno, SharedWords, abi};
 
-use crate::action::{CapabilitySets, limit_capabilities, perform};
+use crate::action::perform;
 use crate::descriptors::{self, Sources};
-use crate::launch::Shared;
-use crate::plan::{Check, Handlers, Identity, Namespace, Plan, Program, Table, is_candidate};
+use crate::plan::{Check, Handlers, Identity, Plan, Program, Table, is_candidate};
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
+use crate::table;
 
 /// What the child finds when it begins.
 pub(crate) struct Start<'a> {
@@ -38,11 +39,26 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     call::exit(127)
 }
 
-/// Where a child begins that nobody waits for.
+/// What a detached child reads and writes.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub plan: Arc<Plan>,
+    pub table: Table,
+    pub handlers: Handlers,
+    pub mask: Option<SignalSet>,
+    pub report: AtomicU64,
+    pub caught: AtomicU64,
+    /// Set to 0 by the kernel when the child has left this memory.
+    pub apart: AtomicU32,
+    /// What a child with memory of its own reports in instead; it was never in this.
+    pub words: Option<SharedWords>,
+}
+
+/// Where a detached child begins.
 ///
 /// # Safety
 /// `shared` points to a [`Shared`] that stays, and is only read by others, until the child has exec'd or exited.
-pub(crate) unsafe extern "C" fn enter_flight(shared: *const ()) -> ! {
+pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
     let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
@@ -50,69 +66,6 @@ pub(crate) unsafe extern "C" fn enter_flight(shared: *const ()) -> ! {
     // SAFETY: what `start` refers to stays as it is, by this function's contract; it is on this child's own stack.
     unsafe { enter((&raw const start).cast()) }
 }
-
-/// What the child finds that gives birth to another, in a pid namespace.
-pub(crate) struct Midwife<'a> {
-    /// For the other.
-    pub start: Start<'a>,
-    pub namespace: Namespace,
-    /// How the other is born: with memory of its own, so that it can have the same stack.
-    pub birth: Birth,
-    pub stack: &'a Stack,
-    /// There where nobody waits for the other.
-    pub apart: Option<&'a AtomicU32>,
-    /// Take the other's number and pidfd once it has become the program, or failed; or is born.
-    pub born: [&'a AtomicU64; 2],
-}
-
-/// Where a child begins that gives birth to another in a pid namespace, and ends.
-///
-/// setns changes where the *children* of the calling thread are born: that thread must be none of the host's.
-///
-/// # Safety
-/// `midwife` points to a [`Midwife`] that stays as it is until both children have exec'd or exited. The caller has memory of its own.
-pub(crate) unsafe extern "C" fn enter_namespace(midwife: *const ()) -> ! {
-    // SAFETY: by this function's contract.
-    let this = unsafe { &*midwife.cast::<Midwife<'_>>() };
-    let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
-    let born = call::setns(this.namespace.init, kinds).and_then(|_| {
-        // SAFETY: the other has a copy of this memory, so that the stack is not in use there; what it reads stays.
-        unsafe { clone_child(&this.birth, this.stack, enter_inside, midwife, this.apart) }
-    });
-    match born {
-        Ok(child) => {
-            let [pid, pidfd] = this.born;
-            pidfd.store(child.pidfd.into_number() as u64, Ordering::Relaxed);
-            pid.store(child.pid as u64, Ordering::Release);
-            call::exit(0)
-        }
-        Err(errno) => {
-            this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
-            call::exit(127)
-        }
-    }
-}
-
-/// Where the other begins.
-///
-/// # Safety
-/// As for [`enter_namespace`].
-unsafe extern "C" fn enter_inside(midwife: *const ()) -> ! {
-    // SAFETY: by this function's contract.
-    let this = unsafe { &*midwife.cast::<Midwife<'_>>() };
-    // Whoever enters a user namespace has all capabilities in it, and root would keep them through exec.
-    if this.namespace.user
-        && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)
-    {
-        this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
-        call::exit(127)
-    }
-    // SAFETY: `start` stays, by this function's contract.
-    unsafe { enter((&raw const this.start).cast()) }
-}
-
-const NO_CAPABILITIES: CapabilitySets =
-    CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
 
 /// Where a child begins that is to do nothing.
 ///
@@ -186,10 +139,10 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
     // Read by the parent if a signal ends this child.
     let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
-    let sources = descriptors::own_table(start.table, plan).at(Stage::Descriptors)?;
+    let sources = table::own_table(start.table, plan).at(Stage::Descriptors)?;
     for step in &plan.steps {
         begin(Stage::Action(step.index));
-        perform(&step.op, &sources, plan).at(Stage::Action(step.index))?;
+        perform(&step.op, &sources, &plan.sources).at(Stage::Action(step.index))?;
     }
     if let Some(keep) = &plan.keep {
         begin(Stage::Closing);

@@ -6,23 +6,21 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Call, Calls, Cloned, Errno, FreshFd, SharedWords, Stack, clone_child, wait_pidfd};
+use spawnfd_sys::{Birth, Call, Calls, Cloned, Errno, SharedWords, Stack, clone_child, wait_pidfd};
 
-use crate::child::{
-    Midwife, PROBED, Probe, Start, UNPROBED, enter, enter_and_end, enter_flight, enter_namespace, enter_probe,
-};
-use crate::plan::{Handlers, Namespace, Plan, Table};
-use crate::report::{Outcome, PENDING, Stage, is_pending};
+use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
+use crate::plan::{Handlers, Plan, Table};
+use crate::report::{Outcome, PENDING, is_pending};
 
 /// No set of caught signals: SIGKILL cannot be.
-const NOT_READ: SignalSet = u64::MAX;
+pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
 /// The memory one launch at a time needs; reused from one to the next.
 #[derive(Debug)]
 pub struct Room {
-    stack: Stack,
+    pub(crate) stack: Stack,
     /// The report, and the signals found caught, of a child with memory of its own.
-    words: SharedWords,
+    pub(crate) words: SharedWords,
 }
 
 impl Room {
@@ -51,7 +49,7 @@ pub struct Born {
 pub struct LaunchError(pub Errno);
 
 /// What is known of handlers, where it depends on how the child is born.
-fn settled(birth: Birth, handlers: Handlers) -> Handlers {
+pub(crate) fn settled(birth: Birth, handlers: Handlers) -> Handlers {
     match (birth.clone3, handlers) {
         (true, _) => Handlers::Cleared,
         (false, Handlers::Cleared) => Handlers::Unknown,
@@ -93,9 +91,6 @@ pub fn launch(
     let [report, caught] = if birth.share_memory { &near } else { far };
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
-    if let Some(namespace) = plan.namespace {
-        return launch_inside(&room.stack, &room.words, birth, namespace, plan, handlers, None);
-    }
     let birth = Birth { share_descriptors: !matches!(table, Table::Copied), ..birth };
     let child = with_signals_blocked(birth, |blocked| {
         let handlers = settled(birth, handlers);
@@ -107,62 +102,6 @@ pub fn launch(
     })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
     Ok(Born { child, outcome, caught: found(caught) })
-}
-
-/// The same in a pid namespace, by a child that enters it: `birth.namespaces` are those of the program. The program has a copy of
-/// the caller's table ([`Table::Copied`]). With `apart` it returns when the program's child is born.
-fn launch_inside(
-    stack: &Stack,
-    words: &SharedWords,
-    birth: Birth,
-    namespace: Namespace,
-    plan: &Plan,
-    handlers: Handlers,
-    apart: Option<&AtomicU32>,
-) -> Result<Born, LaunchError> {
-    let [report, caught, pid, pidfd] = words.get();
-    [report, caught]
-        .into_iter()
-        .zip([Stage::Namespace.progress(), NOT_READ])
-        .for_each(|(word, none)| word.store(none, Ordering::Release));
-    pid.store(0, Ordering::Release);
-    // The midwife has the caller's table, so that the program's pidfd comes to stand there. A signal must not end it between the
-    // birth and the report.
-    let midwife = Birth { share_memory: false, share_descriptors: true, namespaces: 0, ..birth };
-    let birth = Birth { share_memory: false, share_descriptors: false, cgroup: None, sibling: true, ..birth };
-    let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
-    let start = Start {
-        plan,
-        table: Table::Copied,
-        report,
-        handlers: settled(birth, handlers),
-        caught,
-        mask: plan.signal_mask.or(Some(mask)),
-    };
-    let inside = Midwife { start, namespace, birth, stack, apart, born: [pid, pidfd] };
-    // SAFETY: as for `launch`: neither child shares this memory but for the words. Signals are blocked.
-    let born = unsafe { clone_child(&midwife, stack, enter_namespace, (&raw const inside).cast(), None) };
-    // Cannot fail: the same call has just succeeded.
-    let _ = call::set_signal_mask(mask);
-    let outer = born.map_err(LaunchError)?;
-    let outcome = Outcome::of(report.load(Ordering::Acquire));
-    let caught = found(caught);
-    match pid.load(Ordering::Acquire) as i32 {
-        // Killed itself, it cannot tell what became of the other.
-        0 if matches!(outcome, Outcome::Program { .. }) => {
-            Ok(Born { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
-        }
-        0 => Ok(Born { child: outer, outcome, caught }),
-        pid => {
-            // It has ended, or is about to; it sends no signal.
-            let number = outer.pidfd.into_number();
-            let _ = wait_pidfd(number, true);
-            let _ = call::close(number);
-            // SAFETY: the midwife has told it, which had this table.
-            let pidfd = unsafe { FreshFd::from_number(pidfd.load(Ordering::Acquire) as i32) };
-            Ok(Born { child: Cloned { pid, pidfd }, outcome, caught })
-        }
-    }
 }
 
 /// Leaves a child behind that has done nothing but end: unreaped, it shows to others the credentials it was born with.
@@ -223,28 +162,13 @@ pub fn killed_calls(room: &mut Room, mut calls: Calls, share_memory: bool) -> Re
     }
 }
 
-fn found(caught: &AtomicU64) -> Option<SignalSet> {
+pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
     Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ)
-}
-
-/// What a child that nobody waits for reads and writes.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub plan: Arc<Plan>,
-    pub table: Table,
-    pub handlers: Handlers,
-    pub mask: Option<SignalSet>,
-    pub report: AtomicU64,
-    pub caught: AtomicU64,
-    /// Set to 0 by the kernel when the child has left this memory.
-    apart: AtomicU32,
-    /// What a child with memory of its own reports in instead; it was never in this.
-    words: Option<SharedWords>,
 }
 
 /// A child that was born and not waited for: what it was to do, and, later, what became of it.
 #[derive(Clone, Debug)]
-pub struct Flight(Arc<Shared>);
+pub struct Flight(pub(crate) Arc<Shared>);
 
 impl Flight {
     /// What it was to do.
@@ -343,10 +267,10 @@ pub fn take_off(
         if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
             shared.mask = blocked;
         }
-        // SAFETY: `enter_flight` keeps the contract of this crate's documentation, and writes to `stack` and to words of `shared`
+        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes to `stack` and to words of `shared`
         // only. Room and `shared` go into a `Lent`, which frees neither before the kernel has cleared `apart`. Signals are
         // blocked where handlers stand.
-        unsafe { clone_child(&birth, &room.stack, enter_flight, Arc::as_ptr(&shared).cast(), Some(&shared.apart)) }
+        unsafe { clone_child(&birth, &room.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart)) }
     });
     match born {
         Ok(child) => {
@@ -376,15 +300,12 @@ pub fn take_off_apart(
     let (table, handlers) = (Table::Copied, settled(birth, handlers));
     // Nobody waits for it: the kernel leaves the word of such a child as it is.
     let apart = AtomicU32::new(0);
-    let child = match plan.namespace {
-        Some(namespace) => launch_inside(&room.stack, &words, birth, namespace, &plan, handlers, Some(&apart))?.child,
-        None => with_signals_blocked(birth, |blocked| {
-            let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
-            // SAFETY: the child has a copy of this memory, stack and `start` included, but for the words, which are mapped in both.
-            // Signals are blocked where handlers stand.
-            unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), Some(&apart)) }
-        })?,
-    };
+    let child = with_signals_blocked(birth, |blocked| {
+        let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        // SAFETY: the child has a copy of this memory, stack and `start` included, but for the words, which are mapped in both.
+        // Signals are blocked where handlers stand.
+        unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), Some(&apart)) }
+    })?;
     let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
     let shared = Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) };
     Ok((child, Flight(Arc::new(shared))))

@@ -18,13 +18,16 @@ mod announce;
 mod child;
 mod descriptors;
 mod launch;
+mod namespace;
 mod plan;
 mod report;
+mod table;
 
 pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
 pub use announce::Announcement;
 pub use launch::{Born, Flight, LaunchError, Lent, Room, killed_calls, launch, leave_marker, take_off, take_off_apart};
-pub use plan::{Check, Handlers, Identity, Namespace, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
+pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// How many descriptors a plan may name as sources: one for each of 256 actions, and 0 to 2, the executable, the cgroup of a tree, and

@@ -16,8 +16,6 @@ use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 pub struct Plan {
     /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
     pub killed: Calls,
-    /// The pid namespace the child is to be born into.
-    pub namespace: Option<Namespace>,
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
     pub sources: Vec<RawFd>,
     /// One above the highest number a step or `keep` names: the sources wait there, out of the way.
@@ -54,15 +52,6 @@ impl Plan {
     pub fn may_stand_still(&self) -> bool {
         self.steps.iter().any(|step| step.op.may_stand_still())
     }
-}
-
-/// A pid namespace that is there already.
-#[derive(Clone, Copy, Debug)]
-pub struct Namespace {
-    /// The caller's pidfd of the namespace's first process.
-    pub init: RawFd,
-    /// It belongs to a user namespace made for it: that is entered, too, and no capability in it is kept.
-    pub user: bool,
 }
 
 /// What to become.

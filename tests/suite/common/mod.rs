@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use spawnfd::{Child, Command, Stdio};
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{State, confine, has_builders};
+use spawnfd_tests::{State, confine, has_builders, skip};
 
 mod launcher;
 pub mod zygote;
@@ -175,12 +175,17 @@ pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `before` and `after` in a thread that gets a filter for this call in between, from another thread: it has not added it itself, so the
-/// library does not notice. Needs root.
+/// library does not notice. Needs CAP_SYS_ADMIN.
 pub fn with_unnoticed_filter(
     before: impl FnOnce() + Send,
     (name, errno): (&str, Option<i32>),
     after: impl FnOnce() + Send,
 ) {
+    let has_admin =
+        |state: State| state.capabilities["effective"].known().is_some_and(|all| all.contains(&"sys_admin".to_owned()));
+    if !has_admin(State::of_self()) {
+        return skip("needs CAP_SYS_ADMIN");
+    }
     confine::deny(&[("kcmp", libc::EPERM)]).expect("confined");
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::common::{Launcher, Refused, executable, fifo};
 use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateCache};
 use spawnfd_tests::leaks::Snapshot;
-use spawnfd_tests::{confine, isolated, require_root, scratch};
+use spawnfd_tests::{confine, isolated, scratch};
 
 /// Both ways, each in a process of its own; the first child has shown that descriptors can be passed.
 macro_rules! flights {
@@ -266,9 +266,6 @@ fn without_close_range_a_run_stands_still_alone() {
 #[test]
 fn what_a_child_has_not_taken_is_closed() {
     isolated!(|| {
-        if !require_root() {
-            return;
-        }
         common::with_unnoticed_filter(
             || Launcher::Flight.enter(),
             ("recvmsg", Some(libc::EPERM)),

@@ -17,7 +17,7 @@ use spawnfd::{
     WarmOptions, support,
 };
 use spawnfd_tests::confine::{self, Answer, Profile};
-use spawnfd_tests::{copy, has_clone3, isolated, program, require_root, scratch, skip};
+use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
 
 /// Found before there is a filter.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
@@ -255,7 +255,7 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
 #[test]
 fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     isolated!(|| {
-        if !ends_alone() || !require_root() {
+        if !ends_alone() {
             return;
         }
         let detached = || -> spawnfd::Result<Child> {

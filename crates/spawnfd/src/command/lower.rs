@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use spawnfd_child::{Namespace, Op, Plan, Step};
+use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
 use super::{Command, Stdio};
@@ -140,10 +140,6 @@ impl Lowered {
             pipes: lowered.pipes,
             plan: Plan {
                 killed: features.killed,
-                namespace: command
-                    .namespace
-                    .as_ref()
-                    .map(|(init, user)| Namespace { init: init.as_raw_fd(), user: *user }),
                 sources: lowered.sources,
                 above,
                 below,

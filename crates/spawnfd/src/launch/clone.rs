@@ -6,10 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use spawnfd_child::{Born, Failure, Outcome, Plan, Stage, launch};
 use spawnfd_sys::{Birth, Errno, signal_that_ended};
 
-use super::explain::{SIGSYS, closed_source};
+use super::outcome::{SIGSYS, closed_source, explain, explain_killed};
 use super::slots::Slot;
 use super::tables::{ClosedSource, Refusal, Strategy, renew_pidfd};
 use super::{Attempt, Launch, handlers, reap};
+use crate::child::{Child, Started};
 use crate::command::stage_of;
 use crate::error::Error;
 use crate::host::features::Features;
@@ -19,6 +20,32 @@ pub(super) struct Arrived {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
     pub(super) outcome: Outcome,
+}
+
+impl Arrived {
+    /// What the launcher that has waited for the child answers.
+    pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
+        let Arrived { pid, pidfd, outcome } = self;
+        let name = attempt.command.program_name();
+        let child = |pidfd| Child::new(pid, pidfd, Started::Clone, None);
+        match outcome {
+            Outcome::Program { renewed } => {
+                if renewed {
+                    attempt.forget_template();
+                }
+                Launch::Started(child(pidfd))
+            }
+            Outcome::Killed(_) if attempt.command.takes_killed => Launch::Started(child(pidfd)),
+            Outcome::Failed(failure) => {
+                reap(&pidfd);
+                Launch::Failed(explain(&attempt.plan, attempt.template, name, Some(failure)))
+            }
+            Outcome::Killed(stage) => {
+                let ended = reap(&pidfd);
+                Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
+            }
+        }
+    }
 }
 
 impl From<Born> for Arrived {

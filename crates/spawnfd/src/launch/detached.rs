@@ -4,24 +4,18 @@
 //! The child uses a slot of ours until it has left our memory. The next start looks at the word that says so. The outcome is
 //! read once the child's pidfd says that the child has ended.
 
-use std::ffi::{CString, OsString};
-use std::fmt;
-use std::os::fd::OwnedFd;
+use std::ffi::CString;
 use std::sync::Arc;
 
-use spawnfd_child::{Flight, Lent, Outcome, Pinned, Plan, Program, Stage};
-use spawnfd_sys::{ArgBlock, Birth, Cloned, Ended, call};
+use spawnfd_child::{Flight, Pinned, Plan, Program};
+use spawnfd_sys::{ArgBlock, Birth, Cloned, call};
 
 use super::clone::{self, NoChild, plainer};
-use super::explain::{SIGSYS, explain, explain_killed};
-use super::slots::{self, Channel, Slot};
+use super::outcome::detached;
+use super::slots::{self, Slot, Taken};
 use super::tables::Strategy;
 use super::{Attempt, Launch, Wait, handlers, reap};
-use crate::child::{Child, PendingStart, Started};
-use crate::error::Result;
-use crate::host::features::{Features, OfThread};
-use crate::host::per_process::PerProcess;
-use crate::template::{Named, Template, TemplateCache};
+use crate::host::features::Features;
 
 /// How many children may be on their way at once. A start takes a tenth of a millisecond: with more under way the machine is overloaded, and
 /// waiting for the next one helps it.
@@ -33,12 +27,12 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             probe_scm_rights(&attempt.plan, &attempt.features);
         }
         if let Some((child, flight)) = share_memory(attempt.birth, &attempt.plan, &attempt.features) {
-            return Launch::Started(pending(attempt, child, flight, Strategy::ScmRights));
+            return Launch::Started(detached(attempt, child, flight, Strategy::ScmRights));
         }
     }
     if attempt.may_block {
         return match copy_memory(attempt.birth, &attempt.plan, &attempt.features) {
-            Ok((child, flight)) => Launch::Started(pending(attempt, child, flight, Strategy::CopyTable)),
+            Ok((child, flight)) => Launch::Started(detached(attempt, child, flight, Strategy::CopyTable)),
             Err(no_child) => no_child.answer(attempt),
         };
     }
@@ -48,77 +42,10 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     })
 }
 
-/// The child of a detached spawn, which asks for the outcome once it has ended.
-fn pending(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight, strategy: Strategy) -> Child {
-    let pending = Pending {
-        flight,
-        template: attempt.template.clone(),
-        cached: attempt.cached.map(|(named, cache)| (named.clone(), cache.clone())),
-        name: attempt.command.program_name().to_owned(),
-        features: attempt.features.clone(),
-        strategy,
-    };
-    Child::new(child.pid, OwnedFd::from(child.pidfd), Started::Clone, Some(Box::new(pending)))
-}
-
-/// What the outcome of a detached spawn is explained by.
-struct Pending {
-    flight: Flight,
-    template: Template,
-    cached: Option<(Named, TemplateCache)>,
-    name: OsString,
-    /// Those of the thread that started the child.
-    features: OfThread,
-    strategy: Strategy,
-}
-
-impl fmt::Debug for Pending {
-    /// The name only: the plan holds the program's environment.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl PendingStart for Pending {
-    fn outcome(&self, ended: Option<Ended>) -> Result<()> {
-        let (plan, template, name) = (self.flight.plan(), &self.template, &self.name);
-        let error = match self.flight.outcome_of_ended() {
-            Outcome::Program { renewed } => {
-                if let (true, Some((named, cache))) = (renewed, &self.cached) {
-                    cache.drop_stale(named);
-                }
-                return Ok(());
-            }
-            Outcome::Failed(failure) => explain(plan, template, name, Some(failure)),
-            Outcome::Killed(stage) => {
-                if stage == Stage::Descriptors && ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
-                    self.strategy.learn_unavailable(&self.features, &plan.sources);
-                }
-                explain_killed(plan, template, name, stage, ended)
-            }
-        };
-        // The slot's socket may still hold the child's descriptors. Only the next start would look there.
-        take_back_slots();
-        Err(error)
-    }
-}
-
-/// A slot that a child uses.
-struct Taken {
-    lent: Lent,
-    generation: u64,
-    channel: Option<Channel>,
-    flight: Flight,
-    /// When the child was cloned, as [`handlers::at_birth`] has it.
-    begun: u64,
-}
-
-static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
-
 /// Clones a child in the caller's memory. `None` if that is not possible or not known to work: nothing has happened then.
 fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(Cloned, Flight)> {
     let works = features.has_close_range() && features.passing(&plan.sources).known() == Some(true);
-    if !works || take_back_slots() >= MOST {
+    if !works || slots::take_back() >= MOST {
         return None;
     }
     let mut slot = slots::take().ok()?;
@@ -131,7 +58,7 @@ fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(
     let Slot { generation, room, channel } = slot;
     match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers) {
         Ok((child, flight, lent)) => {
-            TAKEN.lock().push(Taken { lent, generation, channel, flight: flight.clone(), begun });
+            slots::lend(Taken { lent, generation, channel, flight: flight.clone(), begun });
             Some((child, flight))
         }
         // The channel holds descriptors for no child, and is closed.
@@ -165,32 +92,6 @@ fn copy_memory(
     }
 }
 
-/// Puts the slots of children that have left our memory back into the pool. Returns how many have not.
-fn take_back_slots() -> usize {
-    let mut all = TAKEN.lock();
-    let mut left = Vec::new();
-    for Taken { lent, generation, channel, flight, begun } in all.drain(..) {
-        match lent.back() {
-            Ok(room) => {
-                if let Some(caught) = flight.caught() {
-                    handlers::learn(caught, begun);
-                }
-                // A child that ended early may not have received its descriptors.
-                let early = match flight.outcome() {
-                    Some(Outcome::Program { .. }) => false,
-                    Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
-                    Some(Outcome::Killed(_)) | None => true,
-                };
-                let channel = channel.filter(|_| !early);
-                slots::put(Slot { generation, room, channel });
-            }
-            Err(lent) => left.push(Taken { lent, generation, channel, flight, begun }),
-        }
-    }
-    *all = left;
-    all.len()
-}
-
 /// Has a child receive descriptors as this one would, and execute nothing. An action that may block cannot be the one that shows whether
 /// [`Strategy::ScmRights`] works: its caller would have to wait for it.
 fn probe_scm_rights(plan: &Plan, features: &Features) {
@@ -216,7 +117,6 @@ fn probe_scm_rights(plan: &Plan, features: &Features) {
 fn without_program(plan: &Plan) -> Plan {
     let nothing = Pinned { path: CString::default(), checks: Vec::new(), places: Vec::new() };
     Plan {
-        namespace: None,
         sources: plan.sources.clone(),
         steps: Vec::new(),
         keep: Some(Vec::new()),

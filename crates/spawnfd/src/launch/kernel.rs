@@ -9,7 +9,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use spawnfd_child::{Failure, Op, Plan, Stage};
 use spawnfd_sys::{ActionArg, Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
 
-use super::explain::explain;
+use super::outcome::explain;
 use super::{Attempt, Launch};
 use crate::child::{Child, Started};
 use crate::host::features::Features;
@@ -90,9 +90,6 @@ struct Prepared<'a> {
 
 /// `None`: there are no terms for it.
 fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
-    if plan.namespace.is_some() {
-        return None;
-    }
     let numbers = Numbers::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
     for source in 0..plan.sources.len() {

@@ -7,10 +7,11 @@
 
 mod clone;
 mod detached;
-mod explain;
 mod handlers;
 mod kernel;
+mod outcome;
 mod parked;
+mod pidns;
 mod slots;
 mod tables;
 mod vfork;
@@ -37,8 +38,8 @@ enum Launch {
 }
 
 /// The launchers, in the order in which they are asked. The last one starts whatever can be started.
-const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 4] =
-    [parked::launch, kernel::launch, detached::launch, vfork::launch];
+const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
+    [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
 
 /// How often a start renews its cached template, after the file disappeared or the caller's credentials changed. (The child itself finds
 /// the new file if one has taken the place of the old.)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The launcher of parked processes: one of them becomes the program, if it has all that a child of the calling thread would have.
 
-use super::explain::explain;
+use super::outcome::explain;
 use super::{Attempt, Launch, Wait};
 use crate::command::{Command, Order, ParkedOffer};
 use crate::template::Template;

@@ -8,12 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use spawnfd_child::{Room, Table};
+use spawnfd_child::{Flight, Lent, Outcome, Room, Stage, Table};
 use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 
+use super::handlers;
 use super::tables::LOW;
 use crate::error::errno;
 use crate::host::numbers::Known;
+use crate::host::per_process::PerProcess;
 
 /// How many spawns at once find everything ready; beyond, each brings its own.
 const SLOTS: usize = 64;
@@ -104,4 +106,47 @@ impl Channel {
     fn sends_to_itself(&self) -> bool {
         self.send.get().is_some()
     }
+}
+
+/// A slot that a child uses.
+pub(super) struct Taken {
+    pub(super) lent: Lent,
+    pub(super) generation: u64,
+    pub(super) channel: Option<Channel>,
+    pub(super) flight: Flight,
+    /// When the child was cloned, as [`handlers::at_birth`] has it.
+    pub(super) begun: u64,
+}
+
+static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
+
+/// Notes that a child uses a slot.
+pub(super) fn lend(taken: Taken) {
+    TAKEN.lock().push(taken);
+}
+
+/// Puts the slots of children that have left our memory back into the pool. Returns how many have not.
+pub(super) fn take_back() -> usize {
+    let mut all = TAKEN.lock();
+    let mut left = Vec::new();
+    for Taken { lent, generation, channel, flight, begun } in all.drain(..) {
+        match lent.back() {
+            Ok(room) => {
+                if let Some(caught) = flight.caught() {
+                    handlers::learn(caught, begun);
+                }
+                // A child that ended early may not have received its descriptors.
+                let early = match flight.outcome() {
+                    Some(Outcome::Program { .. }) => false,
+                    Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
+                    Some(Outcome::Killed(_)) | None => true,
+                };
+                let channel = channel.filter(|_| !early);
+                put(Slot { generation, room, channel });
+            }
+            Err(lent) => left.push(Taken { lent, generation, channel, flight, begun }),
+        }
+    }
+    *all = left;
+    all.len()
 }

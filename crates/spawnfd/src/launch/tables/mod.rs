@@ -61,7 +61,7 @@ impl Strategy {
         features: &Features,
         try_scm_rights: bool,
     ) -> impl Iterator<Item = Strategy> + use<> {
-        let leaves = plan.keep.is_some() && plan.namespace.is_none() && features.has_close_range();
+        let leaves = plan.keep.is_some() && features.has_close_range();
         let explores = try_scm_rights && features.passing(&plan.sources).known().is_none();
         // A child in another user namespace has no access to the caller.
         let may_fetch = leaves && !explores && birth.namespaces & abi::CLONE_NEWUSER == 0;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Starts in a pid namespace that exists already: an intermediate process enters it and starts the program there.
+//!
+//! setns(CLONE_NEWPID) changes where the children of the calling thread are created, so a thread of the host must not call it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use spawnfd_sys::call;
+use spawnfd_sys::{Birth, Cloned, FreshFd, RawFd, SharedWords, Stack, abi, clone_child, wait_pidfd};
+
+use crate::action::{CapabilitySets, limit_capabilities};
+use crate::child::{Shared, Start, enter};
+use crate::launch::{Born, Flight, LaunchError, NOT_READ, Room, found, settled};
+use crate::plan::{Handlers, Plan, Table};
+use crate::report::{Failure, Outcome, PENDING, Stage};
+
+/// A pid namespace that exists already.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespace {
+    /// The caller's pidfd of the namespace's first process.
+    pub init: RawFd,
+    /// The namespace belongs to a user namespace of its own. The program enters that one too, without a capability in it.
+    pub user: bool,
+}
+
+/// Starts a child in the namespace, and returns when the child has become the program or has failed.
+///
+/// `birth.namespaces` are further ones for the program. The child has memory of its own, and a copy of the caller's table.
+///
+/// # Errors
+/// [`LaunchError`] when there is no child.
+pub fn launch_in_namespace(
+    room: &mut Room,
+    birth: Birth,
+    namespace: Namespace,
+    plan: &Plan,
+    handlers: Handlers,
+) -> Result<Born, LaunchError> {
+    start(&room.stack, &room.words, birth, namespace, plan, handlers, None)
+}
+
+/// The same, and returns as soon as the child exists.
+///
+/// # Errors
+/// [`LaunchError`] when there is no child.
+pub fn detach_in_namespace(
+    room: &mut Room,
+    birth: Birth,
+    namespace: Namespace,
+    plan: Arc<Plan>,
+    handlers: Handlers,
+) -> Result<(Cloned, Flight), LaunchError> {
+    let words = SharedWords::new().map_err(LaunchError)?;
+    let apart = AtomicU32::new(0);
+    let child = start(&room.stack, &words, birth, namespace, &plan, handlers, Some(&apart))?.child;
+    let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
+    let handlers = settled(birth, handlers);
+    let shared = Shared { plan, table: Table::Copied, handlers, mask: None, report, caught, apart, words: Some(words) };
+    Ok((child, Flight(Arc::new(shared))))
+}
+
+/// With `apart` it returns as soon as the child exists.
+fn start(
+    stack: &Stack,
+    words: &SharedWords,
+    birth: Birth,
+    namespace: Namespace,
+    plan: &Plan,
+    handlers: Handlers,
+    apart: Option<&AtomicU32>,
+) -> Result<Born, LaunchError> {
+    let [report, caught, pid, pidfd] = words.get();
+    [report, caught]
+        .into_iter()
+        .zip([Stage::Namespace.progress(), NOT_READ])
+        .for_each(|(word, none)| word.store(none, Ordering::Release));
+    pid.store(0, Ordering::Release);
+    // The intermediate process uses the caller's table, so the child's pidfd appears there. No signal may end it between clone and
+    // the report.
+    let intermediate = Birth { share_memory: false, share_descriptors: true, namespaces: 0, ..birth };
+    let birth = Birth { share_memory: false, share_descriptors: false, cgroup: None, sibling: true, ..birth };
+    let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
+    let start = Start {
+        plan,
+        table: Table::Copied,
+        report,
+        handlers: settled(birth, handlers),
+        caught,
+        mask: plan.signal_mask.or(Some(mask)),
+    };
+    let inside = Intermediate { start, namespace, birth, stack, apart, born: [pid, pidfd] };
+    // SAFETY: neither process shares this memory but for the words. Signals are blocked.
+    let born = unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) };
+    // Cannot fail: the same call has just succeeded.
+    let _ = call::set_signal_mask(mask);
+    let outer = born.map_err(LaunchError)?;
+    let outcome = Outcome::of(report.load(Ordering::Acquire));
+    let caught = found(caught);
+    match pid.load(Ordering::Acquire) as i32 {
+        // The intermediate process was killed.
+        0 if matches!(outcome, Outcome::Program { .. }) => {
+            Ok(Born { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
+        }
+        0 => Ok(Born { child: outer, outcome, caught }),
+        pid => {
+            // The intermediate process has ended or is about to. It sends no signal.
+            let number = outer.pidfd.into_number();
+            let _ = wait_pidfd(number, true);
+            let _ = call::close(number);
+            // SAFETY: the intermediate process, which used this table, has reported the number.
+            let pidfd = unsafe { FreshFd::from_number(pidfd.load(Ordering::Acquire) as i32) };
+            Ok(Born { child: Cloned { pid, pidfd }, outcome, caught })
+        }
+    }
+}
+
+/// What the intermediate process reads.
+struct Intermediate<'a> {
+    /// For the child.
+    start: Start<'a>,
+    namespace: Namespace,
+    /// The child has memory of its own, so it can use the same stack.
+    birth: Birth,
+    stack: &'a Stack,
+    /// `Some`: the intermediate process does not wait for the child's exec.
+    apart: Option<&'a AtomicU32>,
+    /// Take the child's pid and pidfd.
+    born: [&'a AtomicU64; 2],
+}
+
+/// Where the intermediate process begins. It starts the child and exits.
+///
+/// # Safety
+/// `this` points to an [`Intermediate`] that does not change until both processes have exec'd or exited. The process has memory of its own.
+unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_>>() });
+    let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
+    let born = call::setns(this.namespace.init, kinds).and_then(|_| {
+        // SAFETY: the child has a copy of this memory, so the stack is not in use there; what it reads does not change.
+        unsafe { clone_child(&this.birth, this.stack, enter_inside, argument, this.apart) }
+    });
+    match born {
+        Ok(child) => {
+            let [pid, pidfd] = this.born;
+            pidfd.store(child.pidfd.into_number() as u64, Ordering::Relaxed);
+            pid.store(child.pid as u64, Ordering::Release);
+            call::exit(0)
+        }
+        Err(errno) => {
+            this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
+            call::exit(127)
+        }
+    }
+}
+
+/// Where the child begins.
+///
+/// # Safety
+/// As for [`enter_namespace`].
+unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
+    // SAFETY: by this function's contract.
+    let this = unsafe { &*this.cast::<Intermediate<'_>>() };
+    // A process that enters a user namespace has all capabilities in it, and root would keep them across exec.
+    if this.namespace.user
+        && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)
+    {
+        this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
+        call::exit(127)
+    }
+    // SAFETY: `start` does not change, by this function's contract.
+    unsafe { enter((&raw const this.start).cast()) }
+}
+
+const NO_CAPABILITIES: CapabilitySets =
+    CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the child gets a descriptor table of its own, with the sources in it.
+
+use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE};
+use spawnfd_sys::{Calls, Errno, RawFd, receive_descriptors};
+
+use crate::MAX_SOURCES;
+use crate::descriptors::Sources;
+use crate::plan::{Plan, Table};
+
+/// Leaves the caller's table, if the child is in it, and brings all sources above the numbers that steps use.
+#[inline]
+pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
+    let (highest, above, killed) = (plan.highest, plan.above, plan.killed);
+    let mut sources = Sources { fds: [-1; MAX_SOURCES], highest, above, killed };
+    let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
+        return Err(Errno::EINVAL);
+    };
+    let cut = match table {
+        Table::Passed { socket, identity, tag } => {
+            call::close_range(plan.killed, socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            if !fds.is_empty() {
+                is_still(socket, identity)?;
+                if receive_descriptors(socket, fds)? != tag {
+                    return Err(Errno::ENOTSOCK);
+                }
+            }
+            socket
+        }
+        Table::Fetched { door: Some((door, identity)), .. } => {
+            call::close_range(plan.killed, door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            if !fds.is_empty() {
+                is_still(door, identity)?;
+                fetch(plan, door, fds)?;
+            }
+            door
+        }
+        Table::Fetched { door: None, thread } => {
+            call::close_range(plan.killed, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            if !fds.is_empty() {
+                let door = call::pidfd_open_thread(plan.killed, thread)?;
+                fetch(plan, door, fds)?;
+                call::close(door)?;
+            }
+            2
+        }
+        Table::Trimmed { above } => {
+            call::close_range(plan.killed, above as u32, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+            copy(&plan.sources, fds);
+            above - 1
+        }
+        Table::Copied => {
+            copy(&plan.sources, fds);
+            RawFd::MAX
+        }
+    };
+    sources.highest = cut.max(plan.highest);
+    for fd in &mut *fds {
+        if !(plan.above..plan.below).contains(fd) {
+            *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
+        }
+        if *fd >= plan.below {
+            return Err(Errno::EMFILE);
+        }
+        sources.highest = sources.highest.max(*fd);
+    }
+    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_stand_still() {
+        close_all_but(plan.killed, fds);
+    }
+    Ok(sources)
+}
+
+/// Closes what else a copied table has, lest it stay open as long as a step takes; what cannot be closed at one go, exec closes.
+#[cold]
+fn close_all_but(killed: Calls, fds: &[RawFd]) {
+    let mut first = 3;
+    loop {
+        let next = fds.iter().copied().filter(|&fd| fd >= first).min();
+        let last = next.map_or(u32::MAX, |fd| (fd as u32).wrapping_sub(1));
+        if first as u32 <= last {
+            let _ = call::close_range(killed, first as u32, last, 0);
+        }
+        match next {
+            Some(fd) => first = fd.wrapping_add(1),
+            None => return,
+        }
+    }
+}
+
+/// The sources have their own numbers.
+fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
+    fds.iter_mut().zip(sources).for_each(|(fd, &source)| *fd = source);
+}
+
+/// Whether a number still refers to what it is known for. Asked when the table is the child's own: from then on nobody else can
+/// put another file there.
+fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
+    if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
+}
+
+/// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
+fn fetch(plan: &Plan, door: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
+    for (fd, &source) in fds.iter_mut().zip(&plan.sources) {
+        *fd = call::pidfd_getfd(plan.killed, door, source)?;
+    }
+    Ok(())
+}
+
+/// F_DUPFD calls a number from RLIMIT_NOFILE on invalid; it has run out of numbers.
+fn no_room(errno: Errno) -> Errno {
+    if errno == Errno::EINVAL { Errno::EMFILE } else { errno }
+}

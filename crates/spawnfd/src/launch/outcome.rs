@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What became of a child: the program, or the error that names the stage, the action and the errno.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use spawnfd_child::{Failure, Flight, Outcome, Plan, Stage as ChildStage};
+use spawnfd_sys::{Cloned, Ended, Errno, call};
+
+use super::tables::Strategy;
+use super::{Attempt, slots};
+use crate::child::{Child, PendingStart, Started};
+use crate::command::step_failed;
+use crate::error::{Error, Result, Stage};
+use crate::host::features::OfThread;
+use crate::template::{Named, Template, TemplateCache};
+
+pub(super) const SIGSYS: i32 = 31;
+
+/// The error of a child that failed; `None`: a signal killed the child.
+pub(super) fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failure>) -> Error {
+    let program = || match template.path() {
+        Some(path) => format!("execve({path:?})"),
+        None => "execveat(fd)".to_owned(),
+    };
+    let Some(Failure { stage, errno }) = failure else {
+        return Error::new(Stage::Killed, Errno::ECANCELED, program());
+    };
+    match stage {
+        ChildStage::Action(index) => step_failed(plan, index, errno),
+        ChildStage::Check(place) => template.check_failed(usize::from(place), errno),
+        ChildStage::Descriptors => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")),
+        ChildStage::Closing => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")).after_actions(),
+        ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
+        ChildStage::Namespace => Error::new(Stage::Tree, errno, "setns(CLONE_NEWPID)"),
+        ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
+        ChildStage::Exec => Error::new(Stage::Exec, errno, program()),
+    }
+}
+
+/// The error of a child that a signal killed in this stage. A filter's SIGSYS is an error of that stage: what has run is known, and the
+/// same call would be killed again.
+pub(super) fn explain_killed(
+    plan: &Plan,
+    template: &Template,
+    name: &OsStr,
+    stage: ChildStage,
+    ended: Option<Ended>,
+) -> Error {
+    if ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
+        explain(plan, template, name, Some(Failure { stage, errno: Errno::ECANCELED })).by_filter()
+    } else {
+        explain(plan, template, name, None).with_end(ended)
+    }
+}
+
+/// The error of a plan one of whose descriptors is not open in the caller: it names the action.
+pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
+    let is_closed = |&source: &usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
+    match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
+        Some(step) => step_failed(plan, step.index, Errno::EBADF),
+        None => Error::new(Stage::Descriptors, Errno::EBADF, format!("spawn({name:?})")),
+    }
+}
+
+/// The child of a detached spawn, which asks for the outcome once it has ended.
+pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight, strategy: Strategy) -> Child {
+    let pending = Pending {
+        flight,
+        template: attempt.template.clone(),
+        cached: attempt.cached.map(|(named, cache)| (named.clone(), cache.clone())),
+        name: attempt.command.program_name().to_owned(),
+        features: attempt.features.clone(),
+        strategy,
+    };
+    Child::new(child.pid, OwnedFd::from(child.pidfd), Started::Clone, Some(Box::new(pending)))
+}
+
+/// What the outcome of a detached spawn is explained by.
+struct Pending {
+    flight: Flight,
+    template: Template,
+    cached: Option<(Named, TemplateCache)>,
+    name: OsString,
+    /// Those of the thread that started the child.
+    features: OfThread,
+    strategy: Strategy,
+}
+
+impl fmt::Debug for Pending {
+    /// The name only: the plan holds the program's environment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl PendingStart for Pending {
+    fn outcome(&self, ended: Option<Ended>) -> Result<()> {
+        let (plan, template, name) = (self.flight.plan(), &self.template, &self.name);
+        let error = match self.flight.outcome_of_ended() {
+            Outcome::Program { renewed } => {
+                if let (true, Some((named, cache))) = (renewed, &self.cached) {
+                    cache.drop_stale(named);
+                }
+                return Ok(());
+            }
+            Outcome::Failed(failure) => explain(plan, template, name, Some(failure)),
+            Outcome::Killed(stage) => {
+                if stage == ChildStage::Descriptors && ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
+                    self.strategy.learn_unavailable(&self.features, &plan.sources);
+                }
+                explain_killed(plan, template, name, stage, ended)
+            }
+        };
+        // The slot's socket may still hold the child's descriptors. Only the next start would look there.
+        slots::take_back();
+        Err(error)
+    }
+}

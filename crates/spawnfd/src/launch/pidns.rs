@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The launcher of programs whose tree has a pid namespace: an intermediate process enters the namespace and starts the program there.
+
+use std::os::fd::AsRawFd;
+
+use spawnfd_child::{Namespace, detach_in_namespace, launch_in_namespace};
+
+use super::clone::{Arrived, plainer};
+use super::outcome::{closed_source, detached};
+use super::tables::Strategy;
+use super::{Attempt, Launch, handlers, slots};
+use spawnfd_sys::call;
+
+pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+    let Some((init, user)) = &attempt.command.namespace else { return Launch::NotMine("no pid namespace of a tree") };
+    let namespace = Namespace { init: init.as_raw_fd(), user: *user };
+    let plan = &attempt.plan;
+    if plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
+        return Launch::Failed(closed_source(plan, attempt.command.program_name()));
+    }
+    let mut slot = match slots::take() {
+        Ok(slot) => slot,
+        Err(errno) => return Launch::Failed(attempt.failed(errno)),
+    };
+    let mut birth = attempt.birth;
+    loop {
+        let (handlers, begun) = handlers::at_birth(birth.clone3);
+        let started = if attempt.may_block {
+            detach_in_namespace(&mut slot.room, birth, namespace, plan.clone(), handlers)
+                .map(|(child, flight)| Launch::Started(detached(attempt, child, flight, Strategy::CopyTable)))
+        } else {
+            launch_in_namespace(&mut slot.room, birth, namespace, plan, handlers).map(|born| {
+                if let Some(caught) = born.caught {
+                    handlers::learn(caught, begun);
+                }
+                Arrived::from(born).answer(attempt)
+            })
+        };
+        let refused = match started {
+            Ok(launch) => {
+                slots::put(slot);
+                return launch;
+            }
+            Err(refused) => refused,
+        };
+        if let Err(no_child) = plainer(&mut birth, &attempt.features, refused.0) {
+            return no_child.answer(attempt);
+        }
+    }
+}
