@@ -37,6 +37,17 @@ pub(crate) fn holding(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(memfd)
 }
 
+/// A file of this length to share with another process: it can be written to, and keeps its length.
+///
+/// # Errors
+/// The system call that failed.
+pub(crate) fn shared(name: &str, length: usize) -> Result<OwnedFd, (&'static str, Errno)> {
+    let memfd = create(name, false).map_err(|errno| ("memfd_create()", errno))?;
+    set_length(&memfd, length as u64).map_err(|errno| ("ftruncate()", errno))?;
+    seal(&memfd, true).map_err(|errno| ("fcntl(F_ADD_SEALS)", errno))?;
+    Ok(memfd)
+}
+
 /// Writes to such a file, or another of the library's own.
 ///
 /// # Errors

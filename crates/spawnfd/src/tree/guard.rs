@@ -108,10 +108,8 @@ pub(crate) fn is_guard_leaving() -> bool {
 
 impl Guard {
     fn start(reach: Arc<Reach>) -> Result<Guard> {
-        let broken = |call: &'static str| move |errno| failed(errno, call);
-        let memory = memfd::create("spawnfd-trees", false).map(above_standard).map_err(broken("memfd_create()"))?;
-        memfd::set_length(&memory, SIZE as u64).map_err(broken("ftruncate()"))?;
-        memfd::seal(&memory, true).map_err(broken("fcntl(F_ADD_SEALS)"))?;
+        let memory =
+            memfd::shared("spawnfd-trees", SIZE).map(above_standard).map_err(|(call, errno)| failed(errno, call))?;
         let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = Helper::start(&memory)?;
         let memory = Known::new(memory);

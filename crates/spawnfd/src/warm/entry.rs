@@ -2,16 +2,14 @@
 //! One program that is kept warm, and its processes that wait.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::held::Held;
-use super::parked::{Parked, Recipe};
-use super::{Mode, image};
+use super::Mode;
+use super::leased::LeasedProcess;
+use super::parked::Parked;
+use super::recipe::Recipe;
 use crate::host::numbers::standard_is_open;
-use crate::template::Template;
 
 /// One program.
 #[derive(Debug)]
@@ -48,13 +46,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What a command for it runs.
-    pub(super) fn started(&self) -> &Template {
-        self.recipe.prefix.as_ref().map_or(&self.recipe.template, |prefix| &prefix.template)
-    }
-
     /// One that waits, for one start; or the parent, for one to be forked from it.
-    pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<Held, &'static str> {
+    pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
         let waiting = self.parked.pop_front();
         let is_parent = waiting.is_none();
         let none = if self.stale { "stale" } else { "empty" };
@@ -65,12 +58,12 @@ impl Entry {
             self.due = now + delay;
         }
         self.taken += 1;
-        Ok(Held { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
+        Ok(LeasedProcess { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
     }
 
     /// Whether what others are forked from is still this.
-    pub(super) fn has_parent(&self, held: &Held) -> bool {
-        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &held.shared.process))
+    pub(super) fn has_parent(&self, leased: &LeasedProcess) -> bool {
+        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &leased.shared.process))
     }
 
     /// Whether all wait that can.
@@ -119,33 +112,4 @@ impl Waiting {
         let (since, memory) = (Instant::now(), parked.private);
         Waiting { version, since, old: false, memory, process: Arc::new(Mutex::new(parked)) }
     }
-}
-
-/// Whether it can be parked at all; else why not.
-pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
-    if recipe.executes {
-        return Ok(());
-    }
-    if recipe.env.iter().any(|(name, value)| tells_the_loader(name, value)) {
-        return Err("loader");
-    }
-    if let Some(prefix) = &recipe.prefix {
-        image::hands_on(&prefix.template)?;
-        // A fork would not be a child of the one in front; and what parks is known by its file.
-        if recipe.mode == Mode::Fork || prefix.template.has_file(recipe.template.identity()) {
-            return Err("sandbox");
-        }
-    }
-    image::can_park(&recipe.template)
-}
-
-/// Whether ld.so does something for a variable that it does not do for what is parked: in another directory, without its streams, with an
-/// object of ours preloaded.
-fn tells_the_loader(name: &OsStr, value: &OsStr) -> bool {
-    let (name, value) = (name.as_bytes(), value.as_bytes());
-    if !name.starts_with(b"LD_") || value.is_empty() || name == b"LD_BIND_NOW" {
-        return false;
-    }
-    let is_relative = |place: &[u8]| !place.starts_with(b"/");
-    name != b"LD_LIBRARY_PATH" || value.split(|byte| b":;".contains(byte)).any(is_relative)
 }

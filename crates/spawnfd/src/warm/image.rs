@@ -7,44 +7,32 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
-use spawnfd_sys::Errno;
 
-use crate::error::{Error, Result, Stage};
+use super::channel::Failed;
 use crate::host::memfd;
 use crate::template::Template;
 
-/// A sealed file without a name that holds the object.
+/// A sealed memory file that holds this object of `spawnfd-parked`.
 ///
 /// # Errors
 /// As memfd_create(2).
-pub(super) fn object() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-warm", spawnfd_parked::OBJECT)
+pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, Failed> {
+    memfd::holding("spawnfd-warm", object).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// The same, of the object for programs that have threads.
-pub(super) fn object_with_threads() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-warm", spawnfd_parked::OBJECT_WITH_THREADS)
-}
-
-/// The program that is parked to execute others.
+/// A sealed memory file that holds the zygote, the program that is parked to execute other programs.
 ///
 /// # Errors
 /// As memfd_create(2).
-pub(super) fn zygote() -> Result<Template> {
-    let file = zygote_file().map_err(|errno| Error::new(Stage::Warm, errno, "memfd_create()"))?;
-    Template::from_descriptor(file)
-}
-
-/// The same, as a file.
-pub(super) fn zygote_file() -> std::result::Result<OwnedFd, Errno> {
-    memfd::holding("spawnfd-zygote", spawnfd_parked::ZYGOTE)
+pub(super) fn zygote_file() -> Result<OwnedFd, Failed> {
+    memfd::holding("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
 }
 
 /// Whether a program would load the object: one that would not must not be started, as it would not park, but run.
 ///
 /// # Errors
 /// Why not.
-pub(super) fn can_park(template: &Template) -> std::result::Result<(), &'static str> {
+pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     if template.is_script() {
         return Err("script");
     }
@@ -66,7 +54,7 @@ pub(super) fn can_park(template: &Template) -> std::result::Result<(), &'static 
 ///
 /// # Errors
 /// Why not: where it runs with rights of its own, ld.so removes it (ld.so(8), secure-execution mode).
-pub(super) fn hands_on(template: &Template) -> std::result::Result<(), &'static str> {
+pub(super) fn hands_on(template: &Template) -> Result<(), &'static str> {
     const SET_ID: u16 = 0o6000;
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }

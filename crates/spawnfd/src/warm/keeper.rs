@@ -14,8 +14,8 @@ use rustix::time::{
 use spawnfd_sys::{Errno, fork_generation};
 
 use super::making::Making;
-use super::state::State;
-use super::tend::Work;
+use super::refill::Work;
+use super::state::WarmState;
 use crate::error::errno;
 use crate::host::authority::Reach;
 use crate::host::numbers::{Known, standard_is_open};
@@ -26,75 +26,70 @@ use crate::host::thread::start_thread;
 #[derive(Debug)]
 pub(super) struct Keeper {
     generation: Option<u64>,
-    state: Weak<PerProcess<State>>,
-    running: PerProcess<Option<Running>>,
+    state: Weak<PerProcess<WarmState>>,
+    running: PerProcess<Option<KeeperThread>>,
     ended: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Running {
-    bell: Bell,
+struct KeeperThread {
+    timer: Arc<Timer>,
     thread: JoinHandle<()>,
 }
 
-/// Wakes the thread, at once or later: setting it wakes nobody yet.
-#[derive(Clone, Debug)]
-struct Bell(Arc<Timer>);
-
+/// Wakes the thread, at once or later.
 #[derive(Debug)]
 struct Timer {
     fd: Known,
     made: Instant,
-    /// When it rings, in nanoseconds since it was made; `NEVER`: it is not set.
-    rings: AtomicU64,
+    /// When the timer expires, in nanoseconds since it was made; `NEVER`: it is not set.
+    expires: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
-/// How long it sleeps at most: once an application has closed the timer nobody can wake it.
+/// The longest sleep: once an application has closed the timer, nothing can wake the thread.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-impl Bell {
-    fn new() -> Result<Bell, Errno> {
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(errno)?;
-        Ok(Bell(Arc::new(Timer { fd: Known::new(timer), made: Instant::now(), rings: AtomicU64::new(NEVER) })))
+impl Timer {
+    fn new() -> Result<Timer, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let fd = Known::new(timerfd_create(TimerfdClockId::Monotonic, flags).map_err(errno)?);
+        Ok(Timer { fd, made: Instant::now(), expires: AtomicU64::new(NEVER) })
     }
 
-    /// Has it ring after so long, unless it rings sooner.
+    /// Has the timer expire after that time, unless it expires sooner.
     ///
-    /// What is to be found then stands there already: who takes the ring away looks afterwards.
+    /// Set it after changing the state: the thread clears the timer before it reads the state.
     fn set(&self, after: Duration) {
-        let Timer { fd, made, rings } = &*self.0;
-        let at = u64::try_from((made.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
-        if rings.fetch_min(at, Ordering::SeqCst) <= at {
+        let at = u64::try_from((self.made.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
+        if self.expires.fetch_min(at, Ordering::SeqCst) <= at {
             return;
         }
-        // Nothing at all would stop it.
-        let after = after.max(Duration::from_nanos(1));
-        let value = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        let _ = fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
+        // Zero would stop the timer.
+        let it_value = Timespec::try_from(after.max(Duration::from_nanos(1))).unwrap_or_default();
+        let once = Itimerspec { it_interval: Timespec::default(), it_value };
+        let _ = self.fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
-    /// Until it rings, or then, or one of these has something to say. What has rung before is not lost: only this takes it away.
+    /// Sleeps until the timer expires, `until` passes, or one of these processes reports. Only this function clears the timer, so an
+    /// earlier expiry is not lost.
     fn wait(&self, until: Option<Instant>, all: &[Making]) {
-        let Some(timer) = self.0.fd.get() else {
-            // An application has closed it: then it is looked now and then.
+        let Some(timer) = self.fd.get() else {
+            // An application has closed it: the thread polls the state.
             return std::thread::sleep(Duration::from_millis(20));
         };
         let left = until.map_or(ASLEEP, |until| until.saturating_duration_since(Instant::now()).min(ASLEEP));
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let each = all.iter().filter_map(Making::source).chain([timer]);
         let mut each: Vec<PollFd<'_>> = each.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let _ = poll(&mut each, Some(&left));
-        if self.0.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
-            self.0.rings.store(NEVER, Ordering::SeqCst);
+        let _ = poll(&mut each, Timespec::try_from(left).ok().as_ref());
+        if self.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
+            self.expires.store(NEVER, Ordering::SeqCst);
         }
     }
 }
 
 impl Keeper {
-    pub(super) fn new(state: &Arc<PerProcess<State>>) -> Keeper {
+    pub(super) fn new(state: &Arc<PerProcess<WarmState>>) -> Keeper {
         Keeper {
             generation: fork_generation().ok(),
             state: Arc::downgrade(state),
@@ -103,29 +98,28 @@ impl Keeper {
         }
     }
 
-    /// Has it look what there is to do, after so long; starts it if it does not run.
+    /// Has the thread read the state after that time; starts the thread if it does not run.
     ///
     /// # Errors
     /// EAGAIN, EMFILE, ENFILE: there can be no thread.
-    pub(super) fn ring(&self, after: Duration) -> Result<(), Errno> {
+    pub(super) fn wake(&self, after: Duration) -> Result<(), Errno> {
         if fork_generation().ok() != self.generation || self.ended.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut running = self.running.lock();
         if let Some(running) = &*running {
-            running.bell.set(after);
+            running.timer.set(after);
             return Ok(());
         }
         // A later start tells it. (The thread itself may take what another opens there for the moment for the stream.)
         if !standard_is_open() {
             return Ok(());
         }
-        let bell = Bell::new()?;
-        let rings = bell.clone();
-        let (state, ended) = (self.state.clone(), self.ended.clone());
+        let timer = Arc::new(Timer::new()?);
+        let (state, of_thread, ended) = (self.state.clone(), timer.clone(), self.ended.clone());
         let maker = Reach::read()?;
-        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &rings, &maker, &ended))?;
-        *running = Some(Running { bell, thread });
+        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &of_thread, &maker, &ended))?;
+        *running = Some(KeeperThread { timer, thread });
         Ok(())
     }
 
@@ -133,8 +127,8 @@ impl Keeper {
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let running = self.running.lock().take();
-        if let Some(Running { bell, thread }) = running {
-            bell.set(Duration::ZERO);
+        if let Some(KeeperThread { timer, thread }) = running {
+            timer.set(Duration::ZERO);
             let _ = thread.join();
         }
     }
@@ -152,7 +146,7 @@ impl Drop for Keeper {
 }
 
 /// `maker`: of the thread that started this one.
-fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: &Arc<Reach>, ended: &AtomicBool) {
+fn keep(state: &Weak<PerProcess<WarmState>>, timer: &Timer, maker: &Arc<Reach>, ended: &AtomicBool) {
     let mut all: Vec<Making> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
         let Some(shared) = state.upgrade() else { return };
@@ -170,7 +164,7 @@ fn keep(state: &Weak<PerProcess<State>>, bell: &Bell, maker: &Arc<Reach>, ended:
                 let Some(shared) = state.upgrade() else { return };
                 shared.lock().forked(parent, count, born);
             }
-            Work::Wait(until) => bell.wait(until, &all),
+            Work::Wait(until) => timer.wait(until, &all),
         }
         all.retain_mut(|making| {
             let outcome = making.look();

@@ -13,11 +13,11 @@ use super::state::ARGUMENTS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// At main(), before it has looked at anything: any program that is linked to glibc dynamically.
-    Main,
+    Main = protocol::Kind::Main as isize,
     /// After CPython's initialisation.
-    Python,
+    Python = protocol::Kind::Python as isize,
     /// After Node's.
-    Node,
+    Node = protocol::Kind::Node as isize,
 }
 
 impl Kind {
@@ -31,11 +31,7 @@ impl Kind {
     }
 
     pub(super) fn letter(self) -> char {
-        match self {
-            Kind::Main => protocol::Kind::Main as u8 as char,
-            Kind::Python => protocol::Kind::Python as u8 as char,
-            Kind::Node => protocol::Kind::Node as u8 as char,
-        }
+        self as u8 as char
     }
 
     /// With which of these arguments to park, so that what has all of them fits; `None`: it never does.

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::channel::Failed;
 use super::image;
-use super::line::Failed;
-use super::parked::{NOT_PARKED, NotParked, PROBES, Parked, Probe, Recipe};
+use super::parked::{NOT_PARKED, Parked};
 use super::prefix::Prefix;
+use super::recipe::Recipe;
+use super::start::{NotParked, PROBES, Probe};
 use crate::error::errno;
 use crate::host::authority::Reach;
 use crate::host::numbers::{Known, above_standard};
@@ -76,7 +78,7 @@ impl Making {
         let (front, probe) = self.unproven().map(|_| Front::new()).transpose()?.unzip();
         self.front = front;
         self.until = Instant::now() + START;
-        self.parked = Some(Parked::begin(&self.recipe, &self.object, &self.maker, probe.as_ref())?);
+        self.parked = Some(Parked::start(&self.recipe, &self.object, &self.maker, probe.as_ref())?);
         Ok(())
     }
 
@@ -120,7 +122,7 @@ impl Making {
 
 impl Front {
     fn new() -> Result<(Front, Probe), Failed> {
-        let program = image::zygote_file().map_err(|errno| ("memfd_create()", errno))?;
+        let program = image::zygote_file()?;
         // It is not kept from its end by what nobody reads.
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (errors, theirs) = pipe.map_err(|error| ("pipe2()", errno(error)))?;

@@ -19,7 +19,7 @@ use crate::host::own_proc;
 pub(super) struct Mounts {
     table: Option<Table>,
     /// How often it was seen to have changed; and up to which time paths have been compared.
-    changes: u64,
+    pub(super) changes: u64,
     compared: u64,
     entries: HashMap<u64, Named>,
 }
@@ -73,11 +73,6 @@ impl Mounts {
         }
         self.changes += u64::from(answer.contains(PollFlags::PRI));
         Ok(())
-    }
-
-    /// How often the table has changed.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes
     }
 
     /// Notes what a path of this entry names.

@@ -3,18 +3,19 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use spawnfd_sys::Errno;
-
+use super::channel::Failed;
 use super::confinement::Confinement;
-use super::entry::{Entry, Waiting, can_park};
-use super::held::Held;
-use super::parked::{Born, Recipe};
+use super::entry::{Entry, Waiting};
+use super::fork::ForkedChildren;
+use super::leased::LeasedProcess;
 use super::prefix::Prefix;
+use super::recipe::{Recipe, can_park};
 use super::watch::Watch;
 use super::wire::Page;
-use super::{Kind, Mode, Park, WarmOptions, WarmStats, image, switched_off};
+use super::{Kind, Mode, OFF, Park, WarmOptions, WarmStats, image};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
@@ -54,14 +55,14 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// All of a [`Warm`](super::Warm)'s.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct WarmState {
     pub(super) options: WarmOptions,
     pub(super) entries: Vec<Entry>,
     /// `None` in a fork's copy, and when it is closed.
     pub(super) shared: Option<Common>,
     pub(super) stats: WarmStats,
-    /// As a caller has found it last: the keeper does not look at the environment, which is its host's to change.
-    off: bool,
+    /// Warm starts were off when a caller last asked. The keeper does not read the environment, which the host may change meanwhile.
+    pub(super) off: bool,
     pub(super) next: u64,
     /// To be ended by the keeper, outside the lock.
     pub(super) gone: Vec<Waiting>,
@@ -75,20 +76,20 @@ pub(super) struct Common {
     pub(super) watch: Watch,
 }
 
-impl State {
-    pub(super) fn new(options: WarmOptions) -> Result<State, (&'static str, Errno)> {
+impl WarmState {
+    pub(super) fn new(options: WarmOptions) -> Result<WarmState, Failed> {
         // What is added to a time of day has to stay one.
         let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(FOREVER));
         let options = WarmOptions { idle, age, delay, ..options };
-        let object = image::object().map_err(|errno| ("memfd_create()", errno))?;
+        let object = image::object_file(spawnfd_parked::OBJECT)?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
         let object = Arc::new(Known::new(object));
-        Ok(State { shared: Some(Common { object, watch }), options, ..State::none() })
+        Ok(WarmState { shared: Some(Common { object, watch }), options, ..WarmState::none() })
     }
 
     /// That of a process which has none.
-    pub(super) fn none() -> State {
-        State {
+    pub(super) fn none() -> WarmState {
+        WarmState {
             options: WarmOptions::default(),
             entries: Vec::new(),
             shared: None,
@@ -169,7 +170,9 @@ impl State {
 
     /// Whether a program is added, as it is.
     pub(super) fn has(&self, template: &Template) -> bool {
-        self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.started().path() == template.path())
+        self.entries
+            .iter()
+            .any(|entry| entry.recipe.prefix.is_none() && entry.recipe.started_template().path() == template.path())
     }
 
     /// Adds a program that is just being started by this command; at most so many are, the one last used longest ago gives way.
@@ -179,7 +182,7 @@ impl State {
         let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
         let is_it = |entry: &Entry| {
             let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
-            plain && entry.started().path() == path && entry.recipe.args == options
+            plain && entry.recipe.started_template().path() == path && entry.recipe.args == options
         };
         if self.shared.is_none() || most == 0 || self.entries.iter().any(is_it) {
             return;
@@ -202,7 +205,7 @@ impl State {
     }
 
     /// Takes one that is parked for this template, and for this command.
-    pub(super) fn take(&mut self, template: &Template, command: &Command<'_>) -> Result<Held, &'static str> {
+    pub(super) fn take(&mut self, template: &Template, command: &Command<'_>) -> Result<LeasedProcess, &'static str> {
         let args = command.arguments();
         let Some(common) = &mut self.shared else { return Err("closed") };
         let changed = common.watch.changed()?;
@@ -212,7 +215,9 @@ impl State {
         let path = template.path().filter(|_| !template.executed_by_descriptor());
         // Of those that are for something else, and of those that are for this.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
-        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.started().path() == path) {
+        for entry in
+            self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.started_template().path() == path)
+        {
             let rest = match &entry.recipe.prefix {
                 None => args,
                 Some(prefix) => match prefix.strip(args) {
@@ -221,7 +226,7 @@ impl State {
                 },
             };
             // It has been replaced, but what is parked has not.
-            if template.identity() != entry.started().identity() && template.check().is_err() {
+            if template.identity() != entry.recipe.started_template().identity() && template.check().is_err() {
                 why = Some("stale");
                 continue;
             }
@@ -235,7 +240,7 @@ impl State {
             }
             entry.used = now;
             entry.asleep = false;
-            if template.identity() != entry.started().identity() {
+            if template.identity() != entry.recipe.started_template().identity() {
                 let recipe = Arc::make_mut(&mut entry.recipe);
                 match &mut recipe.prefix {
                     None => recipe.template = template.clone(),
@@ -258,7 +263,7 @@ impl State {
                 continue;
             }
             match entry.take(now, delay) {
-                Ok(held) => return Ok(held),
+                Ok(leased) => return Ok(leased),
                 Err(reason) => why = Some(reason),
             }
         }
@@ -266,7 +271,7 @@ impl State {
     }
 
     /// Takes one that executes whatever it is asked for. `None`: nothing of that kind was added.
-    pub(super) fn take_any(&mut self) -> Option<Result<Held, &'static str>> {
+    pub(super) fn take_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut found = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
@@ -284,11 +289,15 @@ impl State {
     }
 
     /// What has come of a start's wish for one more: it has that, in the place of its parent.
-    pub(super) fn forked_now(&mut self, parent: Held, born: Result<Born, &'static str>) -> Result<Held, &'static str> {
-        match born.map(|mut born| born.all.pop().ok_or(born.fewer.unwrap_or("died"))) {
+    pub(super) fn forked_for_start(
+        &mut self,
+        parent: LeasedProcess,
+        forked: Result<ForkedChildren, &'static str>,
+    ) -> Result<LeasedProcess, &'static str> {
+        match forked.map(|mut forked| forked.all.pop().ok_or(forked.fewer.unwrap_or("died"))) {
             Ok(Ok(parked)) => {
                 self.entry(parent.entry).into_iter().for_each(|entry| entry.disturbed = 0);
-                Ok(Held { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
+                Ok(LeasedProcess { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
             }
             Ok(Err(why)) => {
                 // Once for all who had wished for one.
@@ -305,41 +314,41 @@ impl State {
     }
 
     /// Nothing has come of it, or nothing that concerns it.
-    pub(super) fn put_back(&mut self, held: Held) {
-        if let Some(entry) = self.entry(held.entry) {
+    pub(super) fn put_back(&mut self, leased: LeasedProcess) {
+        if let Some(entry) = self.entry(leased.entry) {
             entry.taken -= 1;
-            if entry.version == held.shared.version {
-                entry.parked.push_front(held.shared);
+            if entry.version == leased.shared.version {
+                entry.parked.push_front(leased.shared);
                 return;
             }
         }
-        self.gone.push(held.shared);
+        self.gone.push(leased.shared);
     }
 
     /// A program has come of it.
-    pub(super) fn used(&mut self, held: Held) {
-        let counter = match (held.recipe.executes, held.recipe.mode) {
+    pub(super) fn used(&mut self, leased: LeasedProcess) {
+        let counter = match (leased.recipe.executes, leased.recipe.mode) {
             (false, Mode::Reserve) => &mut self.stats.reserve,
             (false, Mode::Fork) => &mut self.stats.fork,
             (true, Mode::Reserve) => &mut self.stats.pool,
             (true, Mode::Fork) => &mut self.stats.zygote,
         };
         *counter += 1;
-        self.spent.push(held.lock().page());
-        if let Some(entry) = self.entry(held.entry) {
+        self.spent.push(leased.lock().channel.page.clone());
+        if let Some(entry) = self.entry(leased.entry) {
             entry.taken -= 1;
         }
     }
 
     /// It is of no use any more.
-    pub(super) fn spoilt(&mut self, held: Held) {
-        if let Some(entry) = self.entry(held.entry) {
+    pub(super) fn spoilt(&mut self, leased: LeasedProcess) {
+        if let Some(entry) = self.entry(leased.entry) {
             entry.taken -= 1;
-            if entry.has_parent(&held) {
+            if entry.has_parent(&leased) {
                 entry.parent = None;
             }
         }
-        self.gone.push(held.shared);
+        self.gone.push(leased.shared);
     }
 
     /// Counts a start that was cold, and says when the keeper should look.
@@ -348,33 +357,23 @@ impl State {
         self.wants_keeper()
     }
 
-    /// Whether it is switched off, by what the caller has found. What is parked is put away then.
+    /// Takes in whether the environment turns warm starts off, and returns whether they are off. If so, all parked processes end.
     pub(super) fn switch(&mut self, off: bool) -> bool {
-        self.off = off;
-        self.put_away_if_off()
-    }
-
-    /// The same, by what the last caller has found.
-    pub(super) fn put_away_if_off(&mut self) -> bool {
-        let off = self.is_off();
-        if off {
+        self.off = off || OFF.load(Ordering::Relaxed);
+        if self.off {
             self.gone.extend(self.entries.iter_mut().flat_map(|entry| entry.drain().collect::<Vec<_>>()));
         }
-        off
-    }
-
-    fn is_off(&self) -> bool {
-        self.off || switched_off()
+        self.off
     }
 
     /// When the keeper should look, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &Entry| !self.is_off() && entry.cannot.is_none() && entry.is_missing();
+        let missing = |entry: &Entry| !self.off && entry.cannot.is_none() && entry.is_missing();
         (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 
     pub(super) fn stats(&self) -> WarmStats {
-        let (_, memory) = self.held();
+        let (_, memory) = self.usage();
         let cannot = self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.why_not()?)));
         WarmStats {
             parked: self.entries.iter().map(|entry| entry.waiting().count()).sum(),

@@ -78,7 +78,7 @@ impl Moment {
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Known,
-    mounts: Mounts,
+    pub(super) mounts: Mounts,
     watched: HashMap<i32, Watched>,
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
@@ -158,16 +158,6 @@ impl Watch {
         let inotify = Known::new(inotify);
         let buffer = vec![std::mem::MaybeUninit::uninit(); 4096];
         Ok(Watch { inotify, mounts: Mounts::default(), watched: HashMap::new(), buffer })
-    }
-
-    /// Has the calling thread's mounts be those that count: it is the one that parks. Later it may be any.
-    pub(super) fn look_from_here(&mut self) {
-        self.mounts.look_from_here();
-    }
-
-    /// How often the mount table has changed, as far as is known.
-    pub(super) fn remounts(&self) -> u64 {
-        self.mounts.changes()
     }
 
     /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie. Of what is not there: that it comes.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use spawnfd_child::{Arg, Check, Identity, Op, Outcome, PENDING, Parked, Plan, Step, SystemCall};
 use spawnfd_parked::protocol::{
-    self, Argument, CheckKind, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind,
+    self, Argument, CheckKind, Claim as State, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
-use spawnfd_sys::{RawFd, SharedWords};
+use spawnfd_sys::{Errno, RawFd, SharedWords};
 
 use crate::host::authority::Reported;
 
@@ -55,35 +55,12 @@ fn half(page: &Page, offset: usize) -> i32 {
     i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The state of a request: `protocol::Claim`, with the failure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Offered,
-    Go,
-    Withdrawn,
-    Taken,
-    Became,
-    /// A step failed: its index, and the error.
-    Failed(u32, i32),
-    Refused,
+/// The value of the status word for a state of a request.
+fn status_word(state: State, serial: u32) -> u64 {
+    u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
 }
 
-impl State {
-    fn claim(self, serial: u32) -> u64 {
-        let state = match self {
-            State::Offered => protocol::Claim::Offered,
-            State::Go => protocol::Claim::Go,
-            State::Withdrawn => protocol::Claim::Withdrawn,
-            State::Taken => protocol::Claim::Taken,
-            State::Became => protocol::Claim::Became,
-            State::Failed(..) => protocol::Claim::Failed,
-            State::Refused => protocol::Claim::Refused,
-        };
-        u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
-    }
-}
-
-/// A request that was offered, seen from here.
+/// A request that was offered, as the owner sees it.
 #[derive(Debug)]
 pub(super) struct Claim {
     page: Arc<Page>,
@@ -94,37 +71,45 @@ impl Claim {
     /// The next request of this page.
     pub(super) fn offer(page: &Arc<Page>, serial: u32) -> Claim {
         page.get()[REPORT].store(PENDING, Ordering::Relaxed);
-        page.get()[CLAIM].store(State::Offered.claim(serial), Ordering::Release);
+        page.get()[CLAIM].store(status_word(State::Offered, serial), Ordering::Release);
         Claim { page: page.clone(), serial }
     }
 
-    /// What became of the exec, for one that executes something.
+    /// The outcome of the exec, for a process that executes other programs.
     pub(super) fn report(&self) -> Outcome {
         Outcome::of(self.page.get()[REPORT].load(Ordering::Acquire))
     }
 
+    /// The state of the request. Any word that is none of this request's counts as a refusal.
     pub(super) fn state(&self) -> State {
-        let [word, index] = [CLAIM, INDEX].map(|at| self.page.get()[at].load(Ordering::Acquire));
-        let failed = State::Failed(index as u32, half(&self.page, Layout::ERROR));
-        let all = [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, failed];
-        all.into_iter().find(|state| state.claim(self.serial) == word).unwrap_or(State::Refused)
+        let word = self.page.get()[CLAIM].load(Ordering::Acquire);
+        let all =
+            [State::Offered, State::Go, State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused];
+        all.into_iter().find(|state| status_word(*state, self.serial) == word).unwrap_or(State::Refused)
     }
 
-    /// Takes it from one state to the next, if it is in that; and tells.
-    pub(super) fn turn(&self, from: State, to: State) -> bool {
-        let [from, to] = [from, to].map(|state| state.claim(self.serial));
-        let turned = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    /// The action that failed, once the state is [`State::Failed`]: its index, and the error. `None`: a step of the context.
+    pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
+        let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
+        let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;
+        Some((index, Errno::from_raw(half(&self.page, Layout::ERROR))))
+    }
+
+    /// Changes the state if it is `from`, and wakes the parked process. Whether the state was changed.
+    pub(super) fn change(&self, from: State, to: State) -> bool {
+        let [from, to] = [from, to].map(|state| status_word(state, self.serial));
+        let changed = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         self.page.wake();
-        turned
+        changed
     }
 
-    /// Waits while it is in that state, no longer than so.
+    /// Waits while the request is in that state, for `timeout` at most.
     pub(super) fn wait(&self, while_in: State, timeout: Duration) {
-        self.page.wait(while_in.claim(self.serial), timeout);
+        self.page.wait(status_word(while_in, self.serial), timeout);
     }
 }
 
-/// The child that was born with this page, as the kernel has noted it.
+/// The pid that the kernel noted in the page when it created the child.
 pub(super) fn child(page: &Page) -> i32 {
     half(page, Layout::CHILD)
 }
@@ -155,9 +140,9 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
 }
 
 /// What is asked beside the plan.
-pub(super) struct Request<'a> {
-    /// The cgroup that a child would be born in: joined first.
-    pub(super) birth: Option<Step>,
+pub(super) struct StartRequest<'a> {
+    /// The cgroup of the program, which the parked process joins first.
+    pub(super) join: Option<Step>,
     /// The steps: the plan's, or what is left of them in a sandbox.
     pub(super) steps: &'a [Step],
     /// So many of the plan's arguments are another program's.
@@ -175,7 +160,7 @@ pub(super) struct Request<'a> {
 ///
 /// # Errors
 /// What a parked process cannot do.
-pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<Vec<u8>, &'static str> {
+pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
     // The numbers that sources wait at lie between those that count.
     if plan.highest >= plan.above && plan.highest > 2 {
@@ -193,7 +178,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &Request<'_>) -> Result<
         let step = protocol::Step { op, index: CONTEXT, a, b: number, ..Default::default() };
         message.extend_from_slice(&step.to_bytes());
     }
-    for Step { index, op } in request.birth.iter().chain(request.steps) {
+    for Step { index, op } in request.join.iter().chain(request.steps) {
         if let Some(step) = encode_step(*index, op, &mut strings, request.executes)? {
             message.extend_from_slice(&step.to_bytes());
         }
@@ -401,11 +386,6 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
         let authority = Reported { status: string(), label: string(), securebits: head.securebits };
         Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files, authority }
     })
-}
-
-/// Checks that `fds` can be sent at all.
-pub(super) fn fits(fds: &[RawFd]) -> Result<(), &'static str> {
-    if fds.len() > protocol::MAX_DESCRIPTORS { Err("too many descriptors") } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::*;
 use spawnfd_child::{CapabilitySets, Failure, Stage};
-use spawnfd_sys::{Errno, abi};
+use spawnfd_sys::abi;
 
 /// Reads every field from bytes that all differ, and writes it back.
 macro_rules! round_trip {
@@ -49,7 +49,7 @@ fn a_claim_is_read_as_the_parked_process_writes_it() {
     let page = Arc::new(Page::new().unwrap());
     let claim = Claim::offer(&page, 3);
     assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
-    assert!(claim.turn(State::Offered, State::Go) && !claim.turn(State::Offered, State::Withdrawn));
+    assert!(claim.change(State::Offered, State::Go) && !claim.change(State::Offered, State::Withdrawn));
     let write = |offset: usize, value: i32| {
         let word = &page.get()[offset / WORD];
         let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -59,16 +59,15 @@ fn a_claim_is_read_as_the_parked_process_writes_it() {
     write(Layout::CHILD, 1234);
     write(Layout::ERROR, 13);
     page.get()[word(Layout::INDEX)].store(protocol::NO_STEP.into(), Ordering::Relaxed);
-    for (number, state) in [
-        (protocol::Claim::Withdrawn, State::Withdrawn),
-        (protocol::Claim::Taken, State::Taken),
-        (protocol::Claim::Became, State::Became),
-        (protocol::Claim::Failed, State::Failed(u32::MAX, 13)),
-        (protocol::Claim::Refused, State::Refused),
-    ] {
-        page.get()[CLAIM].store(3 * protocol::CLAIM_STATES as u64 + number as u64, Ordering::Relaxed);
+    for state in [State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused] {
+        page.get()[CLAIM].store(3 * protocol::CLAIM_STATES as u64 + state as u64, Ordering::Relaxed);
         assert_eq!(claim.state(), state);
     }
+    page.get()[CLAIM].store(4 * protocol::CLAIM_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
+    assert_eq!(claim.state(), State::Refused, "another request's");
+    assert_eq!(claim.failed_action(), None, "a step of the context");
+    page.get()[word(Layout::INDEX)].store(7, Ordering::Relaxed);
+    assert_eq!(claim.failed_action(), Some((7, Errno::EACCES)));
     assert_eq!(child(&page), 1234);
 }
 

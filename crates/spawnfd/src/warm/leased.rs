@@ -8,17 +8,18 @@ use spawnfd_child::{Op, Plan};
 use spawnfd_sys::{abi, call};
 
 use super::Kind;
+use super::caller::CallerState;
 use super::entry::Waiting;
-use super::parked::{Parked, Recipe};
+use super::parked::{MADE_DEFAULT, Parked};
 use super::prefix::Inside;
-use super::standing::Standing;
+use super::recipe::Recipe;
 use super::state::ARGUMENTS;
 use super::wire::Context;
 use crate::template::Template;
 
 /// One that a start has taken.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) shared: Waiting,
@@ -26,16 +27,7 @@ pub(super) struct Held {
     pub(super) is_parent: bool,
 }
 
-impl Held {
-    pub(super) fn kind(&self) -> Kind {
-        self.recipe.kind
-    }
-
-    /// Whether exec follows.
-    pub(super) fn executes(&self) -> bool {
-        self.recipe.executes
-    }
-
+impl LeasedProcess {
     pub(super) fn is_sandboxed(&self) -> bool {
         self.recipe.prefix.is_some()
     }
@@ -76,7 +68,7 @@ impl Held {
         let mut inside = Inside::of(plan);
         self.recipe.confinement.enter(&mut inside, plan)?;
         if let Some(prefix) = &self.recipe.prefix {
-            prefix.enter(&mut inside, plan, parked.environment(), &parked.birth.given)?;
+            prefix.enter(&mut inside, plan, &parked.origin.env, &parked.origin.given)?;
         }
         Ok(Some(inside))
     }
@@ -101,8 +93,8 @@ impl Held {
         if self.is_sandboxed() {
             self.recipe.template.check().map_err(|_| "stale")?;
         }
-        let now = Standing::of_calling_thread().ok_or("/proc")?;
-        let mut steps = parked.birth.standing.steps_to(&now, self.executes())?;
+        let now = CallerState::of_calling_thread().ok_or("/proc")?;
+        let mut steps = parked.origin.caller.steps_to(&now, self.recipe.executes)?;
         match here {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if self.is_sandboxed() && steps.len() > 1 => return Err("limits"),
@@ -112,8 +104,8 @@ impl Held {
             // Parked processes stand back.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
-        let ignored = parked.ignored();
-        let wanted = now.ignored() & !plan.default_signals;
+        let ignored = parked.origin.caller.authority.ignored() & !MADE_DEFAULT;
+        let wanted = now.authority.ignored() & !plan.default_signals;
         // The program in front has looked at them, or not.
         if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use super::entry::{Entry, Waiting, can_park};
-use super::held::Held;
+use super::entry::{Entry, Waiting};
+use super::fork::ForkedChildren;
+use super::leased::LeasedProcess;
 use super::making::For;
-use super::parked::{Birth, Born, NotParked, Parked, Recipe};
-use super::state::State;
+use super::parked::{Origin, Parked};
+use super::recipe::{Recipe, can_park};
+use super::start::NotParked;
+use super::state::WarmState;
 use super::watch::Found;
 use super::wire::Page;
 use crate::child::interned;
@@ -37,7 +40,7 @@ pub(super) enum Work {
     /// Park one for this entry.
     Park { whose: For, recipe: Arc<Recipe>, object: Arc<Known> },
     /// Fork so many more.
-    Fork(Held, usize),
+    Fork(LeasedProcess, usize),
     /// Nothing before then.
     Wait(Option<Instant>),
 }
@@ -62,24 +65,24 @@ impl Entry {
     }
 }
 
-impl State {
+impl WarmState {
     /// What has come of the keeper's wish for so many.
-    pub(super) fn forked(&mut self, parent: Held, count: usize, born: Result<Born, &'static str>) {
+    pub(super) fn forked(&mut self, parent: LeasedProcess, count: usize, forked: Result<ForkedChildren, &'static str>) {
         let version = parent.shared.version;
         let forks = if parent.recipe.grows_old() { self.options.forks } else { u64::MAX };
-        let none_asked = born.is_err();
-        let Born { all, fewer } = born.unwrap_or(Born { all: Vec::new(), fewer: None });
-        let born = all.into_iter().map(|parked| Waiting::new(version, parked));
+        let none_asked = forked.is_err();
+        let ForkedChildren { all, fewer } = forked.unwrap_or(ForkedChildren { all: Vec::new(), fewer: None });
+        let forked = all.into_iter().map(|parked| Waiting::new(version, parked));
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
-                entry.parked.extend(born);
+                entry.parked.extend(forked);
                 // Replaced for those who wait, it would be for ever.
                 let forks = forks.max(entry.depth as u64 + 1);
                 if let Some(parent) = &mut entry.parent {
                     parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
                 }
             }
-            None => self.gone.extend(born),
+            None => self.gone.extend(forked),
         }
         if let Some(entry) = self.entry(parent.entry) {
             entry.taken -= count;
@@ -122,17 +125,17 @@ impl State {
 
     /// What is due; ends what is idle or too old.
     pub(super) fn next_work(&mut self) -> (Work, Waste) {
-        if self.put_away_if_off() {
+        if self.switch(self.off) {
             return (Work::Wait(None), self.waste());
         }
         let Some(common) = &mut self.shared else { return (Work::Wait(None), self.waste()) };
-        common.watch.look_from_here();
+        common.watch.mounts.look_from_here();
         let changed = common.watch.changed().unwrap_or_default();
-        let (object, remounts) = (common.object.clone(), common.watch.remounts());
+        let (object, remounts) = (common.object.clone(), common.watch.mounts.changes);
         self.retire(&changed);
         let (mut gone, spent) = self.waste();
         let now = Instant::now();
-        let (parked, memory) = self.held();
+        let (parked, memory) = self.usage();
         let making = self.entries.iter().filter_map(|entry| entry.making);
         let parked = parked + making.clone().count();
         let room = parked < self.options.processes && memory < self.options.memory;
@@ -171,7 +174,7 @@ impl State {
                 let shared = parent.clone();
                 entry.taken += count;
                 let recipe = entry.recipe.clone();
-                work = Some(Work::Fork(Held { entry: entry.id, recipe, shared, is_parent: true }, count));
+                work = Some(Work::Fork(LeasedProcess { entry: entry.id, recipe, shared, is_parent: true }, count));
             } else if missing && now >= entry.due.max(turn) && work.is_none() {
                 entry.making = Some((now, remounts));
                 let whose = For { entry: entry.id, version: entry.version };
@@ -192,7 +195,7 @@ impl State {
         match outcome {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.prefix.is_some();
-                let Birth { files, begun, .. } = &*parked.birth;
+                let Origin { files, begun, .. } = &*parked.origin;
                 // A process that executes other programs has nothing to watch.
                 let found = match entry.recipe.executes {
                     true => Ok(Found::Unchanged),
@@ -204,7 +207,7 @@ impl State {
                 };
                 // It may have found what another mount hides, or shows, by now.
                 let remounted =
-                    !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.remounts());
+                    !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.mounts.changes);
                 if remounted || found != Found::Unchanged {
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
                     if remounted || found == Found::ChangedAgain {
@@ -261,7 +264,7 @@ impl State {
     }
 
     /// How many processes there are, and their memory.
-    pub(super) fn held(&self) -> (usize, u64) {
+    pub(super) fn usage(&self) -> (usize, u64) {
         let all = self.entries.iter().flat_map(Entry::waiting);
         let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
         (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
@@ -269,7 +272,7 @@ impl State {
 
     /// Whether all that can be parked is.
     pub(super) fn is_full(&self) -> bool {
-        let (parked, memory) = self.held();
+        let (parked, memory) = self.usage();
         let room = parked < self.options.processes && memory < self.options.memory;
         !room || self.entries.iter().all(Entry::is_done)
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All that a program has from the thread that starts it, as a value: taken when a process is parked, and again at each start from it.
+//! The caller state: everything that a program inherits from the thread that starts it, as a value. It is read when a process is parked, and
+//! again at each start from that process.
 //!
-//! What differs is carried over to the parked process, or else the program is started cold: authority first of all.
+//! A start carries differences over to the parked process; if it cannot, the program starts cold. Authority is compared first.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::host::own_proc::{self, Own};
 /// How many resources have a limit: their numbers are those below.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
-/// What the calling thread would hand down, but for descriptors, working directory and signal mask.
+/// What a child of the calling thread would inherit, except descriptors, working directory and signal mask.
 #[derive(Debug)]
-pub(super) struct Standing {
-    authority: Authority,
+pub(super) struct CallerState {
+    pub(super) authority: Authority,
     inherited: Inherited,
     /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
     group: [Option<i32>; 2],
@@ -31,20 +32,20 @@ pub(super) struct Standing {
     core_filter: Option<Vec<u8>>,
 }
 
-impl Standing {
+impl CallerState {
     /// The calling thread's. `None`: /proc cannot be read, or statx is refused.
-    pub(super) fn of_calling_thread() -> Option<Standing> {
-        Standing::with(Authority::of_calling_thread().ok()?)
+    pub(super) fn of_calling_thread() -> Option<CallerState> {
+        CallerState::with(Authority::of_calling_thread().ok()?)
     }
 
-    /// The calling thread's, which was started by a thread with that reach.
-    pub(super) fn of_heir_of(maker: &Arc<Reach>) -> Option<Standing> {
-        Standing::with(Authority::of_heir_of(maker).ok()?)
+    /// The state of the calling thread, which a thread with this reach started.
+    pub(super) fn of_helper_thread(maker: &Arc<Reach>) -> Option<CallerState> {
+        CallerState::with(Authority::of_heir_of(maker).ok()?)
     }
 
-    fn with(authority: Authority) -> Option<Standing> {
+    fn with(authority: Authority) -> Option<CallerState> {
         let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
-        Some(Standing {
+        Some(CallerState {
             authority,
             inherited: Inherited::of_calling_thread(),
             group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
@@ -57,21 +58,6 @@ impl Standing {
         })
     }
 
-    /// The authority among it.
-    pub(super) fn authority(&self) -> &Authority {
-        &self.authority
-    }
-
-    /// The file creation mask.
-    pub(super) fn umask(&self) -> u32 {
-        u32::from_str_radix(self.authority.umask(), 8).unwrap_or(0o22)
-    }
-
-    /// The signals that are ignored, as a set.
-    pub(super) fn ignored(&self) -> u64 {
-        self.authority.ignored()
-    }
-
     /// Whether it is scheduled as most threads are.
     pub(super) fn is_ordinary(&self) -> bool {
         self.inherited.policy() == Some(abi::SCHED_NORMAL)
@@ -81,7 +67,7 @@ impl Standing {
     ///
     /// # Errors
     /// In what they differ, where nothing can be done about it.
-    pub(super) fn steps_to(&self, now: &Standing, executes: bool) -> Result<Vec<Op>, &'static str> {
+    pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
         }
@@ -93,7 +79,8 @@ impl Standing {
         if let Some((what, _)) = equal.iter().find(|(_, equal)| !equal) {
             return Err(what);
         }
-        let mut steps = vec![Op::Umask { mask: now.umask() }];
+        let mask = u32::from_str_radix(now.authority.umask(), 8).unwrap_or(0o22);
+        let mut steps = vec![Op::Umask { mask }];
         for (resource, (was, is)) in (0u32..).zip(self.limits.into_iter().zip(now.limits)) {
             if was == is {
                 continue;

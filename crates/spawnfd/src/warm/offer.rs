@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A start from a parked process: which one serves a command, and whether the calling thread is its equal.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use spawnfd_child::{Op, Step};
+use spawnfd_parked::protocol;
+
+use super::confinement::CONFINED;
+use super::leased::LeasedProcess;
+use super::parked::Parked;
+use super::prefix::Inside;
+use super::request::Answer;
+use super::state::{ARGUMENTS, NOT_ADDED, WarmState};
+use super::wire::StartRequest;
+use super::{Kind, Warm, is_off};
+use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource};
+use crate::host::numbers::above_standard;
+use crate::template::Template;
+
+impl ParkedSource for Warm {
+    fn inspect<'a>(
+        &'a self,
+        command: &Command<'_>,
+        template: &Template,
+    ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str> {
+        if self.state.lock().switch(is_off()) {
+            return Err("off");
+        }
+        if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
+            return Err(reason);
+        }
+        let own = {
+            let mut state = self.state.lock();
+            state.take(template, command).inspect_err(|why| {
+                if matches!(*why, NOT_ADDED | ARGUMENTS) {
+                    state.keep(template, command, self.keep);
+                }
+            })
+        };
+        let leased = own.and_then(|leased| self.fork_if_parent(leased)).or_else(|reason| self.take_any(reason))?;
+        let mut offer = Offer { warm: self, leased: Some(leased), streams: [false; 3] };
+        offer.streams = command.open_streams()?;
+        Ok(Box::new(offer))
+    }
+
+    fn count_cold(&self, reason: &'static str) {
+        let wanted = self.state.lock().count_cold(reason);
+        // No thread is started if there is nothing to park.
+        if let Some(delay) = wanted {
+            let _ = self.keeper.wake(delay);
+        }
+    }
+}
+
+/// A parked process that a start has for itself; given back on drop if nothing has come of it.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    warm: &'a Warm,
+    leased: Option<LeasedProcess>,
+    streams: [bool; 3],
+}
+
+impl ParkedOffer for Offer<'_> {
+    fn streams(&self) -> [bool; 3] {
+        self.streams
+    }
+
+    fn start(mut self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
+        let executes = self.leased.as_ref().is_some_and(|leased| leased.recipe.executes);
+        let reason = match self.start_from_leased(order) {
+            Err(reason) if !executes => reason,
+            outcome => return outcome,
+        };
+        self.finish(WarmState::put_back);
+        self.leased = Some(self.warm.take_any(reason)?);
+        self.start_from_leased(order).map_err(|_| reason)
+    }
+}
+
+impl Offer<'_> {
+    fn start_from_leased(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
+        let Order { plan, template, cgroup, waits, may_block } = *order;
+        let Some(leased) = self.leased.as_mut() else { return Err("empty") };
+        leased.fits(plan)?;
+        // Nobody who execs lays it over.
+        if leased.recipe.executes && plan.filter.is_some() {
+            return Err("seccomp filter");
+        }
+        let mut parked = leased.lock();
+        if !leased.is_sandboxed() {
+            parked.agrees(&plan.envp)?;
+        }
+        let inside = leased.inside(&parked, plan)?;
+        // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
+        let waits = waits || leased.recipe.kind == Kind::Node || leased.recipe.executes;
+        if waits && may_block {
+            return Err("files to open");
+        }
+        let waits = waits || leased.is_confined();
+        let steps = inside.as_ref().map_or(&plan.steps, |inside| &inside.steps);
+        // A sandbox has a working directory of its own.
+        let here = if !leased.is_sandboxed() && is_from_here(steps) {
+            let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+            Some(here.map(above_standard).map_err(|_| "working directory")?)
+        } else {
+            None
+        };
+        let mut sources = plan.sources.clone();
+        sources.extend(inside.iter().flat_map(Inside::sources));
+        let mut source = |fd: RawFd| {
+            sources.push(fd);
+            sources.len() - 1
+        };
+        let join = cgroup.map(|(index, dir)| Step { index, op: Op::Cgroup { dir: source(dir) } });
+        if leased.is_confined() && join.is_some() {
+            return Err(CONFINED);
+        }
+        let here_at = here.as_ref().map(|here| source(here.as_raw_fd()));
+        if sources.len() > protocol::MAX_DESCRIPTORS {
+            return Err("too many descriptors");
+        }
+        let request = StartRequest {
+            join,
+            steps,
+            skip: inside.as_ref().map_or(0, |inside| inside.skip),
+            handed_on: inside.as_ref().map_or(&[], |inside| &inside.handed_on),
+            own_environment: leased.is_sandboxed(),
+            executes: leased.recipe.executes,
+            sources,
+        };
+        let answer = match parked.offer(plan, &request) {
+            Err(answer) => answer,
+            // It gets ready meanwhile.
+            Ok(claim) => match leased.compare(&parked, plan, template, here_at) {
+                Err(reason) => Parked::withdraw(&claim, reason),
+                Ok(context) => {
+                    for step in &plan.steps {
+                        if let Op::Announce { to } = &step.op {
+                            to.make_for(parked.pid());
+                        }
+                    }
+                    parked.go(claim, &context, (!waits).then_some(plan))
+                }
+            },
+        };
+        drop(parked);
+        match answer {
+            Answer::Program(child) => {
+                self.finish(WarmState::used);
+                Ok(Ok(*child))
+            }
+            Answer::Failed(failure) => {
+                // Outside it may not.
+                let confined = leased.is_confined();
+                self.finish(WarmState::spoilt);
+                if confined { Err(CONFINED) } else { Ok(Err(failure)) }
+            }
+            Answer::Gone(reason) => {
+                self.finish(WarmState::spoilt);
+                Err(reason)
+            }
+            Answer::Refused(reason) => Err(reason),
+        }
+    }
+
+    fn finish(&mut self, end: impl FnOnce(&mut WarmState, LeasedProcess)) {
+        if let Some(leased) = self.leased.take() {
+            let mut state = self.warm.state.lock();
+            end(&mut state, leased);
+            let left_over = state.left_over();
+            let wanted = state.wants_keeper();
+            drop(state);
+            drop(left_over);
+            // Only where something is missing, and when what runs has had its turn.
+            if let Some(delay) = wanted {
+                let _ = self.warm.keeper.wake(delay);
+            }
+        }
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        self.finish(WarmState::put_back);
+    }
+}
+
+/// Whether the caller's working directory is of any use to what begins with these steps.
+fn is_from_here(steps: &[Step]) -> bool {
+    let is_relative = |path: &CStr| !path.to_bytes().starts_with(b"/");
+    for step in steps {
+        match &step.op {
+            Op::Chdir { path } => return is_relative(path),
+            Op::Fchdir { .. } => return false,
+            Op::Open { dir: None, path, .. } | Op::Chroot { path } if is_relative(path) => return true,
+            _ => {}
+        }
+    }
+    true
+}
