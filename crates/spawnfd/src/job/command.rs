@@ -2,23 +2,19 @@
 //! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
-use std::task::{self, Poll};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use super::engine::{self, Order, RunHandle};
+use super::handle::{Job, JobState};
 use super::limits;
-use super::running::{Connections, Log, Running};
-use super::{Chunk, EventOptions, Events, InputWriter, Output, Producer, Pty, Run, Source, TerminalSize, events};
+use super::run_state::{Connections, RunState};
+use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
-use crate::error::{Error, ErrorKind, Result, Stage};
-use crate::host::per_process::PerProcess;
-use crate::host::thread;
+use crate::error::{Error, ErrorKind, Result};
 use crate::launch::{self, Wait};
 use crate::limiter::Permit;
-use crate::waker::Waker;
-use crate::waker::contained;
 
 impl Command<'_> {
     /// Runs the program to its end and captures what it writes.
@@ -171,7 +167,7 @@ impl Command<'_> {
         listen: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
         let (writer, source) = run.writable.map(Source::stream).unzip();
-        let state = Arc::new(State::new());
+        let state = Arc::new(JobState::new());
         let told = state.clone();
         let submitted = engine::submit(
             |handle| {
@@ -184,7 +180,7 @@ impl Command<'_> {
                 let (log, pid) = (running.log(), running.pid());
                 Ok((running, (log, pid, seen)))
             },
-            Box::new(move |output| told.tell(output.map(Arc::new))),
+            Box::new(move |output| told.set(output.map(Arc::new))),
         );
         // Taken, unless it did not even come to that.
         self.permit = None;
@@ -206,7 +202,7 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<Running> {
+    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
         self.take_turn(run, &mut || false)?;
         connections.permit = self.permit.take();
         let started = Instant::now();
@@ -239,7 +235,7 @@ impl Command<'_> {
         }
         let child = launched?;
         let program = self.program_name().to_string_lossy().into_owned();
-        Running::new(child, program, started, run, connections)
+        RunState::new(child, program, started, run, connections)
     }
 
     /// Makes what a run's program is to be born with, and starts it.
@@ -261,235 +257,5 @@ impl Command<'_> {
         let (ours, theirs) = Pty::open(size)?;
         theirs.attach(self)?;
         Ok(Some(ours))
-    }
-}
-
-/// A supervised run, held. Dropping it ends the program.
-///
-/// In a process forked from this one its copy is good for nothing: waiting fails with ECHILD, writing with EPIPE, there is nothing to
-/// read, and dropping it changes nothing.
-#[derive(Debug)]
-pub struct Job {
-    handle: RunHandle,
-    pid: u32,
-    pub(super) state: Arc<State>,
-    log: Arc<Log>,
-    pub(super) writer: Option<InputWriter>,
-    /// Dropping it ends the program.
-    ends: bool,
-}
-
-/// Where the result comes to stand.
-#[derive(Debug)]
-pub(super) struct State {
-    told: PerProcess<Told>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Told {
-    outcome: Option<Result<Arc<Output>>>,
-    wakers: Vec<Waker>,
-    /// Tasks that wait, each under a number of its own.
-    tasks: Vec<(u64, task::Waker)>,
-    next_task: u64,
-}
-
-impl Told {
-    /// The thread that the result is to come from cannot wait for it.
-    fn may_be_waited_for(&self) -> Result<()> {
-        if self.outcome.is_none() && thread::is_engine() {
-            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    fn new() -> State {
-        // In a copy of the host nobody is told: the run is not its own.
-        let in_copy = || Told { outcome: Some(Err(not_ours())), ..Told::default() };
-        State { told: PerProcess::here(Told::default(), in_copy), changed: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock()
-    }
-
-    fn tell(&self, outcome: Result<Arc<Output>>) {
-        let mut told = self.lock();
-        told.outcome = Some(outcome);
-        let (wakers, tasks) = (std::mem::take(&mut told.wakers), std::mem::take(&mut told.tasks));
-        drop(told);
-        self.changed.notify_all();
-        wakers.iter().for_each(Waker::wake);
-        for (_, task) in tasks {
-            contained(|| task.wake());
-        }
-    }
-
-    /// The result, or a place among the tasks that are woken when it is there.
-    pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
-        // What a waker holds may have locks of its own, so it is cloned and dropped outside of ours.
-        let task = task.clone();
-        let mut told = self.lock();
-        if let Some(outcome) = &told.outcome {
-            return Poll::Ready(outcome.clone());
-        }
-        let number = *place.get_or_insert(told.next_task);
-        let before = match told.tasks.iter_mut().find(|(of, _)| *of == number) {
-            Some((_, known)) => Some(std::mem::replace(known, task)),
-            None => {
-                told.next_task += 1;
-                told.tasks.push((number, task));
-                None
-            }
-        };
-        drop(told);
-        drop(before);
-        Poll::Pending
-    }
-
-    /// Gives a place up.
-    pub(super) fn forget(&self, place: u64) {
-        let mut told = self.lock();
-        let at = told.tasks.iter().position(|(number, _)| *number == place);
-        let task = at.map(|at| told.tasks.remove(at));
-        drop(told);
-        drop(task);
-    }
-}
-
-fn not_ours() -> Error {
-    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a fork's copy, for the original's program")
-}
-
-impl Job {
-    /// The program's process id: for printing. It may be another process's once the program has ended.
-    pub fn id(&self) -> u32 {
-        self.pid
-    }
-
-    /// Waits for the result, any number of times.
-    ///
-    /// # Errors
-    /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
-    /// [callback](Command::run_then), in the thread that it would come from.
-    pub fn wait(&self) -> Result<Arc<Output>> {
-        let told = self.state.lock();
-        told.may_be_waited_for()?;
-        let told =
-            self.state.changed.wait_while(told, |told| told.outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
-        told.outcome.clone().unwrap_or_else(|| Err(not_ours()))
-    }
-
-    /// Waits at most so long; `None` if the program still runs then, untouched.
-    ///
-    /// # Errors
-    /// As [`wait`](Job::wait).
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
-        let told = self.state.lock();
-        if !timeout.is_zero() {
-            told.may_be_waited_for()?;
-        }
-        let waited = self.state.changed.wait_timeout_while(told, timeout, |told| told.outcome.is_none());
-        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        told.outcome.clone().transpose()
-    }
-
-    /// The result if it is there.
-    ///
-    /// # Errors
-    /// As [`wait`](Job::wait).
-    pub fn try_wait(&self) -> Result<Option<Arc<Output>>> {
-        self.state.lock().outcome.clone().transpose()
-    }
-
-    /// Calls `waker` once when the result is there, at once if it is; so every one that was given.
-    pub fn when_done(&self, waker: Waker) {
-        let mut told = self.state.lock();
-        if told.outcome.is_none() {
-            told.wakers.push(waker);
-        } else {
-            drop(told);
-            waker.wake();
-        }
-    }
-
-    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`]).
-    pub fn read(&self, since: u64) -> Chunk {
-        self.log.lock().read(since)
-    }
-
-    /// Gives the program something to read. How many bytes were taken: less than all when too many wait already.
-    ///
-    /// # Errors
-    /// EPIPE: it reads no more. EBADF: the run is not [writable](Run::writable).
-    pub fn write(&self, bytes: &[u8]) -> Result<usize> {
-        self.writer()?.write(bytes)
-    }
-
-    /// The same, waiting for room at most so long.
-    ///
-    /// # Errors
-    /// As [`write`](Job::write).
-    pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
-        self.writer()?.write_timeout(bytes, timeout)
-    }
-
-    /// Calls `waker` when there is room again after a [`write`](Job::write) that was not taken whole, or nobody reads any more.
-    pub fn when_writable(&self, waker: Waker) {
-        if let Some(writer) = &self.writer {
-            writer.set_waker(waker);
-        }
-    }
-
-    /// What is written so far is all.
-    pub fn close_stdin(&self) {
-        if let Some(writer) = &self.writer {
-            writer.close();
-        }
-    }
-
-    fn writer(&self) -> Result<&InputWriter> {
-        self.writer.as_ref().ok_or_else(|| Error::new(Stage::Capture, crate::Errno::EBADF, "write(): not writable"))
-    }
-
-    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. Its result says [`Stop::Cancelled`](crate::Stop::Cancelled).
-    pub fn stop(&self, grace: Duration) {
-        self.handle.order(Order::End(Some(grace)));
-    }
-
-    /// Sends a signal to the program, or to all of its process group.
-    ///
-    /// # Errors
-    /// EINVAL: no such signal.
-    pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
-        if crate::SignalSet::of(signal).is_none() {
-            return Err(Error::invalid(format!("signal({signal})")));
-        }
-        self.handle.order(Order::Signal { signal, tree });
-        Ok(())
-    }
-
-    /// Changes the size of its [terminal](Run::terminal); the foreground process group gets SIGWINCH.
-    pub fn resize(&self, size: TerminalSize) {
-        self.handle.order(Order::Resize(size));
-    }
-
-    /// Lets go of the program: it runs on, watched, drained and reaped.
-    pub fn detach(mut self) {
-        self.ends = false;
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        if self.ends {
-            self.handle.cancel();
-        }
-        // Nobody asks for it any more. Who has told it may have it in his hands for a moment longer, and with it a spilled file.
-        let told = self.state.lock().outcome.take();
-        drop(told);
     }
 }

@@ -10,10 +10,10 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use spawnfd_sys::{Errno, call};
 
-use super::running::{Part, Running, timespec};
+use super::run_state::{Part, RunState};
 use super::{Output, Stop, TerminalSize};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::authority::Reach;
@@ -91,15 +91,9 @@ struct Engine {
     inbox: PerProcess<Inbox>,
 }
 
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
-    }
-}
-
 #[derive(Default)]
 struct Inbox {
-    arrived: Vec<(u64, Job)>,
+    arrived: Vec<(u64, EngineRun)>,
     orders: Vec<(u64, Order)>,
     next: u64,
     /// How many runs are about to come.
@@ -112,11 +106,11 @@ struct Inbox {
     over: bool,
 }
 
-struct Job {
-    running: Running,
+struct EngineRun {
+    running: RunState,
     /// Until the result is given; afterwards it is there for what it left behind.
     done: Option<Done>,
-    /// The moment it is listed under in [`Desk::due`].
+    /// The moment it is listed under in [`EngineState::due`].
     listed: Option<Instant>,
 }
 
@@ -143,7 +137,7 @@ pub(crate) fn is_leaving() -> bool {
 }
 
 /// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
-pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(Running, T)>, done: Done) -> Result<(RunHandle, T)> {
+pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(RunState, T)>, done: Done) -> Result<(RunHandle, T)> {
     let mut expected = enroll()?;
     let handle = RunHandle { engine: Arc::downgrade(&expected.engine), id: expected.id };
     let (running, more) = begin(&handle)?;
@@ -233,7 +227,7 @@ impl Engine {
     }
 
     /// Whether that is so of all that a run uses.
-    fn watches_all(&self, running: &Running) -> bool {
+    fn watches_all(&self, running: &RunState) -> bool {
         Part::ALL.into_iter().filter_map(|part| running.watched(part)).all(|(fd, _)| self.watches(fd))
     }
 
@@ -249,7 +243,7 @@ impl Engine {
     }
 
     /// Takes a run in and watches its descriptors.
-    fn add(&self, id: u64, running: Running, done: Done) -> Result<()> {
+    fn add(&self, id: u64, running: RunState, done: Done) -> Result<()> {
         // Held until the job is in: the thread that gets its first event finds it then.
         let mut inbox = self.lock();
         if inbox.over {
@@ -267,7 +261,7 @@ impl Engine {
             }
         }
         let due = running.deadline();
-        inbox.arrived.push((id, Job { running, done: Some(done), listed: None }));
+        inbox.arrived.push((id, EngineRun { running, done: Some(done), listed: None }));
         // Not later: it may have ended by then, and nothing would wake the thread any more.
         inbox.expected -= 1;
         if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
@@ -292,8 +286,8 @@ impl Engine {
     }
 
     /// Whatever ends it, the runs that are left are told, and the next one gets another engine.
-    fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut Desk)) {
-        let mut desk = Desk::default();
+    fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
+        let mut desk = EngineState::default();
         let has_unwound = contained(|| serve(&mut desk)).is_none();
         {
             let mut inbox = self.lock();
@@ -308,7 +302,7 @@ impl Engine {
         desk.give_up(has_unwound);
     }
 
-    fn serve(&self, desk: &mut Desk) {
+    fn serve(&self, desk: &mut EngineState) {
         let mut events = Vec::with_capacity(64);
         let mut idle_since = None;
         let mut looked = Instant::now();
@@ -338,9 +332,9 @@ impl Engine {
             } else {
                 Some(Duration::ZERO)
             };
-            let left = timespec(left.map_or(UNSEEN, |left| left.min(UNSEEN)));
+            let left = Timespec::try_from(left.map_or(UNSEEN, |left| left.min(UNSEEN))).ok();
             events.clear();
-            let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&left));
+            let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
             // EINTR is libc's own signals'. What has brought an event is an epoll, ours as far as the kernel tells those apart.
             let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
             if is_lost || events.is_empty() && !self.is_whole() {
@@ -398,9 +392,9 @@ fn unwound() -> Error {
     Error::new(Stage::Capture, Errno::EIO, "a panic")
 }
 
-/// Moves a run on. It alone ends where that unwinds: the thread has others to serve.
-fn moved_on<T>(on: impl FnOnce() -> Result<T>) -> Result<T> {
-    contained(on).unwrap_or_else(|| Err(unwound()))
+/// Moves a run on. A panic ends this run only: the thread serves others.
+fn moved_on<T>(on: impl FnOnce() -> T) -> Result<T> {
+    contained(on).ok_or_else(unwound)
 }
 
 /// What an event says.
@@ -411,8 +405,8 @@ struct News {
 }
 
 /// What the thread works on.
-struct Desk {
-    jobs: HashMap<u64, Job>,
+struct EngineState {
+    jobs: HashMap<u64, EngineRun>,
     /// When each job is to be looked at, if nothing comes before.
     due: BTreeSet<(Instant, u64)>,
     /// Streams that had more than one turn's worth.
@@ -422,14 +416,14 @@ struct Desk {
     buffer: Vec<u8>,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
+impl Default for EngineState {
+    fn default() -> EngineState {
         let buffer = vec![0; 64 << 10];
-        Desk { jobs: HashMap::new(), due: BTreeSet::new(), again: Vec::new(), done: Vec::new(), buffer }
+        EngineState { jobs: HashMap::new(), due: BTreeSet::new(), again: Vec::new(), done: Vec::new(), buffer }
     }
 }
 
-impl Desk {
+impl EngineState {
     /// Takes over the runs that have come in.
     fn take(&mut self, inbox: &mut Inbox) {
         for (id, job) in inbox.arrived.drain(..) {
@@ -442,7 +436,7 @@ impl Desk {
     /// An event has come: moves its job on, unless the number is the application's by now. The event is of the file that was added, which
     /// lives on in any copy of our table: that of a child on its way to exec, or a fork's.
     fn heard(&mut self, engine: &Engine, news: News) {
-        let is_ours = |job: &Job| job.running.watched(news.part).is_none_or(|(fd, _)| engine.watches(fd));
+        let is_ours = |job: &EngineRun| job.running.watched(news.part).is_none_or(|(fd, _)| engine.watches(fd));
         if self.jobs.get(&news.id).is_some_and(is_ours) {
             self.news(news);
         } else {
@@ -460,7 +454,7 @@ impl Desk {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Job> {
+    fn remove(&mut self, id: u64) -> Option<EngineRun> {
         let job = self.jobs.remove(&id)?;
         job.listed.map(|listed| self.due.remove(&(listed, id)));
         Some(job)
@@ -472,12 +466,7 @@ impl Desk {
         let running = &mut job.running;
         let mut outcome = Ok(());
         match order {
-            Order::End(grace) => {
-                outcome = moved_on(|| {
-                    running.end(Stop::Cancelled, grace);
-                    Ok(())
-                });
-            }
+            Order::End(grace) => outcome = moved_on(|| running.end(Stop::Cancelled, grace)),
             Order::Feed => return self.news(News { id, part: Part::Stdin, hung_up: false }),
             Order::Read => {
                 // What was passed over while nobody wanted it is not reported again: read as if it were the end.
@@ -507,7 +496,7 @@ impl Desk {
     fn news(&mut self, news: News) {
         // An event of a job that has left in this same turn finds nobody.
         let Some(job) = self.jobs.get_mut(&news.id) else { return };
-        let outcome = moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer));
+        let outcome = moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer)).and_then(|outcome| outcome);
         let id = news.id;
         if matches!(outcome, Ok(false)) && !job.running.is_over() {
             self.again.push(news);
@@ -521,10 +510,7 @@ impl Desk {
         for id in due {
             self.look(engine, id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let outcome = moved_on(|| {
-                job.running.tick(now, &mut self.buffer);
-                Ok(())
-            });
+            let outcome = moved_on(|| job.running.tick(now, &mut self.buffer));
             self.settle(id, outcome);
         }
     }
@@ -538,7 +524,7 @@ impl Desk {
 
     /// Nobody is watched any more. Unless that is because of a panic, the runs' numbers may be the application's.
     fn give_up(&mut self, has_unwound: bool) {
-        for (_, Job { running, done, .. }) in self.jobs.drain() {
+        for (_, EngineRun { running, done, .. }) in self.jobs.drain() {
             let why = if has_unwound { unwound() } else { lost() };
             contained(|| if has_unwound { drop(running) } else { running.abandon() });
             self.done.extend(done.map(|done| (done, Err(why))));
@@ -581,7 +567,7 @@ mod tests {
         spawnfd_tests::deadline(Duration::from_secs(60), || {
             let mut engine = None;
             let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let begin = |handle: &RunHandle| -> Result<(Running, ())> {
+                let begin = |handle: &RunHandle| -> Result<(RunState, ())> {
                     engine = handle.engine.upgrade();
                     panic!("this test's own");
                 };

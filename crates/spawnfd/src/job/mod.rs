@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs. `command.rs` begins them, `running.rs` is the state of one, moved on by its caller's thread or by `engine.rs`, one
-//! thread for all; `options.rs` and `output.rs` are what is asked and what is answered. The rest knows no process and starts no thread:
+//! Supervised runs. `command.rs` starts them; `run_state` holds the state of one, which its caller's thread or the engine's thread
+//! (`engine.rs`) moves on. `handle.rs` is the caller's handle, `options.rs` the request and `output.rs` the result. The other modules neither
+//! know a process nor start a thread:
 //!
 //! - [`Record`]: what has come out, in memory; its rest in a [`Spill`].
 //! - [`Decoder`], [`Lines`]: bytes as text, however they are cut.
@@ -14,6 +15,7 @@ mod command;
 mod engine;
 mod events;
 mod futures;
+mod handle;
 mod holders;
 mod input;
 mod kept;
@@ -24,17 +26,17 @@ mod options;
 mod output;
 mod pty;
 mod record;
-mod running;
+mod run_state;
 mod spill;
 mod sweep;
 mod text;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-pub use command::Job;
 pub use engine::RunHandle;
 pub(crate) use engine::{end_if_idle, is_leaving};
 pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
+pub use handle::Job;
 pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
 pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
 pub use lines::LineEnd;

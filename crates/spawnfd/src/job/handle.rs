@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The handle of a supervised run, and where its result is left.
+
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use super::engine::{Order, RunHandle};
+use super::run_state::Log;
+use super::{Chunk, InputWriter, Output, TerminalSize};
+use crate::error::{Error, Result, Stage};
+use crate::host::per_process::PerProcess;
+use crate::host::thread;
+use crate::waker::{Waker, contained};
+
+/// A supervised run, held. Dropping it ends the program.
+///
+/// In a process forked from this one its copy is good for nothing: waiting fails with ECHILD, writing with EPIPE, there is nothing to
+/// read, and dropping it changes nothing.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) handle: RunHandle,
+    pub(super) pid: u32,
+    pub(super) state: Arc<JobState>,
+    pub(super) log: Arc<Log>,
+    pub(super) writer: Option<InputWriter>,
+    /// Dropping it ends the program.
+    pub(super) ends: bool,
+}
+
+/// Where the result comes to stand.
+#[derive(Debug)]
+pub(super) struct JobState {
+    result: PerProcess<JobResult>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct JobResult {
+    outcome: Option<Result<Arc<Output>>>,
+    wakers: Vec<Waker>,
+    /// Tasks that wait, each under a number of its own.
+    tasks: Vec<(u64, task::Waker)>,
+    next_task: u64,
+}
+
+impl JobResult {
+    /// The thread that the result is to come from cannot wait for it.
+    fn may_be_waited_for(&self) -> Result<()> {
+        if self.outcome.is_none() && thread::is_engine() {
+            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
+        }
+        Ok(())
+    }
+}
+
+impl JobState {
+    pub(super) fn new() -> JobState {
+        // In a copy of the host nobody is result: the run is not its own.
+        let in_copy = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
+        JobState { result: PerProcess::here(JobResult::default(), in_copy), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JobResult> {
+        self.result.lock()
+    }
+
+    pub(super) fn set(&self, outcome: Result<Arc<Output>>) {
+        let mut result = self.lock();
+        result.outcome = Some(outcome);
+        let (wakers, tasks) = (std::mem::take(&mut result.wakers), std::mem::take(&mut result.tasks));
+        drop(result);
+        self.changed.notify_all();
+        wakers.iter().for_each(Waker::wake);
+        for (_, task) in tasks {
+            contained(|| task.wake());
+        }
+    }
+
+    /// The result, or a place among the tasks that are woken when it is there.
+    pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
+        // What a waker holds may have locks of its own, so it is cloned and dropped outside of ours.
+        let task = task.clone();
+        let mut result = self.lock();
+        if let Some(outcome) = &result.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        let number = *place.get_or_insert(result.next_task);
+        let before = match result.tasks.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, known)) => Some(std::mem::replace(known, task)),
+            None => {
+                result.next_task += 1;
+                result.tasks.push((number, task));
+                None
+            }
+        };
+        drop(result);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Gives a place up.
+    pub(super) fn forget(&self, place: u64) {
+        let mut result = self.lock();
+        let at = result.tasks.iter().position(|(number, _)| *number == place);
+        let task = at.map(|at| result.tasks.remove(at));
+        drop(result);
+        drop(task);
+    }
+}
+
+fn not_ours() -> Error {
+    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a fork's copy, for the original's program")
+}
+
+impl Job {
+    /// The program's process id: for printing. It may be another process's once the program has ended.
+    pub fn id(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for the result, any number of times.
+    ///
+    /// # Errors
+    /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
+    /// [callback](Command::run_then), in the thread that it would come from.
+    pub fn wait(&self) -> Result<Arc<Output>> {
+        let result = self.state.lock();
+        result.may_be_waited_for()?;
+        let result = self
+            .state
+            .changed
+            .wait_while(result, |result| result.outcome.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        result.outcome.clone().unwrap_or_else(|| Err(not_ours()))
+    }
+
+    /// Waits at most so long; `None` if the program still runs then, untouched.
+    ///
+    /// # Errors
+    /// As [`wait`](Job::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
+        let result = self.state.lock();
+        if !timeout.is_zero() {
+            result.may_be_waited_for()?;
+        }
+        let waited = self.state.changed.wait_timeout_while(result, timeout, |result| result.outcome.is_none());
+        let (result, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        result.outcome.clone().transpose()
+    }
+
+    /// The result if it is there.
+    ///
+    /// # Errors
+    /// As [`wait`](Job::wait).
+    pub fn try_wait(&self) -> Result<Option<Arc<Output>>> {
+        self.state.lock().outcome.clone().transpose()
+    }
+
+    /// Calls `waker` once when the result is there, at once if it is; so every one that was given.
+    pub fn when_done(&self, waker: Waker) {
+        let mut result = self.state.lock();
+        if result.outcome.is_none() {
+            result.wakers.push(waker);
+        } else {
+            drop(result);
+            waker.wake();
+        }
+    }
+
+    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`]).
+    pub fn read(&self, since: u64) -> Chunk {
+        self.log.lock().read(since)
+    }
+
+    /// Gives the program something to read. How many bytes were taken: less than all when too many wait already.
+    ///
+    /// # Errors
+    /// EPIPE: it reads no more. EBADF: the run is not [writable](Run::writable).
+    pub fn write(&self, bytes: &[u8]) -> Result<usize> {
+        self.writer()?.write(bytes)
+    }
+
+    /// The same, waiting for room at most so long.
+    ///
+    /// # Errors
+    /// As [`write`](Job::write).
+    pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
+        self.writer()?.write_timeout(bytes, timeout)
+    }
+
+    /// Calls `waker` when there is room again after a [`write`](Job::write) that was not taken whole, or nobody reads any more.
+    pub fn when_writable(&self, waker: Waker) {
+        if let Some(writer) = &self.writer {
+            writer.set_waker(waker);
+        }
+    }
+
+    /// What is written so far is all.
+    pub fn close_stdin(&self) {
+        if let Some(writer) = &self.writer {
+            writer.close();
+        }
+    }
+
+    fn writer(&self) -> Result<&InputWriter> {
+        self.writer.as_ref().ok_or_else(|| Error::new(Stage::Capture, crate::Errno::EBADF, "write(): not writable"))
+    }
+
+    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. Its result says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    pub fn stop(&self, grace: Duration) {
+        self.handle.order(Order::End(Some(grace)));
+    }
+
+    /// Sends a signal to the program, or to all of its process group.
+    ///
+    /// # Errors
+    /// EINVAL: no such signal.
+    pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
+        if crate::SignalSet::of(signal).is_none() {
+            return Err(Error::invalid(format!("signal({signal})")));
+        }
+        self.handle.order(Order::Signal { signal, tree });
+        Ok(())
+    }
+
+    /// Changes the size of its [terminal](Run::terminal); the foreground process group gets SIGWINCH.
+    pub fn resize(&self, size: TerminalSize) {
+        self.handle.order(Order::Resize(size));
+    }
+
+    /// Lets go of the program: it runs on, watched, drained and reaped.
+    pub fn detach(mut self) {
+        self.ends = false;
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.ends {
+            self.handle.cancel();
+        }
+        // Nobody asks for it any more. Who has result it may have it in his hands for a moment longer, and with it a spilled file.
+        let result = self.state.lock().outcome.take();
+        drop(result);
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ending the program and its process tree.
+
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use spawnfd_guard::process::Stat;
+
+use super::{Phase, RunState};
+use crate::error::Result;
+use crate::job::{Fate, Leftover, Leftovers, Resource, Stop, Stream, leftovers};
+use crate::tree::Tree;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// How long after a kill the next look for survivors comes.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How long a run waits after its first SIGKILL for the program to end. docs/trees.md names this time.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+impl RunState {
+    pub(super) fn reap(&mut self) -> Result<()> {
+        if self.status.is_some() {
+            return Ok(());
+        }
+        let now = Tree::now();
+        if let Some(tree) = &mut self.tree {
+            tree.ended();
+        }
+        let reaped = if self.log.is_here() { self.child.reap_or_miss()? } else { self.child.reap(false)?.map(Some) };
+        if self.child.usage().is_some() {
+            // Its number was its own until we reaped it: whoever was in a session of that number then, is of its tree.
+            self.seen = now;
+        }
+        if let Some(status) = reaped {
+            self.status = Some(status);
+            if self.given_up {
+                // All but the status was decided when the run gave up.
+                return Ok(());
+            }
+            self.begin_draining();
+            if !self.told && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
+                // It came to its own end before it could be killed.
+                self.stop = Stop::Exited;
+            }
+            if self.stop == Stop::Exited
+                && let Some(limit) = self.limits.as_ref().and_then(|limits| limits.at_end(status, self.child.usage()))
+            {
+                (self.stop, self.limit) = (Stop::Limit, Some(limit));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops writing. The program has ended, or is given up.
+    fn begin_draining(&mut self) {
+        self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
+        self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
+    }
+
+    /// Ends a program whose tree has reached a limit.
+    pub(super) fn look_at_limits(&mut self, now: Instant) {
+        let Some(mut limits) = self.limits.take() else { return };
+        let reached = limits.look(now, || self.tree().tasks());
+        self.limits = Some(limits);
+        if let Some(limit) = reached {
+            (self.stop, self.limit) = (Stop::Limit, Some(limit));
+            let multiplies = limit.resource == Resource::Pids;
+            if multiplies {
+                // Before any of it ends, lest its children be lost sight of.
+                let _ = self.tree().kill(Duration::ZERO);
+            }
+            self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
+        }
+    }
+
+    /// Tells the program's tree to end, and kills it after `grace` (by default the run's own). One that has ended already keeps its own reason.
+    pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
+        let grace = grace.unwrap_or(self.grace);
+        if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
+            return;
+        }
+        if !self.awaits_program() {
+            if self.phase != Phase::Cut {
+                // What is left of it is not waited for any longer; what it has written is read first.
+                self.phase = Phase::Draining(Some(Instant::now()));
+            }
+            if self.adopted {
+                leftovers::kill(self.tree.take());
+                let mut buffer = vec![0; 32 << 10];
+                Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
+                self.outlets = [None, None];
+                self.looks = None;
+            }
+            return;
+        }
+        if self.stop == Stop::Exited {
+            self.stop = stop;
+        }
+        if grace.is_zero() {
+            return self.kill();
+        }
+        let killed = Instant::now().checked_add(grace);
+        match self.phase {
+            // Nobody gets more time by being told twice.
+            Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
+            Phase::Killing { .. } => {}
+            _ => {
+                self.phase = Phase::Ending(killed);
+                self.told = true;
+                self.child.terminate_unbegun();
+                self.signal_tree(SIGTERM);
+            }
+        }
+    }
+
+    /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and its kill is found
+    /// by the next look.
+    pub(super) fn kill(&mut self) {
+        self.killed.get_or_insert_with(Tree::now);
+        self.signal_tree(SIGKILL);
+        // The kill can take a quarter of a second: several processes have to stop first.
+        let now = Instant::now();
+        let gives_up = match self.phase {
+            Phase::Killing { gives_up, .. } => gives_up,
+            _ => now + KILL_PATIENCE,
+        };
+        self.phase = Phase::Killing { again: gives_up.min(now + AGAIN), gives_up };
+    }
+
+    /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when this is dropped.
+    pub(super) fn give_up(&mut self) {
+        match self.reap() {
+            Ok(()) if self.status.is_none() => {
+                self.given_up = true;
+                self.begin_draining();
+            }
+            Ok(()) => {}
+            // The event that brings this error is on its way.
+            Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(AGAIN)),
+        }
+    }
+
+    /// Its tree, which knows the program from here on if it has not before.
+    pub(super) fn tree(&mut self) -> &mut Tree {
+        let (child, home, seen) = (&self.child, self.home, self.seen);
+        let tree = self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen));
+        tree.know(child.as_fd(), seen);
+        tree
+    }
+
+    /// Sends a signal to the program and its process tree.
+    pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
+        self.child.note_signal(signal);
+        if signal == SIGKILL {
+            // Whoever is found; who is born meanwhile is found by the next look, or by the last.
+            let _ = self.tree().kill(Duration::ZERO);
+            self.kill_refused = self.child.kill().is_err();
+        } else if !self.tree().signal_all(signal) {
+            let _ = self.child.signal(signal);
+        }
+    }
+
+    /// What of its tree has outlived the program, and what becomes of it; `None` if it cannot be looked.
+    pub(super) fn leave(&mut self) -> Option<Vec<Leftover>> {
+        if self.tree.is_none() && !self.child.may_have_left_somebody() {
+            return Some(Vec::new());
+        }
+        let left = self.tree().look();
+        // If the run has sent SIGKILL before, these processes may be the ones that it does not end.
+        let mut may_resist = self.killed.is_some();
+        let fate = match self.leftovers {
+            Leftovers::Kill => {
+                may_resist = !leftovers::kill(self.tree.take());
+                Fate::Killed
+            }
+            Leftovers::Detach => {
+                self.tree.take().into_iter().for_each(Tree::detach);
+                Fate::Detached
+            }
+            Leftovers::Adopt => Fate::Adopted,
+        };
+        let killed = self.killed.filter(|_| self.given_up);
+        let leftover = |stat: Stat| {
+            let resists = may_resist.then(|| leftovers::resistance(stat.process, killed)).flatten();
+            leftovers::of(stat, resists.unwrap_or(fate))
+        };
+        left.map(|left| left.into_iter().map(leftover).collect())
+    }
+
+    /// Sends a signal to the program alone.
+    pub(in crate::job) fn signal(&self, signal: i32) {
+        let _ = self.child.signal(signal);
+    }
+}
+
+impl Drop for RunState {
+    /// Ends a program whose run has failed, and its tree: nobody else would.
+    fn drop(&mut self) {
+        let has_ended = !self.awaits_program() || self.child.has_ended();
+        if !has_ended && self.log.is_here() && self.child.is_own() {
+            self.signal_tree(SIGKILL);
+            // Once more: who was born meanwhile.
+            leftovers::kill(self.tree.take());
+        }
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of one supervised run. Events move it on, in the caller's thread (`blocking.rs`) or in the engine's.
+
+mod blocking;
+mod ending;
+mod output;
+
+use std::io::PipeReader;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::holders::holders;
+use super::limits::Watch;
+use super::{
+    Drain, Feed, Feeding, Keep, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Run, Source, Stop, Stream,
+    leftovers,
+};
+use crate::child::Child;
+use crate::error::Result;
+use crate::host::per_process::PerProcess;
+use crate::limiter::Permit;
+use crate::tree::{Tier, Tree};
+use output::Outlet;
+
+/// What an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Process,
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 4] = [Part::Process, Part::Stdin, Part::Stdout, Part::Stderr];
+}
+
+/// The output so far. The run writes it; handles of the run read it.
+pub(super) type Log = PerProcess<Record>;
+
+/// How far a run has come. Each phase but the last ends by itself at a moment, if it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Until its time is over.
+    Running(Option<Instant>),
+    /// It was told to end, and is killed at that moment.
+    Ending(Option<Instant>),
+    /// SIGKILL was sent. The next one follows at `again`. At `gives_up` the run ends without the program.
+    Killing { again: Instant, gives_up: Instant },
+    /// The program has ended; its pipes are read on until then.
+    Draining(Option<Instant>),
+    /// Its pipes are not read any more.
+    Cut,
+}
+
+/// A program under way, its pipes, and what has come out of them.
+#[derive(Debug)]
+pub(super) struct RunState {
+    child: Child,
+    /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
+    tree: Option<Tree>,
+    /// When it last had its number for sure, as [`Tree::now`] has it.
+    seen: u64,
+    /// The session it was born into, as [`Tree::home`] has it.
+    home: i32,
+    program: String,
+    started: Instant,
+    phase: Phase,
+    /// When to look whether a parked process has begun to be the program.
+    begins_by: Option<Instant>,
+    grace: Duration,
+    drain: Duration,
+    leftovers: Leftovers,
+    output_limit: u64,
+    limits: Option<Box<Watch>>,
+    /// The place it has with a limiter, until the result is there.
+    permit: Option<Permit>,
+    stop: Stop,
+    limit: Option<Limit>,
+    /// It has got SIGTERM.
+    told: bool,
+    /// The time of the first SIGKILL by which this run ends it, as [`Tree::now`] has it.
+    killed: Option<u64>,
+    /// The kernel has refused the last SIGKILL.
+    kill_refused: bool,
+    /// The run ends without the program, which SIGKILL has not ended.
+    given_up: bool,
+    /// Since it has ended; `Some(None)`: somebody else has taken it.
+    status: Option<Option<ExitStatus>>,
+    feed: Option<Feed>,
+    input_refused: bool,
+    outlets: [Option<Outlet>; 2],
+    log: Arc<Log>,
+    events: Option<Producer>,
+    /// The result has been given; what is left is read on for who has adopted it.
+    adopted: bool,
+    /// When to look whether anybody who was adopted is left; none of them is if there is no such moment.
+    looks: Option<Instant>,
+}
+
+/// How long nobody looks whether those who were adopted are still there.
+const ADOPTED: Duration = Duration::from_secs(1);
+
+/// What a run is connected with, besides its program.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// Somebody holds it: it may outlive the call, and adopt, which ends with the job.
+    pub(super) is_job: bool,
+    /// Prepared before the program was born.
+    pub(super) tree: Option<Tree>,
+    pub(super) terminal: Option<Pty>,
+    pub(super) source: Option<Source>,
+    pub(super) events: Option<Producer>,
+    pub(super) limits: Option<Watch>,
+    pub(super) permit: Option<Permit>,
+}
+
+impl RunState {
+    pub(super) fn new(
+        mut child: Child,
+        program: String,
+        started: Instant,
+        run: &Run,
+        connections: Connections,
+    ) -> Result<RunState> {
+        let Connections { is_job, mut tree, terminal, source, events, limits, permit } = connections;
+        if let Some(tree) = &mut tree {
+            tree.born(child.id(), child.as_fd());
+        }
+        let begins_by = child.begins_by(Instant::now());
+        let stdin = child.stdin.take();
+        let pipe = |pipe: Option<PipeReader>| pipe.map(|pipe| Outlet::Pipe(pipe, false));
+        let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
+        let mut running = RunState {
+            child,
+            tree,
+            seen: 0,
+            home: Tree::home(),
+            program,
+            started,
+            phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
+            begins_by,
+            grace: run.grace,
+            drain: run.drain,
+            leftovers: match run.leftovers {
+                Leftovers::Adopt if !is_job => Leftovers::Kill,
+                asked => asked,
+            },
+            output_limit: run.output_limit.unwrap_or(u64::MAX),
+            limits: limits.map(Box::new),
+            permit,
+            stop: Stop::Exited,
+            limit: None,
+            told: false,
+            killed: None,
+            kill_refused: false,
+            given_up: false,
+            status: None,
+            feed: None,
+            input_refused: false,
+            outlets: [terminal.map(Outlet::Terminal).or(stdout), stderr],
+            log: Arc::new(PerProcess::here(Record::new(&run.record()), || Record::new(&Keep::default()))),
+            events,
+            adopted: false,
+            looks: None,
+        };
+        // What fails from here on ends it.
+        running.feed = match (source, stdin, &running.outlets[0]) {
+            (Some(source), _, Some(Outlet::Terminal(terminal))) => Some(Feed::terminal(terminal.writer()?, source)?),
+            (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source)?),
+            _ => None,
+        };
+        Ok(running)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn log(&self) -> Arc<Log> {
+        self.log.clone()
+    }
+
+    /// What to watch for a part: its descriptor, and whether for writing.
+    pub(super) fn watched(&self, part: Part) -> Option<(BorrowedFd<'_>, bool)> {
+        match part {
+            Part::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
+            Part::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
+            Part::Stdout => self.outlets[0].as_ref().map(|outlet| (outlet.as_fd(), false)),
+            Part::Stderr => self.outlets[1].as_ref().map(|outlet| (outlet.as_fd(), false)),
+        }
+    }
+
+    /// When [`tick`](RunState::tick) has something to do, if no event comes before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running(at) => {
+                let limits = self.limits.as_ref().and_then(|limits| limits.due());
+                at.into_iter().chain(limits).chain(self.begins_by).min()
+            }
+            Phase::Ending(at) | Phase::Draining(at) => at,
+            Phase::Killing { again, .. } => Some(again),
+            Phase::Cut => self.looks,
+        }
+    }
+
+    /// The result is there.
+    pub(super) fn is_done(&self) -> bool {
+        !self.awaits_program() && (self.phase == Phase::Cut || self.is_read())
+    }
+
+    /// Whether the run still waits for the program's end.
+    fn awaits_program(&self) -> bool {
+        self.status.is_none() && !self.given_up
+    }
+
+    fn is_read(&self) -> bool {
+        self.outlets.iter().all(Option::is_none)
+    }
+
+    /// Nothing more is to come, not even for who has adopted what was left, and nobody is left to be ended with him.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_done() && (!self.adopted || self.is_read() && self.looks.is_none())
+    }
+
+    /// A watched descriptor has news, which may not be reported again; `hung_up`: its other side is closed. `false` when the
+    /// same is to be called once more, after others.
+    pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
+        match part {
+            Part::Process => {
+                self.reap()?;
+                if self.status.is_some() {
+                    for stream in Stream::ALL {
+                        // What a terminal has told of its end before is not told again.
+                        let is_terminal = self.outlets[stream.index()].as_ref().is_some_and(Outlet::is_terminal);
+                        if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                            self.read_left(stream, buffer);
+                        }
+                    }
+                }
+                Ok(true)
+            }
+            Part::Stdin => Ok(self.write()),
+            Part::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
+            Part::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
+        }
+    }
+
+    fn write(&mut self) -> bool {
+        let Some(feed) = &mut self.feed else { return true };
+        match feed.write() {
+            Feeding::Again => false,
+            Feeding::Blocked | Feeding::Idle => true,
+            Feeding::Done => {
+                self.input_refused = feed.refused();
+                self.feed = None;
+                true
+            }
+        }
+    }
+
+    /// The clock has moved: ends a program whose time is over, gives up pipes that outlive it.
+    pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Running(at) if at.is_none_or(|at| now < at) => {
+                if self.begins_by.take_if(|at| now >= *at).is_some() {
+                    self.child.withdraw();
+                }
+                self.look_at_limits(now);
+            }
+            Phase::Running(_) => self.end(Stop::Timeout, None),
+            Phase::Killing { gives_up, .. } if gives_up <= now => self.give_up(),
+            Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
+            Phase::Cut => {
+                let somebody = self.tree().look().is_none_or(|left| !left.is_empty());
+                self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
+            }
+            Phase::Draining(_) => {
+                // This thread may have been kept from the CPU for as long.
+                Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
+                self.phase = Phase::Cut;
+            }
+        }
+    }
+
+    /// Changes the size of its terminal, if it has one.
+    pub(super) fn resize(&self, size: super::TerminalSize) {
+        if let Some(Outlet::Terminal(terminal)) = &self.outlets[0] {
+            let _ = terminal.resize(size);
+        }
+    }
+
+    /// Lets go of a run when numbers of its own, or those it was watched by, have become the application's: the others are as likely
+    /// to be, so none of them is used again, nor closed. The program is left alone.
+    pub(super) fn abandon(mut self) {
+        (self.permit, self.events) = (None, None);
+        if let Some(feed) = self.feed.take() {
+            feed.abandon();
+        }
+        std::mem::forget(self);
+    }
+
+    /// The result, once it [is there](RunState::is_done).
+    pub(super) fn finish(&mut self) -> Output {
+        let open: Vec<BorrowedFd<'_>> = self.outlets.iter().flatten().map(Outlet::as_fd).collect();
+        let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
+        drop(open);
+        let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
+        let program = (self.given_up && self.status.is_none())
+            .then(|| leftovers::of_program(self.pid(), &self.program, self.kill_refused));
+        let others = self.leave();
+        self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
+        if self.adopted {
+            self.phase = Phase::Cut;
+            let nobody = others.as_ref().is_some_and(Vec::is_empty);
+            self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !nobody);
+        } else {
+            self.outlets = [None, None];
+        }
+        if self.is_read() {
+            self.events = None;
+        }
+        let (Recorded { stdout, stderr, spill }, seen_bytes) = {
+            let mut record = self.log.lock();
+            (record.close(), record.seen())
+        };
+        // The next one's turn.
+        self.permit = None;
+        let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
+        Output {
+            status: self.status.flatten(),
+            status_lost: self.status == Some(None),
+            stop: self.stop,
+            omitted_bytes: cuts[0].1 + cuts[1].1,
+            stdout: stdout.bytes,
+            stderr: stderr.bytes,
+            seen_bytes,
+            spill,
+            drain,
+            wall: self.started.elapsed(),
+            usage: self.child.usage().unwrap_or_default(),
+            tree: tier,
+            leftovers_unknown: others.is_none(),
+            leftovers: program.into_iter().chain(others.into_iter().flatten()).collect(),
+            limit: self.limit.filter(|_| self.stop == Stop::Limit),
+            limits: self.limits.as_ref().map(|limits| limits.enforced().to_vec()).unwrap_or_default(),
+            started: self.child.started(),
+            input_refused: self.input_refused,
+            program: std::mem::take(&mut self.program),
+            cuts,
+        }
+    }
+}

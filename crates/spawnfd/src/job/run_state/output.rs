@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading what the program writes.
+
+use std::io::{PipeReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::ioctl_fionread;
+
+use super::{Phase, RunState};
+use crate::job::{Pty, Stop, Stream};
+
+/// Where output comes from.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    /// `true`: our end does not block.
+    Pipe(PipeReader, bool),
+    Terminal(Pty),
+}
+
+/// How many buffers are read of one stream before it is the others' turn.
+const READS_IN_A_ROW: usize = 4;
+
+impl Outlet {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Outlet::Pipe(pipe, _) => pipe.as_fd(),
+            Outlet::Terminal(terminal) => terminal.as_fd(),
+        }
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Outlet::Terminal(_))
+    }
+
+    /// Reads once. 0 at the end; `None` when nothing can be read for now.
+    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let read = match self {
+            Outlet::Pipe(pipe, _) => pipe.read(buffer),
+            Outlet::Terminal(terminal) => terminal.read(buffer),
+        };
+        match read {
+            Ok(length) => Some(length),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => None,
+            Err(_) => Some(0),
+        }
+    }
+
+    /// Makes reads of what may be empty return.
+    pub(super) fn stop_blocking(&mut self) -> bool {
+        match self {
+            Outlet::Pipe(pipe, nonblocking) => {
+                *nonblocking = *nonblocking || fcntl_setfl(pipe, OFlags::NONBLOCK).is_ok();
+                *nonblocking
+            }
+            Outlet::Terminal(_) => true,
+        }
+    }
+}
+
+impl RunState {
+    /// Makes reads of what may be empty return.
+    pub(in crate::job) fn stop_blocking(&mut self) {
+        self.outlets.iter_mut().flatten().for_each(|outlet| _ = outlet.stop_blocking());
+    }
+
+    /// Reads all there is, or as much as its consumer wants now. `false` when there may be more and it is others' turn.
+    pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
+        for _ in 0..READS_IN_A_ROW {
+            if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
+                // It says so when it does: the engine then asks again.
+                return true;
+            }
+            let Some(length) = self.read_once(stream, buffer) else { return true };
+            // Less than was asked for is all there was; what is written from here on is news.
+            if !hung_up && length < buffer.len() {
+                return true;
+            }
+            // The next read could find the pipe just emptied.
+            if !hung_up && !self.outlets[stream.index()].as_mut().is_some_and(Outlet::stop_blocking) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Reads once, and passes on what came; how much that was, unless there is nothing or no more.
+    fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+        let outlet = self.outlets[stream.index()].as_mut()?;
+        let length = outlet.read(buffer)?;
+        if length == 0 {
+            // A terminal that nobody has open can be opened again, as /dev/tty, and hangs up on the program when we close it.
+            if !outlet.is_terminal() || !self.awaits_program() {
+                self.outlets[stream.index()] = None;
+            }
+            if self.adopted && self.is_read() {
+                self.events = None;
+            }
+            return None;
+        }
+        let (position, seen) = {
+            let mut record = self.log.lock();
+            (record.take(stream, &buffer[..length]), record.seen())
+        };
+        if let Some(events) = &self.events {
+            events.push(stream, position, &buffer[..length]);
+        }
+        if seen > self.output_limit && matches!(self.phase, Phase::Running(_)) {
+            self.end(Stop::OutputLimit, None);
+        }
+        Some(length)
+    }
+
+    /// Takes what the program, which has ended, or who was adopted has left in its pipe, also where who wants it as it comes is
+    /// behind: there is an end to it, and it would be lost with the pipe.
+    pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
+        let Some(outlet) = &mut self.outlets[stream.index()] else { return };
+        // A terminal tells of the first 4 KiB only, of some 20 that it may have.
+        let mut left = if outlet.is_terminal() { 1 << 16 } else { ioctl_fionread(outlet.as_fd()).unwrap_or(0) };
+        if !outlet.stop_blocking() {
+            return;
+        }
+        // Once more than that: to find the end.
+        while let Some(length) = self.read_once(stream, buffer) {
+            match left.checked_sub(length as u64) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    }
+}
