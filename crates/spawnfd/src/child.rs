@@ -50,10 +50,11 @@ pub struct Child {
 }
 
 /// How a program was started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Started {
     /// By clone and exec, from the calling thread.
+    #[default]
     Clone,
     /// By the kernel in one call, from the calling thread: where it has our patches.
     Kernel,

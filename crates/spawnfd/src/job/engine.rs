@@ -496,7 +496,8 @@ impl EngineState {
     fn news(&mut self, news: News) {
         // An event of a job that has left in this same turn finds nobody.
         let Some(job) = self.jobs.get_mut(&news.id) else { return };
-        let outcome = moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer)).and_then(|outcome| outcome);
+        let outcome =
+            moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer)).and_then(|outcome| outcome);
         let id = news.id;
         if matches!(outcome, Ok(false)) && !job.running.is_over() {
             self.again.push(news);

@@ -96,15 +96,9 @@ pub enum Enforcer {
     Nobody,
 }
 
-impl Resource {
-    /// All there are.
-    pub const ALL: [Resource; 4] = [Resource::Memory, Resource::Pids, Resource::CpuTime, Resource::Cpus];
-}
+names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus = "cpus", });
 
-impl Enforcer {
-    /// All there are.
-    pub const ALL: [Enforcer; 4] = [Enforcer::Cgroup, Enforcer::Rlimit, Enforcer::Watch, Enforcer::Nobody];
-}
+names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Nobody = "nobody", });
 
 /// One limit of a run, and who enforced it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -123,28 +117,6 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Resource::Memory => "memory",
-            Resource::Pids => "pids",
-            Resource::CpuTime => "cpu_time",
-            Resource::Cpus => "cpus",
-        })
-    }
-}
-
-impl fmt::Display for Enforcer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Enforcer::Cgroup => "cgroup",
-            Enforcer::Rlimit => "rlimit",
-            Enforcer::Watch => "watch",
-            Enforcer::Nobody => "nobody",
-        })
-    }
-}
-
 impl fmt::Display for Limit {
     /// As in `memory (cgroup)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,36 +128,6 @@ impl Limits {
     /// None.
     pub fn new() -> Limits {
         Limits::default()
-    }
-
-    /// Bytes of memory; see [`Limits::memory`](field@Limits::memory).
-    pub fn memory(mut self, bytes: u64) -> Limits {
-        self.memory = Some(bytes);
-        self
-    }
-
-    /// Processes and threads; see [`Limits::pids`](field@Limits::pids).
-    pub fn pids(mut self, number: u64) -> Limits {
-        self.pids = Some(number);
-        self
-    }
-
-    /// CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
-    pub fn cpu_time(mut self, time: Duration) -> Limits {
-        self.cpu_time = Some(time);
-        self
-    }
-
-    /// Processors at once; see [`Limits::cpus`](field@Limits::cpus).
-    pub fn cpus(mut self, cpus: f64) -> Limits {
-        self.cpus = Some(cpus);
-        self
-    }
-
-    /// What will do to enforce them.
-    pub fn enforce(mut self, enforce: Enforce) -> Limits {
-        self.enforce = enforce;
-        self
     }
 
     fn is_none(&self) -> bool {
@@ -208,6 +150,19 @@ impl Limits {
         Bounds { memory: self.memory, pids: self.pids, cpus: self.cpus }
     }
 }
+
+setters!(Limits {
+    /// Bytes of memory; see [`Limits::memory`](field@Limits::memory).
+    memory: u64 => Some(memory);
+    /// Processes and threads; see [`Limits::pids`](field@Limits::pids).
+    pids: u64 => Some(pids);
+    /// CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
+    cpu_time: Duration => Some(cpu_time);
+    /// Processors at once; see [`Limits::cpus`](field@Limits::cpus).
+    cpus: f64 => Some(cpus);
+    /// What will do to enforce them.
+    enforce: Enforce => enforce;
+});
 
 /// Makes the tree that a run is to have, if any, beforehand.
 fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree>> {

@@ -58,19 +58,7 @@ pub enum Leftovers {
     Detach,
 }
 
-impl Leftovers {
-    /// All there are.
-    pub const ALL: [Leftovers; 3] = [Leftovers::Kill, Leftovers::Adopt, Leftovers::Detach];
-
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
-            Leftovers::Kill => "kill",
-            Leftovers::Adopt => "adopt",
-            Leftovers::Detach => "detach",
-        }
-    }
-}
+names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
     /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; what is left behind is killed.
@@ -100,92 +88,9 @@ impl Run {
         Run::default()
     }
 
-    /// Ends the program after so long.
-    pub fn timeout(mut self, timeout: Duration) -> Run {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Leaves it so long between SIGTERM and SIGKILL.
-    pub fn grace(mut self, grace: Duration) -> Run {
-        self.grace = grace;
-        self
-    }
-
     /// Keeps so many bytes of each stream's beginning and end.
     pub fn keep(mut self, head: usize, tail: usize) -> Run {
         self.keep = (head, tail);
-        self
-    }
-
-    /// Keeps so many bytes of the latest output for [`Job::read`](crate::Job::read).
-    pub fn window(mut self, bytes: usize) -> Run {
-        self.window = bytes;
-        self
-    }
-
-    /// Writes all output to a file, too, once it is more than is kept.
-    pub fn spill(mut self, spill: Spill) -> Run {
-        self.spill = Some(spill);
-        self
-    }
-
-    /// Ends the program when it has written so many bytes.
-    pub fn output_limit(mut self, bytes: u64) -> Run {
-        self.output_limit = Some(bytes);
-        self
-    }
-
-    /// Reads on for so long after the program's end.
-    pub fn drain(mut self, drain: Duration) -> Run {
-        self.drain = drain;
-        self
-    }
-
-    /// Asks for this control of the process tree. With [`Want::Guard`], [`Want::Cgroup`] and [`Want::Pidns`] it ends with this process, too, however that
-    /// ends.
-    pub fn tree(mut self, want: Want) -> Run {
-        self.tree = Some(want);
-        self
-    }
-
-    /// Says what becomes of processes left behind.
-    pub fn leftovers(mut self, leftovers: Leftovers) -> Run {
-        self.leftovers = leftovers;
-        self
-    }
-
-    /// Gives the program something to read.
-    pub fn input(mut self, input: impl Into<SharedBytes>) -> Run {
-        self.input = Some(input.into());
-        self
-    }
-
-    /// Lets [`Job::write`](crate::Job::write) give the program something to read.
-    pub fn writable(mut self, max_bytes: usize) -> Run {
-        self.writable = Some(max_bytes);
-        self
-    }
-
-    /// Gives the program a terminal, which controls its session: no [`process_group`](crate::Command::process_group) can be asked for then.
-    pub fn terminal(mut self, size: TerminalSize) -> Run {
-        self.terminal = Some(size);
-        self
-    }
-
-    /// Limits what the program and its process tree may use. With limits the tree gets a cgroup wherever one can be had, unless
-    /// a guard is asked for.
-    pub fn limits(mut self, limits: Limits) -> Run {
-        self.limits = limits;
-        self
-    }
-
-    /// Bounds how many runs are under way at once: the call that starts the program waits for a place first, in the calling thread.
-    /// The [timeout](Run::timeout) begins after that. [`Command::run_async`](crate::Command::run_async) does not wait, it fails with EAGAIN;
-    /// tasks wait by [`Limiter::run_async`] or [`Limiter::acquire_async`]. Neither does a call in another run's
-    /// [callback](crate::Command::run_then): that waits by [`Acquiring::when_ready`](super::Acquiring::when_ready).
-    pub fn limiter(mut self, limiter: &Limiter) -> Run {
-        self.limiter = Some(limiter.clone());
         self
     }
 
@@ -193,3 +98,37 @@ impl Run {
         Keep { streams: self.keep, window: self.window, spill: self.spill.clone() }
     }
 }
+
+setters!(Run {
+    /// Ends the program after so long.
+    timeout: Duration => Some(timeout);
+    /// Leaves it so long between SIGTERM and SIGKILL.
+    grace: Duration => grace;
+    /// Keeps so many bytes of the latest output for [`Job::read`](crate::Job::read).
+    window: usize => window;
+    /// Writes all output to a file, too, once it is more than is kept.
+    spill: Spill => Some(spill);
+    /// Ends the program when it has written so many bytes.
+    output_limit: u64 => Some(output_limit);
+    /// Reads on for so long after the program's end.
+    drain: Duration => drain;
+    /// Asks for this control of the process tree. With [`Want::Guard`], [`Want::Cgroup`] and [`Want::Pidns`] it ends with this process, too, however that
+    /// ends.
+    tree: Want => Some(tree);
+    /// Says what becomes of processes left behind.
+    leftovers: Leftovers => leftovers;
+    /// Gives the program something to read.
+    input: impl Into<SharedBytes> => Some(input.into());
+    /// Lets [`Job::write`](crate::Job::write) give the program something to read.
+    writable: usize => Some(writable);
+    /// Gives the program a terminal, which controls its session: no [`process_group`](crate::Command::process_group) can be asked for then.
+    terminal: TerminalSize => Some(terminal);
+    /// Limits what the program and its process tree may use. With limits the tree gets a cgroup wherever one can be had, unless
+    /// a guard is asked for.
+    limits: Limits => limits;
+    /// Bounds how many runs are under way at once: the call that starts the program waits for a place first, in the calling thread.
+    /// The [timeout](Run::timeout) begins after that. [`Command::run_async`](crate::Command::run_async) does not wait, it fails with EAGAIN;
+    /// tasks wait by [`Limiter::run_async`] or [`Limiter::acquire_async`]. Neither does a call in another run's
+    /// [callback](crate::Command::run_then): that waits by [`Acquiring::when_ready`](super::Acquiring::when_ready).
+    limiter: &Limiter => Some(limiter.clone());
+});

@@ -13,10 +13,11 @@ use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
 /// Why a run came to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Stop {
     /// The program ended by itself (or by somebody else's signal).
+    #[default]
     Exited,
     /// It was ended when its time was over.
     Timeout,
@@ -28,27 +29,20 @@ pub enum Stop {
     Limit,
 }
 
-impl Stop {
-    /// All there are.
-    pub const ALL: [Stop; 5] = [Stop::Exited, Stop::Timeout, Stop::Cancelled, Stop::OutputLimit, Stop::Limit];
-
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stop::Exited => "exited",
-            Stop::Timeout => "timeout",
-            Stop::Cancelled => "cancelled",
-            Stop::OutputLimit => "output_limit",
-            Stop::Limit => "limit",
-        }
-    }
-}
+names!(Stop {
+    Exited = "exited",
+    Timeout = "timeout",
+    Cancelled = "cancelled",
+    OutputLimit = "output_limit",
+    Limit = "limit",
+});
 
 /// How reading the program's output ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Drain {
     /// All of it has been read.
+    #[default]
     Eof,
     /// After the program's end these processes still held its pipes, or its terminal; what they write later is lost. Empty if nobody could
     /// be named: they belong to another user, or let go in this instant.
@@ -84,24 +78,16 @@ pub enum Fate {
     Uninterruptible,
 }
 
-impl Fate {
-    /// All there are.
-    pub const ALL: [Fate; 5] = [Fate::Killed, Fate::Adopted, Fate::Detached, Fate::NotPermitted, Fate::Uninterruptible];
-
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fate::Killed => "killed",
-            Fate::Adopted => "adopted",
-            Fate::Detached => "detached",
-            Fate::NotPermitted => "not_permitted",
-            Fate::Uninterruptible => "uninterruptible",
-        }
-    }
-}
+names!(Fate {
+    Killed = "killed",
+    Adopted = "adopted",
+    Detached = "detached",
+    NotPermitted = "not_permitted",
+    Uninterruptible = "uninterruptible",
+});
 
 /// The result of a run. An exit code, a timeout and cut output are results, not errors; see [`check`](Output::check).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Output {
     /// The status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or the program could not be killed:
@@ -159,28 +145,7 @@ impl Output {
     /// One to be filled with what another process has sent of its own.
     #[doc(hidden)]
     pub fn empty() -> Output {
-        Output {
-            status: None,
-            status_lost: false,
-            stop: Stop::Exited,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            omitted_bytes: 0,
-            seen_bytes: 0,
-            spill: None,
-            drain: Drain::Eof,
-            wall: Duration::ZERO,
-            usage: Usage::default(),
-            tree: Tier::Group,
-            leftovers: Vec::new(),
-            leftovers_unknown: false,
-            limit: None,
-            limits: Vec::new(),
-            started: Started::Clone,
-            input_refused: false,
-            program: String::new(),
-            cuts: [(0, 0); 2],
-        }
+        Output::default()
     }
 
     /// Of each stream: how many of the kept bytes are its head, and how many are missing after that.

@@ -9,7 +9,6 @@ mod guard;
 mod image;
 mod pidns;
 
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub(crate) use guard::{end_guard_if_idle, is_guard_leaving};
 use pidns::Pidns;
 
 /// How far control of a tree reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Tier {
     /// A cgroup of its own: everything that does not write itself into another. Ends with the owner.
@@ -40,23 +39,11 @@ pub enum Tier {
     /// seen may survive. Ends with the owner.
     Guard,
     /// As [`Guard`](Tier::Guard), but nothing ends the tree when the owner is killed.
+    #[default]
     Group,
 }
 
 impl Tier {
-    /// All there are.
-    pub const ALL: [Tier; 4] = [Tier::Cgroup, Tier::Pidns, Tier::Guard, Tier::Group];
-
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
-            Tier::Cgroup => "cgroup",
-            Tier::Pidns => "pidns",
-            Tier::Guard => "guard",
-            Tier::Group => "group",
-        }
-    }
-
     /// Whether leaving the session is no way out of it. Where it is one (guard, group) a process that has called setsid may survive, and is not
     /// named then.
     pub fn is_complete(self) -> bool {
@@ -64,11 +51,7 @@ impl Tier {
     }
 }
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+names!(Tier { Cgroup = "cgroup", Pidns = "pidns", Guard = "guard", Group = "group", });
 
 /// Which tier is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
