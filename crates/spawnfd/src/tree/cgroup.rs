@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdir, openat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, access, accessat, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
@@ -28,8 +28,6 @@ struct Own {
     /// Its line in /proc/self/cgroup.
     line: Vec<u8>,
     dir: PathBuf,
-    /// Why none could be made below it.
-    refused: Option<Errno>,
 }
 
 /// Where a cgroup is to be made.
@@ -37,20 +35,14 @@ struct Own {
 pub(super) struct Place {
     base: PathBuf,
     path: CString,
-    /// This process's own: its line, its directory, and whether the new one is directly below it.
-    line: Vec<u8>,
+    /// The directory of this process's own.
     home: PathBuf,
-    below_own: bool,
 }
 
-/// Chooses the place of a new cgroup. `once`: fails by itself where one has been refused before.
-pub(super) fn place(once: bool) -> Result<Place> {
-    let own = own()?;
-    if let Some(errno) = own.refused.filter(|_| once) {
-        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
-    }
-    let base = own.dir.clone();
-    own.place_below(base)
+/// Chooses the place of a new cgroup.
+pub(super) fn place() -> Result<Place> {
+    let home = own()?.dir;
+    Place::below(home.clone(), home)
 }
 
 /// Chooses the place of a cgroup with limits: where the most of the controllers are that they take. `anyway`: also where there is
@@ -62,10 +54,7 @@ pub(super) fn place_for(limits: &Bounds, anyway: bool) -> Result<Place> {
     if !anyway && bounds::enabled(&base, &controllers) == 0 {
         return Err(failed(Errno::EOPNOTSUPP, format!("cgroup: no {} below {base:?}", controllers.join(", "))));
     }
-    if let (Some(errno), true) = (own.refused, base == own.dir) {
-        return Err(failed(errno, format!("mkdir({:?})", own.dir)));
-    }
-    own.place_below(base)
+    Place::below(base, own.dir)
 }
 
 /// The directory of this process's own cgroup, if there is one.
@@ -94,17 +83,9 @@ fn own() -> Result<Own> {
     let mut own = OWN.lock();
     if own.as_ref().is_none_or(|own| own.line != line) {
         let mounts = read("/proc/self/mountinfo".as_ref()).unwrap_or_default();
-        *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir, refused: None });
+        *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir });
     }
     own.clone().ok_or_else(absent)
-}
-
-impl Own {
-    fn place_below(self, base: PathBuf) -> Result<Place> {
-        let below_own = base == self.dir;
-        let path = new_path(&base)?;
-        Ok(Place { base, path, line: self.line, home: self.dir, below_own })
-    }
 }
 
 /// One that nobody else has, as the guard is told of it before it is there: in another pid namespace there may be a process of this number.
@@ -174,6 +155,16 @@ fn unescape(text: &[u8]) -> PathBuf {
 }
 
 impl Place {
+    fn below(base: PathBuf, home: PathBuf) -> Result<Place> {
+        // Cheaper than to fail in mkdir(2), which the guard has to know of beforehand.
+        match accessat(CWD, &base, Access::WRITE_OK, AtFlags::EACCESS) {
+            Err(error @ (rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS)) => {
+                Err(failed(errno(error), format!("mkdir({base:?})")))
+            }
+            _ => Ok(Place { path: new_path(&base)?, base, home }),
+        }
+    }
+
     pub(super) fn path(&self) -> &[u8] {
         self.path.to_bytes()
     }
@@ -188,15 +179,7 @@ impl Place {
     /// # Errors
     /// EEXIST: there is one already, which says nothing of [`another`](Place::another).
     pub(super) fn make(&self) -> Result<Group> {
-        self.attempt().map_err(|errno| {
-            // Anything else passes: a limit of the groups there may be, memory, a descriptor.
-            let lasts = matches!(errno, Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::EOPNOTSUPP);
-            let is_refused = self.below_own && lasts;
-            if let Some(own) = OWN.lock().as_mut().filter(|own| is_refused && own.line == self.line) {
-                own.refused = Some(errno);
-            }
-            failed(errno, format!("mkdir({:?})", self.path))
-        })
+        self.attempt().map_err(|errno| failed(errno, format!("mkdir({:?})", self.path)))
     }
 
     fn attempt(&self) -> std::result::Result<Group, Errno> {
@@ -343,15 +326,5 @@ mod tests {
         assert_eq!(find(&[line(&first, "ro"), line(&second, "ro")]), own(&second));
         assert_eq!(find(&[line(&first, "rw"), line(&second, "rw"), line(&second, "ro")]), own(&first));
         assert_eq!(find(&[line(&first, "rw"), line(&first, "ro")]), own(&first), "it is read-only now");
-    }
-
-    #[test]
-    fn what_passes_is_no_refusal() {
-        spawnfd_tests::isolated!(|| {
-            let Ok(place) = place(false) else { return spawnfd_tests::skip("no cgroup v2 is mounted") };
-            let gone = Place { path: CString::new("/nowhere/group").expect("no NUL"), ..place };
-            assert_eq!(gone.make().expect_err("nothing is there").errno(), Errno::ENOENT);
-            self::place(true).expect("not remembered");
-        });
     }
 }

@@ -150,12 +150,12 @@ impl Tree {
     pub fn prepare(want: Want) -> Result<Tree> {
         match want {
             Want::Group => Ok(Tree::of_group()),
-            Want::Cgroup => Tree::grouped(false),
+            Want::Cgroup => Tree::in_group(cgroup::place()?),
             Want::Pidns => {
                 Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(Box::new(namespace)), None))
             }
             Want::Guard => Tree::guarded(),
-            Want::Auto => Ok(Tree::grouped(true).unwrap_or_else(|_| Tree::outside())),
+            Want::Auto => Ok(cgroup::place().and_then(Tree::in_group).unwrap_or_else(|_| Tree::outside())),
         }
     }
 
@@ -193,11 +193,6 @@ impl Tree {
 
     fn guarded() -> Result<Tree> {
         guard::watch(b"").map(|watch| Tree::of(Tier::Guard, Control::Nobody, Some(watch)))
-    }
-
-    /// `once`: not where it has been tried in vain.
-    fn grouped(once: bool) -> Result<Tree> {
-        Tree::in_group(cgroup::place(once)?)
     }
 
     /// One in a cgroup that has these limits, or those of them that its ledger says are held. `anyway`: or none.
@@ -548,16 +543,15 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_somebody_else_s_is_left_alone() {
         spawnfd_tests::isolated!(|| {
-            let Ok(first) = Tree::grouped(false) else { return spawnfd_tests::skip("no cgroup can be made") };
+            let Ok(first) = Tree::prepare(Want::Cgroup) else { return spawnfd_tests::skip("no cgroup can be made") };
             drop(first);
-            let place = cgroup::place(true).expect("a place");
+            let place = cgroup::place().expect("a place");
             let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(place.path()));
             std::fs::create_dir(&taken).expect("own directory");
             assert_eq!(place.make().expect_err("it is there").errno(), Errno::EEXIST);
             let tree = Tree::in_group(place).expect("another");
             assert!(tree.cgroup().is_some());
             drop(tree);
-            drop(Tree::grouped(true).expect("nothing has been refused"));
             std::fs::remove_dir(taken).expect("still there, and nobody in it");
         });
     }
