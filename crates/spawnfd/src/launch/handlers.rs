@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which signals have handlers, where clone3 is not there to clear them: read by a child, remembered for a moment.
+//! Signals that have handlers, if clone3 is not available to clear them (CLONE_CLEAR_SIGHAND). A child reads them; the result holds for 10 ms.
 //!
-//! Asking the kernel for all signals costs 62 system calls, as much as a sixth of a spawn. So a child that finds the reading fresh
-//! resets just the signals known to be caught, and goes through all of them if any signal is pending.
-//! See docs/adr/0003-handlers-without-clone3.md.
+//! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the signals known to be
+//! caught, and reads all signals if one is pending.
+//!
+//! The cache has a race. It needs a first handler for a signal, installed less than 10 ms ago, and that signal sent to the child between its
+//! last two system calls before exec (0.3 us). The handler then runs once in the child, on the parent's memory. See
+//! docs/adr/0003-handlers-without-clone3.md.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,12 +14,12 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use spawnfd_child::Handlers;
 
-/// How long a reading holds.
+/// How long a result holds.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// The signals found caught by any reading so far.
+/// The signals that any child has found caught.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-/// When, as [`now`] has it; 0 for never.
+/// When a child last read them, by [`now`]; 0: never.
 static READ: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds of the monotonic clock, and one.
@@ -25,7 +28,7 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
-/// What is known of the handlers a child is about to be born with, and the moment, for [`learn`].
+/// What is known of the handlers of a child that is about to be cloned; and the time, for [`learn`].
 pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
     if clone3 {
         return (Handlers::Cleared, 0);
@@ -36,9 +39,9 @@ pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
     (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
-/// A child that was born at `begun` has read them.
+/// Notes what a child found that was cloned at `begun`.
 pub(super) fn learn(caught: u64, begun: u64) {
-    // What was caught once may be again: handlers that come and go cost a reset, not a gap.
+    // A signal that was caught once may be caught again, so it stays in the set.
     CAUGHT.fetch_or(caught, Ordering::AcqRel);
     READ.fetch_max(begun, Ordering::Release);
 }
