@@ -12,7 +12,7 @@ use super::run_state::{Connections, RunState};
 use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::launch::{self, Wait};
 use crate::limiter::Permit;
 
@@ -74,17 +74,16 @@ impl Command<'_> {
     }
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
-        self.take_turn(run, interrupted)?;
-        let outcome = self.begin(run, Wait::End, Connections::default())?.run_here(&mut *interrupted);
-        match outcome {
-            Err(error) if error.is_unstarted() => {
-                self.take_turn(run, interrupted)?;
-                self.died().begin(run, Wait::End, Connections::default())?.run_here(interrupted)
-            }
-            Err(error) if self.may_succeed_again(&error) => {
-                self.take_turn(run, interrupted)?;
+        let mut attempt = |command: &mut Command<'_>| {
+            command.take_turn(run, interrupted)?;
+            command.begin(run, Wait::End, Connections::default())?.run_here(&mut *interrupted)
+        };
+        match attempt(self) {
+            Err(error) if error.is_unstarted() => attempt(self.died()),
+            // Another start uses another descriptor table strategy, or a new template.
+            Err(error) if error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named() => {
                 self.renew()?;
-                self.begin(run, Wait::End, Connections::default())?.run_here(interrupted)
+                attempt(self)
             }
             outcome => outcome,
         }
@@ -95,12 +94,6 @@ impl Command<'_> {
     pub fn died(&mut self) -> &mut Self {
         self.died = true;
         self
-    }
-
-    /// Whether a detached child failed for a reason that another start can avoid: its descriptor table, for which there are other strategies,
-    /// or a stale template.
-    fn may_succeed_again(&self, error: &Error) -> bool {
-        error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named()
     }
 
     /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
@@ -240,22 +233,19 @@ impl Command<'_> {
 
     /// Makes what a run's program is to be born with, and starts it.
     fn launch(&mut self, run: &Run, wait: Wait, connections: &mut Connections) -> Result<Child> {
-        connections.terminal = self.open_terminal(run)?;
-        if let (Some(terminal), None) = (&connections.terminal, &connections.source) {
-            // Nobody types: the program is to find the end, as it does in /dev/null.
-            terminal.end_input()?;
+        if let Some(size) = run.terminal {
+            let (ours, theirs) = Pty::open(size)?;
+            theirs.attach(self)?;
+            if connections.source.is_none() {
+                // The program reads the end of its input at once, as from /dev/null.
+                ours.end_input()?;
+            }
+            connections.terminal = Some(ours);
         }
         (connections.tree, connections.limits) = limits::prepare(self, run, connections.is_job)?;
         if let Some(tree) = &connections.tree {
             self.begin_tree(tree)?;
         }
         launch::spawn(self, wait)
-    }
-
-    fn open_terminal(&mut self, run: &Run) -> Result<Option<Pty>> {
-        let Some(size) = run.terminal else { return Ok(None) };
-        let (ours, theirs) = Pty::open(size)?;
-        theirs.attach(self)?;
-        Ok(Some(ours))
     }
 }

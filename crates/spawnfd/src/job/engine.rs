@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use spawnfd_sys::{Errno, call};
 
 use super::run_state::{Part, RunState};
@@ -20,8 +19,7 @@ use crate::host::authority::Reach;
 use crate::host::numbers::Known;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, Leaving};
-use crate::waker::Waker;
-use crate::waker::contained;
+use crate::waker::{Waker, contained};
 
 /// How long the thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -51,7 +49,7 @@ impl RunHandle {
 
     pub(super) fn order(&self, order: Order) {
         let Some(engine) = self.engine.upgrade() else { return };
-        let mut inbox = engine.lock();
+        let mut inbox = engine.inbox.lock();
         // In a fork's copy there is no thread, and the run is not its own.
         if !inbox.over {
             inbox.orders.push((self.id, order));
@@ -133,7 +131,8 @@ pub(crate) fn end_if_idle() -> bool {
 /// Whether a thread has been told to end, or has ended by itself, and is still there.
 pub(crate) fn is_leaving() -> bool {
     let engines = ENGINES.lock();
-    engines.running.iter().any(|engine| engine.lock().over) || engines.leaving.iter().any(|thread| thread.is_there())
+    engines.running.iter().any(|engine| engine.inbox.lock().over)
+        || engines.leaving.iter().any(|thread| thread.is_there())
 }
 
 /// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
@@ -156,7 +155,7 @@ struct Expected {
 impl Drop for Expected {
     fn drop(&mut self) {
         if !self.has_come {
-            self.engine.lock().expected -= 1;
+            self.engine.inbox.lock().expected -= 1;
             // It sleeps without limit for one that is to come.
             self.engine.wake();
         }
@@ -187,10 +186,6 @@ impl Engine {
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
         let in_copy = || Inbox { over: true, ..Inbox::default() };
         Ok(Engine { reach, poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock()
     }
 
     /// Starts the thread.
@@ -233,7 +228,7 @@ impl Engine {
 
     /// A number for a run that is about to come. `None` when the thread is ending, or can do no more.
     fn expect(&self) -> Option<u64> {
-        let mut inbox = self.lock();
+        let mut inbox = self.inbox.lock();
         if inbox.over || !self.is_whole() {
             return None;
         }
@@ -245,7 +240,7 @@ impl Engine {
     /// Takes a run in and watches its descriptors.
     fn add(&self, id: u64, running: RunState, done: Done) -> Result<()> {
         // Held until the job is in: the thread that gets its first event finds it then.
-        let mut inbox = self.lock();
+        let mut inbox = self.inbox.lock();
         if inbox.over {
             return Err(lost());
         }
@@ -272,7 +267,7 @@ impl Engine {
 
     /// The same, of this one.
     fn end_if_idle(&self) -> bool {
-        let mut inbox = self.lock();
+        let mut inbox = self.inbox.lock();
         if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.taken == 0 {
             inbox.over = true;
             self.wake();
@@ -290,7 +285,7 @@ impl Engine {
         let mut desk = EngineState::default();
         let has_unwound = contained(|| serve(&mut desk)).is_none();
         {
-            let mut inbox = self.lock();
+            let mut inbox = self.inbox.lock();
             inbox.over = true;
             desk.take(&mut inbox);
         }
@@ -309,7 +304,7 @@ impl Engine {
         loop {
             let now = Instant::now();
             let until = {
-                let mut inbox = self.lock();
+                let mut inbox = self.inbox.lock();
                 desk.take(&mut inbox);
                 if inbox.over {
                     return;
@@ -354,7 +349,7 @@ impl Engine {
                         let _ = rustix::io::read(wake, &mut [0; 8]);
                     }
                     let orders = {
-                        let mut inbox = self.lock();
+                        let mut inbox = self.inbox.lock();
                         desk.take(&mut inbox);
                         std::mem::take(&mut inbox.orders)
                     };
@@ -367,7 +362,7 @@ impl Engine {
                 }
                 let (id, part) = (data >> 2, Part::ALL[(data & 3) as usize]);
                 if !desk.jobs.contains_key(&id) {
-                    desk.take(&mut self.lock());
+                    desk.take(&mut self.inbox.lock());
                 }
                 let flags = event.flags;
                 desk.heard(self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
@@ -375,7 +370,7 @@ impl Engine {
             desk.tick(self, Instant::now());
             if !desk.done.is_empty() {
                 // Before whoever has a result can ask whether all are over.
-                desk.take(&mut self.lock());
+                desk.take(&mut self.inbox.lock());
             }
             desk.give();
         }
@@ -577,7 +572,7 @@ mod tests {
             assert!(begun.is_err());
             let engine = engine.expect("it has begun");
             // Other tests' runs come and go.
-            while engine.lock().expected != 0 {
+            while engine.inbox.lock().expected != 0 {
                 std::thread::yield_now();
             }
         });

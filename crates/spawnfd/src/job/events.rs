@@ -87,7 +87,7 @@ struct Chunk {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     chunks: VecDeque<Chunk>,
     /// What waits, overhead included.
     size: usize,
@@ -104,7 +104,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl State {
+impl QueueState {
     fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.lost == 0 && !self.ended
     }
@@ -119,21 +119,17 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: PerProcess<State>,
+struct SharedQueue {
+    state: PerProcess<QueueState>,
     filled: Condvar,
     options: EventOptions,
     resume: Waker,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
+impl SharedQueue {
     /// Changes the state from the producer's side; tells the consumer if it was empty and now is not.
-    fn fill<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.lock();
+    fn fill<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
+        let mut state = self.state.lock();
         let was_empty = state.is_empty();
         let result = change(&mut state);
         if was_empty && !state.is_empty() {
@@ -152,17 +148,17 @@ impl Shared {
 
 /// Makes a queue. `resume` is called when a producer that was told to wait may go on.
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
-    let state = State { when_full: options.when_full, ..State::default() };
+    let state = QueueState { when_full: options.when_full, ..QueueState::default() };
     // In a copy of the host nothing more comes.
-    let state = PerProcess::here(state, || State { ended: true, ..State::default() });
-    let shared = Arc::new(Shared { state, filled: Condvar::new(), options, resume });
+    let state = PerProcess::here(state, || QueueState { ended: true, ..QueueState::default() });
+    let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
     (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })
 }
 
 /// The engine's end. Dropping it ends the events.
 #[derive(Debug)]
-pub struct Producer(Arc<Shared>);
+pub struct Producer(Arc<SharedQueue>);
 
 impl Producer {
     /// Adds bytes that stand at `position`; never waits. `false`: nothing more should be read until `resume` is called, which
@@ -198,7 +194,7 @@ impl Producer {
 
     /// Whether more may be read now.
     pub fn wants_more(&self) -> bool {
-        !self.0.lock().full
+        !self.0.state.lock().full
     }
 }
 
@@ -211,7 +207,7 @@ impl Drop for Producer {
 /// The consumer's end. Dropping it lets the job run on, unseen.
 #[derive(Debug)]
 pub struct Events {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     lines: Option<[Lines; 2]>,
     /// Made of chunks that have been taken out already.
     ready: VecDeque<Event>,
@@ -220,7 +216,7 @@ pub struct Events {
 impl Events {
     /// The next event, if there is one. Who waits for the waker has to ask until there is none.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.next_of(|shared| shared.lock())
+        self.next_of(|shared| shared.state.lock())
     }
 
     /// The next event; waits for it so long at most, and not at all in a run's [callback](crate::Command::run_then).
@@ -228,16 +224,11 @@ impl Events {
         let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
         self.next_of(|shared| {
-            let mut state = shared.lock();
-            while state.is_empty() {
-                state.asleep = true;
-                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                state = match left {
-                    Some(Duration::ZERO) => break,
-                    Some(left) => shared.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                    None => shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
-                };
-            }
+            let mut state = shared.state.lock();
+            state.asleep = true;
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let waited = shared.filled.wait_timeout_while(state, left, |state| state.is_empty());
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             state.asleep = false;
             state
         })
@@ -245,7 +236,7 @@ impl Events {
 
     /// Sets what is called when there is something after there was nothing; called at once if there is something now.
     pub fn set_waker(&mut self, waker: Waker) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let filled = !state.is_empty() || !self.ready.is_empty();
         let before = state.waker.replace(waker.clone());
         drop(state);
@@ -258,7 +249,7 @@ impl Events {
     /// Changes what is done with output that there is no room for: a consumer that stops looking for a while lets go of the
     /// program with [`WhenFull::DropOldest`].
     pub fn set_when_full(&mut self, when_full: WhenFull) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.when_full = when_full;
         let resume = when_full == WhenFull::DropOldest && std::mem::take(&mut state.full);
         drop(state);
@@ -276,7 +267,7 @@ impl Events {
     }
 
     /// The next event, from a state that `wait` waits for.
-    fn next_of(&mut self, wait: impl Fn(&Shared) -> MutexGuard<'_, State>) -> Option<Event> {
+    fn next_of(&mut self, wait: impl Fn(&SharedQueue) -> MutexGuard<'_, QueueState>) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -333,7 +324,7 @@ impl Event {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.abandoned = true;
         let resume = std::mem::take(&mut state.full);
         // What a waker holds may have locks of its own, so it is dropped outside of ours.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handle of a supervised run, and where its result is left.
 
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::error::{Error, Result, Stage};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::{Waker, contained};
+use crate::waker::Waker;
 
-/// A supervised run, held. Dropping it ends the program.
+/// The handle of a supervised run. Dropping it ends the program.
 ///
-/// In a process forked from this one its copy is good for nothing: waiting fails with ECHILD, writing with EPIPE, there is nothing to
-/// read, and dropping it changes nothing.
+/// A copy of the handle in a forked process has no use: waiting fails with ECHILD, writing with EPIPE, reading gives nothing, and dropping
+/// it changes nothing.
 #[derive(Debug)]
 pub struct Job {
     pub(super) handle: RunHandle,
@@ -28,7 +29,7 @@ pub struct Job {
     pub(super) ends: bool,
 }
 
-/// Where the result comes to stand.
+/// The result of a job, once there is one, and the callers that wait for it.
 #[derive(Debug)]
 pub(super) struct JobState {
     result: PerProcess<JobResult>,
@@ -38,14 +39,20 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
-    wakers: Vec<Waker>,
-    /// Tasks that wait, each under a number of its own.
-    tasks: Vec<(u64, task::Waker)>,
-    next_task: u64,
+    /// Called when the outcome is there.
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
 }
 
 impl JobResult {
-    /// The thread that the result is to come from cannot wait for it.
+    /// Registers a waker, in the place of the one that has this number. The number, and the waker that was replaced.
+    fn register(&mut self, place: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        self.next += 1;
+        let place = place.unwrap_or(self.next);
+        (place, self.wakers.insert(place, waker))
+    }
+
+    /// The engine's thread, which makes the result, cannot wait for it.
     fn may_be_waited_for(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
@@ -56,56 +63,40 @@ impl JobResult {
 
 impl JobState {
     pub(super) fn new() -> JobState {
-        // In a copy of the host nobody is result: the run is not its own.
+        // A fork's copy of the host gets no result: the run is not its own.
         let in_copy = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
         JobState { result: PerProcess::here(JobResult::default(), in_copy), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, JobResult> {
-        self.result.lock()
-    }
-
     pub(super) fn set(&self, outcome: Result<Arc<Output>>) {
-        let mut result = self.lock();
+        let mut result = self.result.lock();
         result.outcome = Some(outcome);
-        let (wakers, tasks) = (std::mem::take(&mut result.wakers), std::mem::take(&mut result.tasks));
+        let wakers = std::mem::take(&mut result.wakers);
         drop(result);
         self.changed.notify_all();
-        wakers.iter().for_each(Waker::wake);
-        for (_, task) in tasks {
-            contained(|| task.wake());
-        }
+        wakers.values().for_each(Waker::wake);
     }
 
-    /// The result, or a place among the tasks that are woken when it is there.
+    /// The result; or registers the task, which is woken when the result is there. `place`: the number under which it is registered.
     pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
-        // What a waker holds may have locks of its own, so it is cloned and dropped outside of ours.
+        // A task's waker may take locks of its own, so it is cloned and dropped outside of ours.
         let task = task.clone();
-        let mut result = self.lock();
+        let waker = Waker::new(move || task.wake_by_ref());
+        let mut result = self.result.lock();
         if let Some(outcome) = &result.outcome {
             return Poll::Ready(outcome.clone());
         }
-        let number = *place.get_or_insert(result.next_task);
-        let before = match result.tasks.iter_mut().find(|(of, _)| *of == number) {
-            Some((_, known)) => Some(std::mem::replace(known, task)),
-            None => {
-                result.next_task += 1;
-                result.tasks.push((number, task));
-                None
-            }
-        };
+        let (number, before) = result.register(*place, waker);
         drop(result);
         drop(before);
+        *place = Some(number);
         Poll::Pending
     }
 
-    /// Gives a place up.
+    /// Removes a registered waker.
     pub(super) fn forget(&self, place: u64) {
-        let mut result = self.lock();
-        let at = result.tasks.iter().position(|(number, _)| *number == place);
-        let task = at.map(|at| result.tasks.remove(at));
-        drop(result);
-        drop(task);
+        let waker = self.result.lock().wakers.remove(&place);
+        drop(waker);
     }
 }
 
@@ -125,7 +116,7 @@ impl Job {
     /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
     /// [callback](Command::run_then), in the thread that it would come from.
     pub fn wait(&self) -> Result<Arc<Output>> {
-        let result = self.state.lock();
+        let result = self.state.result.lock();
         result.may_be_waited_for()?;
         let result = self
             .state
@@ -140,7 +131,7 @@ impl Job {
     /// # Errors
     /// As [`wait`](Job::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
-        let result = self.state.lock();
+        let result = self.state.result.lock();
         if !timeout.is_zero() {
             result.may_be_waited_for()?;
         }
@@ -154,14 +145,14 @@ impl Job {
     /// # Errors
     /// As [`wait`](Job::wait).
     pub fn try_wait(&self) -> Result<Option<Arc<Output>>> {
-        self.state.lock().outcome.clone().transpose()
+        self.state.result.lock().outcome.clone().transpose()
     }
 
     /// Calls `waker` once when the result is there, at once if it is; so every one that was given.
     pub fn when_done(&self, waker: Waker) {
-        let mut result = self.state.lock();
+        let mut result = self.state.result.lock();
         if result.outcome.is_none() {
-            result.wakers.push(waker);
+            result.register(None, waker);
         } else {
             drop(result);
             waker.wake();
@@ -241,7 +232,7 @@ impl Drop for Job {
             self.handle.cancel();
         }
         // Nobody asks for it any more. Who has result it may have it in his hands for a moment longer, and with it a spilled file.
-        let result = self.state.lock().outcome.take();
+        let result = self.state.result.lock().outcome.take();
         drop(result);
     }
 }

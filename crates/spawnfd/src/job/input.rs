@@ -80,8 +80,8 @@ impl Source {
     /// What is written while the program runs; up to `max_bytes` (at least 1) wait for it.
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
         // A copy of the host has no engine that would write it.
-        let queue = PerProcess::here(Queue::default(), || Queue { gone: true, ..Queue::default() });
-        let shared = Arc::new(Shared { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
+        let queue = PerProcess::here(InputQueue::default(), || InputQueue { gone: true, ..InputQueue::default() });
+        let shared = Arc::new(SharedInput { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }
 
@@ -97,7 +97,7 @@ impl Source {
                 Ok(Wrote::Bytes(left[length - 1]))
             }
             Source::Stream(InputStream(shared)) => {
-                let mut queue = shared.lock();
+                let mut queue = shared.queue.lock();
                 let left = queue.bytes.as_slices().0;
                 if left.is_empty() {
                     return Ok(if queue.closed { Wrote::End } else { Wrote::Idle });
@@ -115,7 +115,7 @@ impl Source {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct InputQueue {
     bytes: VecDeque<u8>,
     /// Nothing more will be written.
     closed: bool,
@@ -128,19 +128,15 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: PerProcess<Queue>,
+struct SharedInput {
+    queue: PerProcess<InputQueue>,
     room: Condvar,
     max_bytes: usize,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
-    }
-
+impl SharedInput {
     /// Tells a writer that waits.
-    fn tell_writer(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn tell_writer(&self, mut queue: MutexGuard<'_, InputQueue>) {
         if std::mem::take(&mut queue.starved) {
             let writer = queue.writer.clone();
             drop(queue);
@@ -154,11 +150,11 @@ impl Shared {
 
 /// The reading side of [`Input::stream`]. When it is dropped, the writer is told.
 #[derive(Debug)]
-pub struct InputStream(Arc<Shared>);
+pub struct InputStream(Arc<SharedInput>);
 
 impl Drop for InputStream {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         queue.gone = true;
         let dropped = (std::mem::take(&mut queue.bytes), queue.engine.take());
         self.0.tell_writer(queue);
@@ -168,7 +164,7 @@ impl Drop for InputStream {
 
 /// Writes a program's input while it runs. Dropping it is [`close`](InputWriter::close).
 #[derive(Debug)]
-pub struct InputWriter(Arc<Shared>);
+pub struct InputWriter(Arc<SharedInput>);
 
 impl InputWriter {
     /// Takes as many of the bytes as there is room for, and says how many; never waits. After an answer of less than all, the waker
@@ -177,7 +173,7 @@ impl InputWriter {
     /// # Errors
     /// EPIPE: the program reads no more, has ended, or the input was closed.
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         if queue.gone || queue.closed {
             return Err(Error::new(Stage::Capture, Errno::EPIPE, format!("write(stdin, {} bytes)", bytes.len())));
         }
@@ -207,21 +203,17 @@ impl InputWriter {
             if written == bytes.len() {
                 return Ok(written);
             }
-            let mut queue = self.0.lock();
-            while queue.starved {
-                let left =
-                    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-                if left.is_zero() {
-                    return Ok(written);
-                }
-                queue = self.0.room.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let waited = self.0.room.wait_timeout_while(self.0.queue.lock(), left, |queue| queue.starved);
+            if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+                return Ok(written);
             }
         }
     }
 
     /// Ends the input: the program finds its end after what has been written.
     pub fn close(&self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         if !std::mem::replace(&mut queue.closed, true) {
             let engine = queue.engine.clone();
             self.0.tell_writer(queue);
@@ -233,12 +225,12 @@ impl InputWriter {
 
     /// Sets what is called when there is something to write after there was nothing.
     pub(super) fn set_engine(&self, waker: Waker) {
-        self.0.lock().engine = Some(waker);
+        self.0.queue.lock().engine = Some(waker);
     }
 
     /// Sets what is called when there is room after there was none, or nobody reads any more.
     pub fn set_waker(&self, waker: Waker) {
-        let before = self.0.lock().writer.replace(waker);
+        let before = self.0.queue.lock().writer.replace(waker);
         drop(before);
     }
 }
@@ -308,7 +300,7 @@ impl Feed {
         match &self.source {
             _ if self.ending => false,
             Source::Bytes(bytes, at) => *at < bytes.as_bytes().len(),
-            Source::Stream(stream) => !stream.0.lock().bytes.is_empty(),
+            Source::Stream(stream) => !stream.0.queue.lock().bytes.is_empty(),
         }
     }
 

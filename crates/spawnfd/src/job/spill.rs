@@ -83,10 +83,10 @@ pub struct Spilled {
 
 /// A file that goes with the last handle to it, in the process that made it. Takes one descriptor.
 #[derive(Clone, Debug)]
-pub struct SpillFile(Arc<Held>);
+pub struct SpillFile(Arc<NamedFile>);
 
 #[derive(Debug)]
-struct Held {
+struct NamedFile {
     path: PathBuf,
     /// Open for writing, and locked; `None`: another process's.
     file: Option<Known>,
@@ -120,14 +120,14 @@ impl SpillFile {
         // Locked before it is marked, so that at no moment it looks abandoned. Without locks here it is never swept.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let _ = fchmod(&file, if locked { PRIVATE | MARK } else { PRIVATE });
-        let held = Held { path, file: Some(file), owner: std::process::id(), stays: AtomicBool::new(false) };
+        let held = NamedFile { path, file: Some(file), owner: std::process::id(), stays: AtomicBool::new(false) };
         Ok(SpillFile(Arc::new(held)))
     }
 
     /// Names a file that another process made, and removes.
     #[doc(hidden)]
     pub fn of_another(path: PathBuf) -> SpillFile {
-        SpillFile(Arc::new(Held { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
+        SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
     }
 
     /// Whether it can be found by its path.
@@ -156,7 +156,7 @@ impl SpillFile {
     }
 }
 
-impl Drop for Held {
+impl Drop for NamedFile {
     fn drop(&mut self) {
         let ours = !*self.stays.get_mut() && std::process::id() == self.owner;
         if let Some(file) = self.file.as_ref().filter(|_| ours) {
@@ -171,11 +171,11 @@ pub(super) struct Spilling {
     dir: PathBuf,
     max_bytes: u64,
     persist: bool,
-    state: State,
+    state: SpillState,
 }
 
 #[derive(Debug)]
-enum State {
+enum SpillState {
     /// All is kept so far.
     Waiting(Order),
     Writing(SpillFile, u64),
@@ -212,12 +212,12 @@ impl Spilling {
         // Of an empty one there is no such thing, and nothing is made there.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let order = Order { runs: Vec::new(), turn: Stream::Stdout, run: 0 };
-        Spilling { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: State::Waiting(order) }
+        Spilling { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
     }
 
     /// Takes what is about to be added to `streams`; `kept`: with this they still keep everything.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[Kept; 2]) {
-        if let State::Waiting(order) = &mut self.state {
+        if let SpillState::Waiting(order) = &mut self.state {
             if kept {
                 order.note(stream, bytes.len());
                 return;
@@ -225,9 +225,9 @@ impl Spilling {
             let runs = std::mem::take(&mut order.runs).into_iter().chain([order.run]);
             let there = Some(&self.dir).filter(|dir| !dir.as_os_str().is_empty()).ok_or(Errno::ENOENT);
             match there.and_then(|dir| SpillFile::create(dir)) {
-                Ok(file) => self.state = State::Writing(file, 0),
+                Ok(file) => self.state = SpillState::Writing(file, 0),
                 Err(errno) => {
-                    self.state = State::Ended(Spilled { file: None, bytes: 0, end: SpillEnd::Failed(errno) });
+                    self.state = SpillState::Ended(Spilled { file: None, bytes: 0, end: SpillEnd::Failed(errno) });
                 }
             }
             let mut parts = streams.each_ref().map(Kept::parts);
@@ -250,7 +250,7 @@ impl Spilling {
 
     /// Appends to the file, unless that has ended.
     fn write(&mut self, bytes: &[u8]) {
-        let State::Writing(file, length) = &mut self.state else { return };
+        let SpillState::Writing(file, length) = &mut self.state else { return };
         let Some(open) = &file.0.file else { return };
         let room = self.max_bytes - *length;
         let capped = bytes.len() as u64 > room;
@@ -271,16 +271,16 @@ impl Spilling {
             }
         }
         if let Some(end) = end {
-            self.state = State::Ended(Spilled { file: Some(file.clone()), bytes: *length, end });
+            self.state = SpillState::Ended(Spilled { file: Some(file.clone()), bytes: *length, end });
         }
     }
 
     /// What became of it; `None` if there was no need of a file.
     pub(super) fn finish(self) -> Option<Spilled> {
         let mut spilled = match self.state {
-            State::Waiting(_) => return None,
-            State::Writing(file, bytes) => Spilled { file: Some(file), bytes, end: SpillEnd::Whole },
-            State::Ended(spilled) => spilled,
+            SpillState::Waiting(_) => return None,
+            SpillState::Writing(file, bytes) => Spilled { file: Some(file), bytes, end: SpillEnd::Whole },
+            SpillState::Ended(spilled) => spilled,
         };
         if spilled.file.as_ref().is_some_and(|file| !file.is_there()) {
             spilled = Spilled { file: None, bytes: 0, end: SpillEnd::Failed(Errno::ENOENT) };

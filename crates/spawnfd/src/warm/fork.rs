@@ -12,23 +12,23 @@ use super::request::{PATIENCE, why_unsent};
 use super::wire::{self, Reply};
 use crate::child::Child;
 
-/// What has come of a wish for more.
+/// The outcome of a request for children.
 pub(super) struct ForkedChildren {
     pub(super) all: Vec<Parked>,
-    /// Why they are fewer than was wished for.
+    /// Why there are fewer children than requested.
     pub(super) fewer: Option<&'static str>,
 }
 
 impl Parked {
-    /// Has children forked from it, which wait as it does itself. Where there are fewer, it is of no use any more: also says why.
+    /// Forks children from the parked process, which are parked too. If there are fewer than requested, the parent is of no use any more.
     ///
     /// # Errors
-    /// Why none was asked for.
+    /// Why no child was requested.
     pub(super) fn fork(&mut self, count: usize) -> Result<ForkedChildren, &'static str> {
         let (mut channels, mut fewer) = (Vec::new(), self.fork_error);
         while fewer.is_none() && channels.len() < count {
             match self.ask_for_child(channels.is_empty()) {
-                // All are asked for at once: then nobody waits for each.
+                // All requests are sent before the first answer is awaited.
                 Ok(channel) => channels.push(channel),
                 Err(why @ ("descriptors" | "descriptor table")) if channels.is_empty() => return Err(why),
                 Err(why) => fewer = Some(why),
@@ -56,7 +56,7 @@ impl Parked {
 
     fn expect_child(&mut self, mut channel: Channel) -> Result<Parked, &'static str> {
         let mut message = [0; 64];
-        // Where it ends there is something to hear, too.
+        // The end of the parent is an event too.
         let answers = channel.poll(PATIENCE);
         let heard = channel
             .receive(Duration::ZERO, &mut message)
@@ -66,7 +66,7 @@ impl Parked {
             Reply::Cannot { .. } => None,
         });
         let Some((child, private)) = child else {
-            // The one that forks ends first, and then a child that nobody knows of: no more is born.
+            // The parent ends before the unknown child, so that it forks no other.
             self.end();
             channel.end_unknown_child();
             return Err(if answers { "died" } else { "slow" });

@@ -14,7 +14,6 @@ use super::parked::{Origin, Parked};
 use super::recipe::{Recipe, can_park};
 use super::start::NotParked;
 use super::state::WarmState;
-use super::watch::Found;
 use super::wire::Page;
 use crate::child::interned;
 use crate::host::numbers::{Known, standard_is_open};
@@ -197,25 +196,20 @@ impl WarmState {
                 let sandboxed = entry.recipe.prefix.is_some();
                 let Origin { files, begun, .. } = &*parked.origin;
                 // A process that executes other programs has nothing to watch.
-                let found = match entry.recipe.executes {
-                    true => Ok(Found::Unchanged),
+                let changed = match entry.recipe.executes {
+                    true => Ok(false),
                     false => common.watch.add(id, files, sandboxed, *begun),
                 };
-                let Ok(found) = found else {
+                let Ok(changed) = changed else {
                     entry.lacked("inotify");
                     return Some(parked);
                 };
                 // It may have found what another mount hides, or shows, by now.
                 let remounted =
                     !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.mounts.changes);
-                if remounted || found != Found::Unchanged {
+                if remounted || changed {
                     entry.due = Instant::now() + self.options.delay.max(Duration::from_millis(20));
-                    if remounted || found == Found::ChangedAgain {
-                        entry.changed_again();
-                    } else {
-                        // If it changes again, the next attempt learns of that from inotify.
-                        entry.disturbed += 1;
-                    }
+                    entry.changed_again();
                     return Some(parked);
                 }
                 (entry.proven, entry.lacks, entry.stale) = (true, None, false);

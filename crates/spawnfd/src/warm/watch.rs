@@ -93,17 +93,6 @@ struct Watched {
     since: Instant,
 }
 
-/// The state of an entry's files once they are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// None has changed since before the parked process was executed.
-    Unchanged,
-    /// One may have changed. Nothing was watched for the entry before.
-    PerhapsChanged,
-    /// One may have changed, though the entry had watches before the process was executed.
-    ChangedAgain,
-}
-
 /// One call of [`Watch::add`].
 struct Addition<'a> {
     inotify: &'a OwnedFd,
@@ -112,8 +101,6 @@ struct Addition<'a> {
     begun: Moment,
     /// Something may have changed between that time and the time from which inotify reports changes.
     may_have_changed: bool,
-    /// The entry had a watch before that time.
-    had_watches: bool,
 }
 
 /// Which names in a directory matter.
@@ -174,13 +161,13 @@ impl Watch {
         files: &[Vec<u8>],
         sandboxed: bool,
         begun: Moment,
-    ) -> rustix::io::Result<Found> {
+    ) -> rustix::io::Result<bool> {
         if self.mounts.table().is_none() {
             return Err(rustix::io::Errno::NOENT);
         }
         let Some(inotify) = self.inotify.get() else { return Err(rustix::io::Errno::BADF) };
         let inotify = &inotify.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
-        let to = &mut Addition { inotify, entry, begun, may_have_changed: false, had_watches: false };
+        let to = &mut Addition { inotify, entry, begun, may_have_changed: false };
         let cache = b"/etc/ld.so.cache".to_vec();
         let (mut seen, mut ways, mut searched) = (HashSet::new(), HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
@@ -220,11 +207,7 @@ impl Watch {
         }
         // What has been mounted until now may have come between.
         let _ = self.look();
-        Ok(match to.may_have_changed || begun.wall_clock_was_set_back() {
-            false => Found::Unchanged,
-            true if to.had_watches => Found::ChangedAgain,
-            true => Found::PerhapsChanged,
-        })
+        Ok(to.may_have_changed || begun.wall_clock_was_set_back())
     }
 
     /// Watches where a directory lies, however it is reached: it may be renamed, or one above it, and another come to stand there.
@@ -292,11 +275,7 @@ impl Watch {
             watched.since = Instant::now();
         }
         // Inotify reports later changes only. The ctime shows the earlier ones.
-        if watched.since <= to.begun.steady {
-            to.had_watches = true;
-        } else if !to.may_have_changed {
-            to.may_have_changed = to.begun.precedes_change_of(path);
-        }
+        to.may_have_changed |= watched.since > to.begun.steady && to.begun.precedes_change_of(path);
         self.mounts.note(to.entry, path);
         Ok(())
     }

@@ -90,7 +90,7 @@ fn a_consumer_that_never_looks_stops_the_producer() {
         drop(events);
         assert_eq!((count.load(Ordering::SeqCst), producer.wants_more()), (2, true));
         assert!((0..100).all(|_| producer.push(Stream::Stdout, 0, &[0; 1000])), "nobody is there to be waited for");
-        assert!(producer.0.lock().chunks.is_empty());
+        assert!(producer.0.state.lock().chunks.is_empty());
     });
 }
 
@@ -101,7 +101,7 @@ fn a_consumer_that_never_looks_loses_the_oldest() {
         let (producer, mut events) = queue(options);
         for at in 0..100_000_u64 {
             assert!(producer.push(Stream::ALL[at as usize % 2], at, b"x"));
-            assert!(producer.0.lock().size <= 1000);
+            assert!(producer.0.state.lock().size <= 1000);
         }
         drop(producer);
         let events = all(&mut events);

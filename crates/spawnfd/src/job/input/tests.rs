@@ -113,7 +113,7 @@ fn a_writer_that_waits_is_told_that_nobody_reads() {
 }
 
 fn feed_is_starved(feed: &Feed) -> bool {
-    matches!(&feed.source, Source::Stream(InputStream(shared)) if shared.lock().starved)
+    matches!(&feed.source, Source::Stream(InputStream(shared)) if shared.queue.lock().starved)
 }
 
 #[test]
