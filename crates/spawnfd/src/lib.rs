@@ -5,7 +5,6 @@
 //! - [`Template`] pins one executable and checks it again at each spawn; [`TemplateCache`] makes templates on demand.
 //! - [`Command`] says what to run and how, like [`std::process::Command`], and validates all of it before a child exists.
 //! - [`Child`] is a running program, held by its pidfd.
-//! - [`LauncherThread`] starts programs that never hold a foreign descriptor, not even before exec.
 //! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used. [`Command::run_with`] takes a
 //!   [`Run`]: time, output, input, [`Limits`], a [`Limiter`], the [`tree`] of processes and what it leaves behind.
 //! - [`Command::start`] gives a [`Job`]: a run that is held, read, written to and waited for without ending it.

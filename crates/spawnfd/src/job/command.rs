@@ -110,7 +110,7 @@ impl Command<'_> {
     /// # Errors
     /// As [`run`](Command::run); in another run's `done` EAGAIN: all places of the run's [limiter](Run::limiter) are taken. Then `done` is not
     /// called. What goes wrong only in the child (an action, exec) is told to `done`. So is that a parked process was killed before it had
-    /// begun ([`Stage::Killed`], ESRCH): then nothing has happened, and the start can be repeated.
+    /// begun ([`Stage::Killed`](crate::Stage::Killed), ESRCH): then nothing has happened, and the start can be repeated.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default())?, ()));
         let submitted = engine::submit(begin, Box::new(done));

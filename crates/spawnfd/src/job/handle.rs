@@ -114,7 +114,7 @@ impl Job {
     ///
     /// # Errors
     /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
-    /// [callback](Command::run_then), in the thread that it would come from.
+    /// [callback](crate::Command::run_then), in the thread that it would come from.
     pub fn wait(&self) -> Result<Arc<Output>> {
         let result = self.state.result.lock();
         result.may_be_waited_for()?;
@@ -159,7 +159,7 @@ impl Job {
         }
     }
 
-    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`]).
+    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`](crate::Run::window)).
     pub fn read(&self, since: u64) -> Chunk {
         self.log.lock().read(since)
     }
@@ -167,7 +167,7 @@ impl Job {
     /// Gives the program something to read. How many bytes were taken: less than all when too many wait already.
     ///
     /// # Errors
-    /// EPIPE: it reads no more. EBADF: the run is not [writable](Run::writable).
+    /// EPIPE: it reads no more. EBADF: the run is not [writable](crate::Run::writable).
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         self.writer()?.write(bytes)
     }
@@ -215,7 +215,7 @@ impl Job {
         Ok(())
     }
 
-    /// Changes the size of its [terminal](Run::terminal); the foreground process group gets SIGWINCH.
+    /// Changes the size of its [terminal](crate::Run::terminal); the foreground process group gets SIGWINCH.
     pub fn resize(&self, size: TerminalSize) {
         self.handle.order(Order::Resize(size));
     }

@@ -129,6 +129,6 @@ setters!(Run {
     /// Bounds how many runs are under way at once: the call that starts the program waits for a place first, in the calling thread.
     /// The [timeout](Run::timeout) begins after that. [`Command::run_async`](crate::Command::run_async) does not wait, it fails with EAGAIN;
     /// tasks wait by [`Limiter::run_async`] or [`Limiter::acquire_async`]. Neither does a call in another run's
-    /// [callback](crate::Command::run_then): that waits by [`Acquiring::when_ready`](super::Acquiring::when_ready).
+    /// [callback](crate::Command::run_then): that waits by [`Acquiring::when_ready`](crate::Acquiring::when_ready).
     limiter: &Limiter => Some(limiter.clone());
 });

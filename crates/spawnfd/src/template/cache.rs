@@ -134,7 +134,7 @@ impl TemplateCache {
         TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state })))
     }
 
-    /// The process-wide cache, which [`Command::new`] uses.
+    /// The process-wide cache, which [`Command::new`](crate::Command::new) uses.
     pub fn global() -> &'static TemplateCache {
         static HANDLE: TemplateCache = TemplateCache(Handle::Global);
         &HANDLE

@@ -86,7 +86,7 @@ pub struct Park {
     /// Modules an interpreter loads before it parks; for Node.js, of its own ones.
     pub preload: Vec<OsString>,
     /// The command through which this program is started: `bwrap --unshare-net …`. The parked process sits inside that sandbox, and serves
-    /// commands that run this program so ([`Command::sandbox`]), word for word, with this environment and directory, in a session of
+    /// commands that run this program so ([`Command::sandbox`](crate::Command::sandbox)), word for word, with this environment and directory, in a session of
     /// their own (as runs do). They give it the same files, unchanged, if it is given any.
     pub sandbox: Option<Sandbox>,
     /// With a sandbox: where it is started; the host's working directory if `None`.
