@@ -328,6 +328,8 @@ def rust(header: Header) -> str:
         "//! The protocol between an owner and a parked process.",
         "//!",
         f"//! Generated from `{HEADER}`: edit that file and run `scripts/protocol.py`.",
+        "",
+        "use zerocopy::{FromBytes, Immutable, IntoBytes};",
     ]
     before: object = None
     for item in header.items:
@@ -359,6 +361,10 @@ def rust_enum(item: Enum) -> list[str]:
     return lines
 
 
+# IntoBytes refuses a struct with padding.
+DERIVED = "Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable"
+
+
 def rust_struct(item: Struct) -> list[str]:
     name = camel(item.tag)
     every = [*item.fields, *([item.tail] if item.tail else [])]
@@ -375,40 +381,11 @@ def rust_struct(item: Struct) -> list[str]:
         # Shared memory is accessed in place.
         what = "    // Offsets of the fields, in bytes."
         return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
-    lines = ["#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]", f"pub struct {name} {{"]
+    lines = [f"#[derive({DERIVED})]", "#[repr(C)]", f"pub struct {name} {{"]
     for field in item.fields:
         lines += [*rust_doc(field.doc, "    "), f"    pub {field.name}: {TYPES[field.type][1]},"]
-    lines += ["}", "", f"impl {name} {{", *size, ""]
-    lines += [
-        "    /// The struct as a message carries it.",
-        "    pub fn to_bytes(self) -> [u8; Self::SIZE] {",
-        "        let mut bytes = [0; Self::SIZE];",
-        *(
-            f"        bytes[{field.offset}..{field.offset + field.size}].copy_from_slice(&self.{field.name}.to_ne_bytes());"
-            for field in item.fields
-        ),
-        "        bytes",
-        "    }",
-        "",
-        "    /// The struct that these bytes hold.",
-        f"    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> {name} {{",
-        f"        {name} {{",
-        *(
-            f"            {field.name}: {TYPES[field.type][1]}::from_ne_bytes(array(bytes, {field.offset})),"
-            for field in item.fields
-        ),
-        "        }",
-        "    }",
-        "}",
-    ]
+    lines += ["}", "", f"impl {name} {{", *size, "}"]
     return lines
-
-
-RUST_ARRAY = """
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    core::array::from_fn(|at| bytes[offset + at])
-}
-"""
 
 
 def python_doc(doc: str, indent: str = "") -> list[str]:
@@ -530,7 +507,7 @@ def main(arguments: list[str]) -> int:
         print(f"{HEADER}: the C compiler reads it differently:\n{refused}", file=sys.stderr)
         return 1
     outdated = 0
-    for path, written in ((RUST, rust(header) + RUST_ARRAY), (PYTHON, python(header))):
+    for path, written in ((RUST, rust(header)), (PYTHON, python(header))):
         file = options.root / path
         if file.exists() and file.read_text() == written:
             continue

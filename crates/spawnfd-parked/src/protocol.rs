@@ -3,6 +3,8 @@
 //!
 //! Generated from `crates/spawnfd-parked/common/protocol.h`: edit that file and run `scripts/protocol.py`.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 /// The first field of every message.
 pub const VERSION: u32 = 1;
 
@@ -106,7 +108,8 @@ pub enum ReplyKind {
 }
 
 /// The only message from a parked process to its owner. Text follows.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Reply {
     pub version: u32,
     /// `ReplyKind`.
@@ -121,34 +124,13 @@ pub struct Reply {
 impl Reply {
     /// Bytes of the struct.
     pub const SIZE: usize = 24;
-
-    /// The struct as a message carries it.
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.kind.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.pid.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.securebits.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&self.private_bytes.to_ne_bytes());
-        bytes
-    }
-
-    /// The struct that these bytes hold.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Reply {
-        Reply {
-            version: u32::from_ne_bytes(array(bytes, 0)),
-            kind: u32::from_ne_bytes(array(bytes, 4)),
-            pid: i32::from_ne_bytes(array(bytes, 8)),
-            securebits: u32::from_ne_bytes(array(bytes, 12)),
-            private_bytes: u64::from_ne_bytes(array(bytes, 16)),
-        }
-    }
 }
 
 /// A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
 /// (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
 /// and the bytes that some steps need.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Request {
     pub version: u32,
     /// Number of the request; see `Page`.
@@ -185,50 +167,6 @@ pub struct Request {
 impl Request {
     /// Bytes of the struct.
     pub const SIZE: usize = 64;
-
-    /// The struct as a message carries it.
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[0..4].copy_from_slice(&self.version.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.serial.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.steps.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.sources.to_ne_bytes());
-        bytes[16..20].copy_from_slice(&self.keep.to_ne_bytes());
-        bytes[20..24].copy_from_slice(&self.argc.to_ne_bytes());
-        bytes[24..28].copy_from_slice(&self.envc.to_ne_bytes());
-        bytes[28..32].copy_from_slice(&self.argv_length.to_ne_bytes());
-        bytes[32..36].copy_from_slice(&self.env_length.to_ne_bytes());
-        bytes[36..40].copy_from_slice(&self.strings.to_ne_bytes());
-        bytes[40..44].copy_from_slice(&self.above.to_ne_bytes());
-        bytes[44..48].copy_from_slice(&self.flags.to_ne_bytes());
-        bytes[48..52].copy_from_slice(&self.program.to_ne_bytes());
-        bytes[52..56].copy_from_slice(&self.path.to_ne_bytes());
-        bytes[56..60].copy_from_slice(&self.checks.to_ne_bytes());
-        bytes[60..64].copy_from_slice(&self.unused.to_ne_bytes());
-        bytes
-    }
-
-    /// The struct that these bytes hold.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Request {
-        Request {
-            version: u32::from_ne_bytes(array(bytes, 0)),
-            serial: u32::from_ne_bytes(array(bytes, 4)),
-            steps: u32::from_ne_bytes(array(bytes, 8)),
-            sources: u32::from_ne_bytes(array(bytes, 12)),
-            keep: u32::from_ne_bytes(array(bytes, 16)),
-            argc: u32::from_ne_bytes(array(bytes, 20)),
-            envc: u32::from_ne_bytes(array(bytes, 24)),
-            argv_length: u32::from_ne_bytes(array(bytes, 28)),
-            env_length: u32::from_ne_bytes(array(bytes, 32)),
-            strings: u32::from_ne_bytes(array(bytes, 36)),
-            above: i32::from_ne_bytes(array(bytes, 40)),
-            flags: u32::from_ne_bytes(array(bytes, 44)),
-            program: i32::from_ne_bytes(array(bytes, 48)),
-            path: u32::from_ne_bytes(array(bytes, 52)),
-            checks: u32::from_ne_bytes(array(bytes, 56)),
-            unused: u32::from_ne_bytes(array(bytes, 60)),
-        }
-    }
 }
 
 /// The program gets the environment of the parked process.
@@ -324,7 +262,8 @@ pub enum Argument {
 pub const ARGUMENTS: usize = 3;
 pub const ARGUMENT_BITS: usize = 2;
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Step {
     /// `Op`.
     pub op: u16,
@@ -342,43 +281,14 @@ pub struct Step {
 impl Step {
     /// Bytes of the struct.
     pub const SIZE: usize = 48;
-
-    /// The struct as a message carries it.
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[0..2].copy_from_slice(&self.op.to_ne_bytes());
-        bytes[2..4].copy_from_slice(&self.index.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.a.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.b.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.text.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&self.x.to_ne_bytes());
-        bytes[24..32].copy_from_slice(&self.y.to_ne_bytes());
-        bytes[32..40].copy_from_slice(&self.z.to_ne_bytes());
-        bytes[40..48].copy_from_slice(&self.w.to_ne_bytes());
-        bytes
-    }
-
-    /// The struct that these bytes hold.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Step {
-        Step {
-            op: u16::from_ne_bytes(array(bytes, 0)),
-            index: u16::from_ne_bytes(array(bytes, 2)),
-            a: i32::from_ne_bytes(array(bytes, 4)),
-            b: i32::from_ne_bytes(array(bytes, 8)),
-            text: u32::from_ne_bytes(array(bytes, 12)),
-            x: u64::from_ne_bytes(array(bytes, 16)),
-            y: u64::from_ne_bytes(array(bytes, 24)),
-            z: u64::from_ne_bytes(array(bytes, 32)),
-            w: u64::from_ne_bytes(array(bytes, 40)),
-        }
-    }
 }
 
 /// The index of a step that is not an action of the caller.
 pub const CONTEXT: u16 = 65535;
 
 /// Bit n stands for capability n.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Capabilities {
     pub effective: u64,
     pub permitted: u64,
@@ -390,28 +300,6 @@ pub struct Capabilities {
 impl Capabilities {
     /// Bytes of the struct.
     pub const SIZE: usize = 40;
-
-    /// The struct as a message carries it.
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[0..8].copy_from_slice(&self.effective.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&self.permitted.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&self.inheritable.to_ne_bytes());
-        bytes[24..32].copy_from_slice(&self.bounding.to_ne_bytes());
-        bytes[32..40].copy_from_slice(&self.ambient.to_ne_bytes());
-        bytes
-    }
-
-    /// The struct that these bytes hold.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Capabilities {
-        Capabilities {
-            effective: u64::from_ne_bytes(array(bytes, 0)),
-            permitted: u64::from_ne_bytes(array(bytes, 8)),
-            inheritable: u64::from_ne_bytes(array(bytes, 16)),
-            bounding: u64::from_ne_bytes(array(bytes, 24)),
-            ambient: u64::from_ne_bytes(array(bytes, 32)),
-        }
-    }
 }
 
 /// The conditions that must hold immediately before exec.
@@ -432,7 +320,8 @@ impl CheckKind {
 }
 
 /// The identity of a file has the units of struct statx.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Check {
     /// `CheckKind`.
     pub kind: u32,
@@ -455,46 +344,6 @@ pub struct Check {
 impl Check {
     /// Bytes of the struct.
     pub const SIZE: usize = 72;
-
-    /// The struct as a message carries it.
-    pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[0..4].copy_from_slice(&self.kind.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.path.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.device_major.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.device_minor.to_ne_bytes());
-        bytes[16..20].copy_from_slice(&self.mode.to_ne_bytes());
-        bytes[20..24].copy_from_slice(&self.owner.to_ne_bytes());
-        bytes[24..28].copy_from_slice(&self.group.to_ne_bytes());
-        bytes[28..32].copy_from_slice(&self.ctime_nanoseconds.to_ne_bytes());
-        bytes[32..36].copy_from_slice(&self.mtime_nanoseconds.to_ne_bytes());
-        bytes[36..40].copy_from_slice(&self.unused.to_ne_bytes());
-        bytes[40..48].copy_from_slice(&self.inode.to_ne_bytes());
-        bytes[48..56].copy_from_slice(&self.size.to_ne_bytes());
-        bytes[56..64].copy_from_slice(&self.ctime.to_ne_bytes());
-        bytes[64..72].copy_from_slice(&self.mtime.to_ne_bytes());
-        bytes
-    }
-
-    /// The struct that these bytes hold.
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Check {
-        Check {
-            kind: u32::from_ne_bytes(array(bytes, 0)),
-            path: u32::from_ne_bytes(array(bytes, 4)),
-            device_major: u32::from_ne_bytes(array(bytes, 8)),
-            device_minor: u32::from_ne_bytes(array(bytes, 12)),
-            mode: u32::from_ne_bytes(array(bytes, 16)),
-            owner: u32::from_ne_bytes(array(bytes, 20)),
-            group: u32::from_ne_bytes(array(bytes, 24)),
-            ctime_nanoseconds: u32::from_ne_bytes(array(bytes, 28)),
-            mtime_nanoseconds: u32::from_ne_bytes(array(bytes, 32)),
-            unused: u32::from_ne_bytes(array(bytes, 36)),
-            inode: u64::from_ne_bytes(array(bytes, 40)),
-            size: u64::from_ne_bytes(array(bytes, 48)),
-            ctime: i64::from_ne_bytes(array(bytes, 56)),
-            mtime: i64::from_ne_bytes(array(bytes, 64)),
-        }
-    }
 }
 
 pub const PAGE_SIZE: usize = 4096;
@@ -575,8 +424,4 @@ pub enum Stage {
     Action = 2,
     Check = 4,
     Exec = 6,
-}
-
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    core::array::from_fn(|at| bytes[offset + at])
 }

@@ -11,6 +11,7 @@ use spawnfd_parked::protocol::{
     self, Argument, CheckKind, Claim as State, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
 use spawnfd_sys::{Errno, RawFd, SharedWords};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::host::authority::Reported;
 
@@ -131,8 +132,7 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     for (first, op) in (word(Layout::STEPS)..).step_by(word(protocol::Step::SIZE)).zip(&context.steps) {
         // None of these has a text.
         let Some(step) = encode_step(CONTEXT, op, &mut Vec::new(), true)? else { continue };
-        let bytes = step.to_bytes();
-        for (at, bytes) in (first..).zip(bytes.as_chunks().0) {
+        for (at, bytes) in (first..).zip(step.as_bytes().as_chunks().0) {
             set(at, u64::from_ne_bytes(*bytes));
         }
     }
@@ -176,11 +176,11 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
     for &(source, number) in request.handed_on {
         let (op, a) = (Code::Replace as u16, source as i32);
         let step = protocol::Step { op, index: CONTEXT, a, b: number, ..Default::default() };
-        message.extend_from_slice(&step.to_bytes());
+        message.extend_from_slice(step.as_bytes());
     }
     for Step { index, op } in request.join.iter().chain(request.steps) {
         if let Some(step) = encode_step(*index, op, &mut strings, request.executes)? {
-            message.extend_from_slice(&step.to_bytes());
+            message.extend_from_slice(step.as_bytes());
         }
     }
     let steps = (message.len() - protocol::Request::SIZE) / protocol::Step::SIZE;
@@ -205,7 +205,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
         checks: checks as u32,
         unused: 0,
     };
-    message[..protocol::Request::SIZE].copy_from_slice(&head.to_bytes());
+    message[..protocol::Request::SIZE].copy_from_slice(head.as_bytes());
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
@@ -221,7 +221,7 @@ pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
         ..Default::default()
     };
     // The strings end with a NUL.
-    [&head.to_bytes()[..], &[0]].concat()
+    [head.as_bytes(), &[0]].concat()
 }
 
 /// Adds strings; how many bytes they are.
@@ -243,7 +243,7 @@ fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> 
                 protocol::Check { kind: CheckKind::Absent as u32, path: text(path), ..Default::default() }
             }
         };
-        message.extend_from_slice(&check.to_bytes());
+        message.extend_from_slice(check.as_bytes());
     }
     (path, plan.program.pinned.checks.len())
 }
@@ -370,8 +370,7 @@ pub(super) enum Reply<'a> {
 
 /// Reads a reply. `None`: it is none.
 pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
-    let (head, text) = message.split_first_chunk()?;
-    let head = protocol::Reply::from_bytes(head);
+    let (head, text) = protocol::Reply::read_from_prefix(message).ok()?;
     if head.version != protocol::VERSION {
         return None;
     }
