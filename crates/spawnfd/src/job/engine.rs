@@ -465,7 +465,6 @@ impl EngineState {
             Order::Feed => return self.news(News { id, part: Part::Stdin, hung_up: false }),
             Order::Read => {
                 // What was passed over while nobody wanted it is not reported again: read as if it were the end.
-                running.stop_blocking();
                 self.news(News { id, part: Part::Stdout, hung_up: true });
                 return self.news(News { id, part: Part::Stderr, hung_up: true });
             }

@@ -17,9 +17,6 @@ const CLOSED: Duration = Duration::from_millis(20);
 /// How long a signal can go unasked for that has come while the thread of a run was at work.
 const UNASKED: Duration = Duration::from_millis(10);
 
-/// How long a run in its caller's thread goes on before it looks what its numbers refer to: most are over by then.
-const YOUNG: Duration = Duration::from_millis(10);
-
 impl RunState {
     /// Runs to the end in the calling thread; asks at the start, after each signal, and soon after it was at work, whether to give up.
     pub(in crate::job) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
@@ -30,8 +27,8 @@ impl RunState {
         }
         // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
         let mut at_work: Option<Instant> = None;
-        // What its numbers refer to, for comparison after each sleep.
-        let mut known = None;
+        // The files that the run's descriptors refer to, for comparison after each sleep.
+        let known = self.identities();
         // What has hung up and may come back is passed over until then.
         let mut passed_over: Option<Instant> = None;
         while !self.is_done() {
@@ -45,18 +42,15 @@ impl RunState {
                 }
                 None => abi::pollfd { fd: -1, events: 0, revents: 0 },
             });
-            if known.is_none() && self.started.elapsed() >= YOUNG {
-                known = Some(self.identities());
-            }
-            // A sleep that has begun is never ended by what has come to stand at its numbers.
-            let look = if known.is_some() { Instant::now() + UNSEEN } else { self.started + YOUNG };
+            // A file that the application puts at one of these descriptors does not end a sleep.
+            let look = Instant::now() + UNSEEN;
             let late = at_work.take_if(|since| since.elapsed() >= UNASKED).is_some();
             let asks = at_work.map(|since| since + UNASKED);
             let until = self.deadline().into_iter().chain(asks).chain(passed_over).fold(look, Instant::min);
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Some((left.as_secs() as i64, i64::from(left.subsec_nanos())));
             let polled = if late { Err(Errno::EINTR) } else { call::poll(&mut fds, timeout) };
-            if known.is_some_and(|known| !self.is_whole(known)) {
+            if !self.is_whole(known) {
                 self.abandon();
                 return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()"));
             }

@@ -131,7 +131,7 @@ impl RunState {
         }
         let begins_by = child.begins_by(Instant::now());
         let stdin = child.stdin.take();
-        let pipe = |pipe: Option<PipeReader>| pipe.map(|pipe| Outlet::Pipe(pipe, false));
+        let pipe = |pipe: Option<PipeReader>| pipe.map(Outlet::Pipe);
         let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
         let mut running = RunState {
             child,
@@ -166,7 +166,8 @@ impl RunState {
             adopted: false,
             looks: None,
         };
-        // What fails from here on ends it.
+        // A failure from here on drops the run, which ends the program.
+        running.outlets.iter().flatten().try_for_each(Outlet::stop_blocking)?;
         running.feed = match (source, stdin, &running.outlets[0]) {
             (Some(source), _, Some(Outlet::Terminal(terminal))) => Some(Feed::terminal(terminal.writer()?, source)?),
             (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source)?),

@@ -8,13 +8,13 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
 
 use super::{Phase, RunState};
+use crate::error::{Error, Result, Stage, errno};
 use crate::job::{Pty, Stop, Stream};
 
-/// Where output comes from.
+/// Where output comes from. Reads do not block.
 #[derive(Debug)]
 pub(super) enum Outlet {
-    /// `true`: our end does not block.
-    Pipe(PipeReader, bool),
+    Pipe(PipeReader),
     Terminal(Pty),
 }
 
@@ -24,7 +24,7 @@ const READS_IN_A_ROW: usize = 4;
 impl Outlet {
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Outlet::Pipe(pipe, _) => pipe.as_fd(),
+            Outlet::Pipe(pipe) => pipe.as_fd(),
             Outlet::Terminal(terminal) => terminal.as_fd(),
         }
     }
@@ -36,7 +36,7 @@ impl Outlet {
     /// Reads once. 0 at the end; `None` when nothing can be read for now.
     fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let read = match self {
-            Outlet::Pipe(pipe, _) => pipe.read(buffer),
+            Outlet::Pipe(pipe) => pipe.read(buffer),
             Outlet::Terminal(terminal) => terminal.read(buffer),
         };
         match read {
@@ -46,24 +46,18 @@ impl Outlet {
         }
     }
 
-    /// Makes reads of what may be empty return.
-    pub(super) fn stop_blocking(&mut self) -> bool {
-        match self {
-            Outlet::Pipe(pipe, nonblocking) => {
-                *nonblocking = *nonblocking || fcntl_setfl(pipe, OFlags::NONBLOCK).is_ok();
-                *nonblocking
-            }
-            Outlet::Terminal(_) => true,
-        }
+    /// Makes reads of a pipe return at once. A terminal has been opened so.
+    ///
+    /// # Errors
+    /// EBADF only.
+    pub(super) fn stop_blocking(&self) -> Result<()> {
+        let Outlet::Pipe(pipe) = self else { return Ok(()) };
+        fcntl_setfl(pipe, OFlags::NONBLOCK)
+            .map_err(|error| Error::new(Stage::Capture, errno(error), "fcntl(F_SETFL, O_NONBLOCK)"))
     }
 }
 
 impl RunState {
-    /// Makes reads of what may be empty return.
-    pub(in crate::job) fn stop_blocking(&mut self) {
-        self.outlets.iter_mut().flatten().for_each(|outlet| _ = outlet.stop_blocking());
-    }
-
     /// Reads all there is, or as much as its consumer wants now. `false` when there may be more and it is others' turn.
     pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
         for _ in 0..READS_IN_A_ROW {
@@ -75,10 +69,6 @@ impl RunState {
             // Less than was asked for is all there was; what is written from here on is news.
             if !hung_up && length < buffer.len() {
                 return true;
-            }
-            // The next read could find the pipe just emptied.
-            if !hung_up && !self.outlets[stream.index()].as_mut().is_some_and(Outlet::stop_blocking) {
-                return false;
             }
         }
         false
@@ -117,9 +107,6 @@ impl RunState {
         let Some(outlet) = &mut self.outlets[stream.index()] else { return };
         // A terminal tells of the first 4 KiB only, of some 20 that it may have.
         let mut left = if outlet.is_terminal() { 1 << 16 } else { ioctl_fionread(outlet.as_fd()).unwrap_or(0) };
-        if !outlet.stop_blocking() {
-            return;
-        }
         // Once more than that: to find the end.
         while let Some(length) = self.read_once(stream, buffer) {
             match left.checked_sub(length as u64) {
