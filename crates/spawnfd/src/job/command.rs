@@ -170,7 +170,7 @@ impl Command<'_> {
                 let (events, seen) = listen(handle);
                 let connections = Connections { is_job, source, events, ..Connections::default() };
                 let running = self.begin(run, Wait::Start, connections)?;
-                let (log, pid) = (running.log(), running.pid());
+                let (log, pid) = (running.log.clone(), running.pid());
                 Ok((running, (log, pid, seen)))
             },
             Box::new(move |output| told.set(output.map(Arc::new))),

@@ -197,7 +197,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
         None => (tree_of(command, run, is_job)?, None),
     };
-    let held = ledger.as_ref().map(Ledger::held).unwrap_or_default();
+    let held = ledger.as_ref().map(|ledger| ledger.held).unwrap_or_default();
     let mut enforced = Vec::new();
     let mut settle = |resource: Resource, in_cgroup: bool, otherwise: Enforcer| {
         let by = if in_cgroup { Enforcer::Cgroup } else { otherwise };
@@ -312,7 +312,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 /// What of a run's limits has to be looked at while it runs, and at its end.
 #[derive(Debug)]
 pub(super) struct Watch {
-    enforced: Vec<Limit>,
+    pub(super) enforced: Vec<Limit>,
     ledger: Option<Ledger>,
     /// Tasks that have to be counted in /proc.
     most: Option<u64>,
@@ -336,7 +336,7 @@ impl Watch {
     ) -> Watch {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let now = Instant::now();
-        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.held().pids);
+        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.held.pids);
         let cpus = cpus.map_or(processors, |cpus| cpus.min(processors));
         let cpu_due = match budget {
             Some(Budget::OfAll(budget)) => soonest(now, budget, cpus),
@@ -384,10 +384,10 @@ impl Watch {
     /// The program has ended by itself, or by the kernel's hand: which limit was behind it.
     pub(super) fn at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
         if let Some(ledger) = &self.ledger {
-            if ledger.held().memory && ledger.was_out_of_memory() {
+            if ledger.held.memory && ledger.was_out_of_memory() {
                 return self.limit(Resource::Memory);
             }
-            if ledger.held().pids && ledger.was_refused_tasks() {
+            if ledger.held.pids && ledger.was_refused_tasks() {
                 return self.limit(Resource::Pids);
             }
         }
@@ -408,11 +408,6 @@ impl Watch {
 
     fn limit(&self, resource: Resource) -> Option<Limit> {
         self.enforced.iter().find(|limit| limit.resource == resource).copied()
-    }
-
-    /// All that were set.
-    pub(super) fn enforced(&self) -> &[Limit] {
-        &self.enforced
     }
 }
 

@@ -103,7 +103,7 @@ fn is_unbounded(dir: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     dir: OwnedFd,
-    held: Held,
+    pub(crate) held: Held,
 }
 
 impl Ledger {
@@ -121,10 +121,6 @@ impl Ledger {
         let quota = |cpus: f64| format!("{} {PERIOD}", (cpus * PERIOD).round());
         let cpus = limits.cpus.is_some_and(|cpus| set("cpu.max", quota(cpus)));
         Ok(Ledger { dir, held: Held { memory, pids, cpus } })
-    }
-
-    pub(crate) fn held(&self) -> Held {
-        self.held
     }
 
     /// The CPU time used by all who are or were in it.
@@ -180,7 +176,7 @@ mod tests {
         }
         let limits = Bounds { memory: Some(1 << 20), pids: Some(7), cpus: Some(1.5) };
         let ledger = Ledger::open(open(dir.path()).as_fd(), &limits).expect("own directory");
-        assert_eq!(ledger.held(), Held { memory: true, pids: false, cpus: true });
+        assert_eq!(ledger.held, Held { memory: true, pids: false, cpus: true });
         let says = |name: &str| read_to_string(file(name)).expect("written");
         assert_eq!((says("memory.max"), says("memory.oom.group")), ("1048576".into(), "1".into()));
         assert_eq!(says("cpu.max"), "150000 100000");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Mark, Process, Stat, is_foreign, present};
+use spawnfd_guard::process::{Mark, Process, Stat, is_foreign};
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
@@ -170,16 +170,11 @@ impl Tree {
     }
 
     /// One made only now, of a program that was born into the session `home`, as [`home`](Tree::home) had it; if it has been reaped, it had its
-    /// number for sure at the moment `seen`, as [`now`](Tree::now) has it.
+    /// number for sure at the moment `seen`, as `spawnfd_guard::process::present` has it.
     pub(crate) fn of_born(pid: u32, pidfd: BorrowedFd<'_>, home: i32, seen: u64) -> Tree {
         let mut members = members_of(pid as i32, home, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.root_was_seen(seen);
         Tree::of(Tier::Group, Control::Members(members), None)
-    }
-
-    /// The moment, as processes' start times have it.
-    pub(crate) fn now() -> u64 {
-        present()
     }
 
     /// The session that a program of this process is born into: not the tree's, also when this process has left it since.
@@ -293,12 +288,12 @@ impl Tree {
         }
     }
 
-    /// Sends a signal to every process of the tree, once; stopped ones are made to go on so that they see it.
+    /// Sends a signal to every process of the tree, once, and continues stopped processes so that they see the signal.
     pub fn signal(&mut self, signal: i32) {
         self.signal_all(signal);
     }
 
-    /// The same. Whether the program got it: its pidfds may not be had, nor may /proc tell of it.
+    /// The same. Whether the program got the signal: it does not if no descriptor is free for its pidfd, or /proc does not show it.
     pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
         if !self.is_ours() {
             return true;

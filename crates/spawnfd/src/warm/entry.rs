@@ -46,8 +46,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// One that waits, for one start; or the parent, for one to be forked from it.
+    /// Leases a parked process to a start; or the parent, so that the start forks a child from it.
     pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
+        (self.used, self.asleep) = (now, false);
+        if let Some(cannot) = self.cannot {
+            return Err(cannot);
+        }
         let waiting = self.parked.pop_front();
         let is_parent = waiting.is_none();
         let none = if self.stale { "stale" } else { "empty" };

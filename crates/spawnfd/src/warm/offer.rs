@@ -11,7 +11,6 @@ use spawnfd_parked::protocol;
 use super::confinement::CONFINED;
 use super::leased::LeasedProcess;
 use super::parked::Parked;
-use super::prefix::Inside;
 use super::request::Answer;
 use super::state::{ARGUMENTS, NOT_ADDED, WarmState};
 use super::wire::StartRequest;
@@ -109,7 +108,7 @@ impl Offer<'_> {
             None
         };
         let mut sources = plan.sources.clone();
-        sources.extend(inside.iter().flat_map(Inside::sources));
+        sources.extend(inside.iter().flat_map(|inside| &inside.opened).map(AsRawFd::as_raw_fd));
         let mut source = |fd: RawFd| {
             sources.push(fd);
             sources.len() - 1

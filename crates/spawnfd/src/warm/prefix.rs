@@ -3,7 +3,7 @@
 //! and what is asked of it there is what the program in front would have handed on.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -152,10 +152,6 @@ impl Inside {
         let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
         self.opened.push(above_standard(null));
         Ok(Op::Place { source: plan.sources.len() + self.opened.len() - 1, to })
-    }
-
-    pub(super) fn sources(&self) -> impl Iterator<Item = RawFd> {
-        self.opened.iter().map(AsRawFd::as_raw_fd)
     }
 }
 

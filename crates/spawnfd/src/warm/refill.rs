@@ -152,13 +152,11 @@ impl WarmState {
                 continue;
             }
             sooner(entry.used + self.options.idle);
-            if entry.recipe.grows_old() {
-                let age = self.options.age;
-                if let Some(parent) = &mut entry.parent {
-                    parent.old |= now >= parent.since + age;
-                    if !parent.old {
-                        sooner(parent.since + age);
-                    }
+            if let Some(parent) = entry.parent.as_mut().filter(|_| entry.recipe.grows_old()) {
+                let end = parent.since + self.options.age;
+                parent.old |= now >= end;
+                if !parent.old {
+                    sooner(end);
                 }
             }
             let missing = entry.is_missing() && entry.making.is_none() && room;

@@ -238,8 +238,6 @@ impl WarmState {
                 other = reason;
                 continue;
             }
-            entry.used = now;
-            entry.asleep = false;
             if template.identity() != entry.recipe.started_template().identity() {
                 let recipe = Arc::make_mut(&mut entry.recipe);
                 match &mut recipe.prefix {
@@ -258,10 +256,6 @@ impl WarmState {
                 entry.due = now;
                 self.gone.extend(entry.drain());
             }
-            if let Some(cannot) = entry.cannot {
-                why = Some(cannot);
-                continue;
-            }
             match entry.take(now, delay) {
                 Ok(leased) => return Ok(leased),
                 Err(reason) => why = Some(reason),
@@ -275,11 +269,7 @@ impl WarmState {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut found = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
-            (entry.used, entry.asleep) = (now, false);
-            let taken = match entry.cannot {
-                Some(cannot) => Err(cannot),
-                None => entry.take(now, delay),
-            };
+            let taken = entry.take(now, delay);
             if taken.is_ok() {
                 return Some(taken);
             }
@@ -307,25 +297,28 @@ impl WarmState {
                 Err(why)
             }
             Err(reason) => {
-                self.entry(parent.entry).into_iter().for_each(|entry| entry.taken -= 1);
+                self.returned(&parent);
                 Err(reason)
             }
         }
     }
 
-    /// Nothing has come of it, or nothing that concerns it.
-    pub(super) fn put_back(&mut self, leased: LeasedProcess) {
-        if let Some(entry) = self.entry(leased.entry) {
-            entry.taken -= 1;
-            if entry.version == leased.shared.version {
-                entry.parked.push_front(leased.shared);
-                return;
-            }
-        }
-        self.gone.push(leased.shared);
+    /// A lease has ended. The entry that the process was leased from.
+    fn returned(&mut self, leased: &LeasedProcess) -> Option<&mut Entry> {
+        let entry = self.entry(leased.entry)?;
+        entry.taken -= 1;
+        Some(entry)
     }
 
-    /// A program has come of it.
+    /// The start has not used the leased process.
+    pub(super) fn put_back(&mut self, leased: LeasedProcess) {
+        match self.returned(&leased).filter(|entry| entry.version == leased.shared.version) {
+            Some(entry) => entry.parked.push_front(leased.shared),
+            None => self.gone.push(leased.shared),
+        }
+    }
+
+    /// The leased process has become a program.
     pub(super) fn used(&mut self, leased: LeasedProcess) {
         let counter = match (leased.recipe.executes, leased.recipe.mode) {
             (false, Mode::Reserve) => &mut self.stats.reserve,
@@ -335,18 +328,13 @@ impl WarmState {
         };
         *counter += 1;
         self.spent.push(leased.lock().channel.page.clone());
-        if let Some(entry) = self.entry(leased.entry) {
-            entry.taken -= 1;
-        }
+        self.returned(&leased);
     }
 
-    /// It is of no use any more.
+    /// The leased process is of no use any more.
     pub(super) fn spoilt(&mut self, leased: LeasedProcess) {
-        if let Some(entry) = self.entry(leased.entry) {
-            entry.taken -= 1;
-            if entry.has_parent(&leased) {
-                entry.parent = None;
-            }
+        if let Some(entry) = self.returned(&leased).filter(|entry| entry.has_parent(&leased)) {
+            entry.parent = None;
         }
         self.gone.push(leased.shared);
     }

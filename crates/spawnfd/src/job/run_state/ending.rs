@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::Stat;
+use spawnfd_guard::process::{Stat, present};
 
 use super::{Phase, RunState};
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl RunState {
         if self.status.is_some() {
             return Ok(());
         }
-        let now = Tree::now();
+        let now = present();
         if let Some(tree) = &mut self.tree {
             tree.ended();
         }
@@ -120,7 +120,7 @@ impl RunState {
     /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and its kill is found
     /// by the next look.
     pub(super) fn kill(&mut self) {
-        self.killed.get_or_insert_with(Tree::now);
+        self.killed.get_or_insert_with(present);
         self.signal_tree(SIGKILL);
         // The kill can take a quarter of a second: several processes have to stop first.
         let now = Instant::now();

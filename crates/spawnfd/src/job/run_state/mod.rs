@@ -61,7 +61,7 @@ pub(super) struct RunState {
     child: Child,
     /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
     tree: Option<Tree>,
-    /// When it last had its number for sure, as [`Tree::now`] has it.
+    /// When it last had its number for sure, as [`present`](spawnfd_guard::process::present) has it.
     seen: u64,
     /// The session it was born into, as [`Tree::home`] has it.
     home: i32,
@@ -81,7 +81,7 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// It has got SIGTERM.
     told: bool,
-    /// The time of the first SIGKILL by which this run ends it, as [`Tree::now`] has it.
+    /// The time of the first SIGKILL by which this run ends it, as [`present`](spawnfd_guard::process::present) has it.
     killed: Option<u64>,
     /// The kernel has refused the last SIGKILL.
     kill_refused: bool,
@@ -92,7 +92,7 @@ pub(super) struct RunState {
     feed: Option<Feed>,
     input_refused: bool,
     outlets: [Option<Outlet>; 2],
-    log: Arc<Log>,
+    pub(super) log: Arc<Log>,
     events: Option<Producer>,
     /// The result has been given; what is left is read on for who has adopted it.
     adopted: bool,
@@ -178,10 +178,6 @@ impl RunState {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    pub(super) fn log(&self) -> Arc<Log> {
-        self.log.clone()
     }
 
     /// What to watch for a part: its descriptor, and whether for writing.
@@ -349,7 +345,7 @@ impl RunState {
             leftovers_unknown: others.is_none(),
             leftovers: program.into_iter().chain(others.into_iter().flatten()).collect(),
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
-            limits: self.limits.as_ref().map(|limits| limits.enforced().to_vec()).unwrap_or_default(),
+            limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
             started: self.child.started(),
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),
