@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A parked process in the hands of one start: whether it suits, and how the calling thread differs from it.
+//! A parked process that is leased to one start: whether it suits the plan, and how the caller state differs.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use super::state::ARGUMENTS;
 use super::wire::Context;
 use crate::template::Template;
 
-/// One that a start has taken.
+/// A parked process that is leased to one start.
 #[derive(Debug)]
 pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) shared: Waiting,
-    /// One is yet to be forked from it.
+    /// It is the parent of forked processes: the start forks a child from it.
     pub(super) is_parent: bool,
 }
 
@@ -36,14 +36,14 @@ impl LeasedProcess {
         self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this plan's actions suit it.
+    /// Whether the process can carry out this plan's actions.
     pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
         let parked = self.recipe.template.name().as_bytes();
         let as_parked = |name: &[u8]| match self.recipe.kind {
             Kind::Main => true,
-            // It looks for itself by argv[0]: a name will do where it is found by that, too.
+            // CPython finds itself by argv[0]. A bare name leads to the same file.
             Kind::Python => name == parked || !name.contains(&b'/'),
-            // process.argv0 is there.
+            // process.argv0 has been set.
             Kind::Node => name == parked,
         };
         let is_beyond = |op: &Op| {
@@ -57,10 +57,10 @@ impl LeasedProcess {
         if self.is_sandboxed() || name.is_some_and(as_parked) { Ok(()) } else { Err(ARGUMENTS) }
     }
 
-    /// What of the plan is to be done inside, where it is confined or in a sandbox; `None`: it is neither.
+    /// The part of the plan that a confined or sandboxed process carries out; `None`: the process is neither.
     ///
     /// # Errors
-    /// What nobody but the program in front could do.
+    /// An action that only the program in front can perform.
     pub(super) fn inside(&self, parked: &Parked, plan: &Plan) -> Result<Option<Inside>, &'static str> {
         if !self.is_confined() && !self.is_sandboxed() {
             return Ok(None);
@@ -73,15 +73,15 @@ impl LeasedProcess {
         Ok(Some(inside))
     }
 
-    /// Whether it is confined more than its owner.
+    /// Whether the process is confined more than its owner.
     pub(super) fn is_confined(&self) -> bool {
         self.recipe.confinement.is_any()
     }
 
-    /// How the calling thread differs from what `parked` was born with. `here`: the place of its working directory in the sources.
+    /// The changes from the caller state at the start of `parked` to the current one. `here`: the index of the working directory in the sources.
     ///
     /// # Errors
-    /// In what they differ, where nothing can be done about it.
+    /// A difference that cannot be carried over.
     pub(super) fn compare(
         &self,
         parked: &Parked,
@@ -101,12 +101,12 @@ impl LeasedProcess {
             None => {}
         }
         if now.is_ordinary() && self.recipe.stands_back() {
-            // Parked processes stand back.
+            // Parked processes run under SCHED_BATCH.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
         let ignored = parked.origin.caller.authority.ignored() & !MADE_DEFAULT;
         let wanted = now.authority.ignored() & !plan.default_signals;
-        // The program in front has looked at them, or not.
+        // The program in front may have read them.
         if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");
         }

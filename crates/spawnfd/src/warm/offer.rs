@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A start from a parked process: which one serves a command, and whether the calling thread is its equal.
+//! A start from a parked process: choosing a process for a command, and comparing the caller state.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,14 +47,14 @@ impl ParkedSource for Warm {
 
     fn count_cold(&self, reason: &'static str) {
         let wanted = self.state.lock().count_cold(reason);
-        // No thread is started if there is nothing to park.
+        // If there is nothing to park, no thread is started.
         if let Some(delay) = wanted {
             let _ = self.keeper.wake(delay);
         }
     }
 }
 
-/// A parked process that a start has for itself; given back on drop if nothing has come of it.
+/// A parked process that is leased to one start. Dropping the offer puts an unused process back.
 #[derive(Debug)]
 pub(crate) struct Offer<'a> {
     warm: &'a Warm,
@@ -84,7 +84,7 @@ impl Offer<'_> {
         let Order { plan, template, cgroup, waits, may_block } = *order;
         let Some(leased) = self.leased.as_mut() else { return Err("empty") };
         leased.fits(plan)?;
-        // Nobody who execs lays it over.
+        // The zygote does not install filters.
         if leased.recipe.executes && plan.filter.is_some() {
             return Err("seccomp filter");
         }
@@ -93,7 +93,7 @@ impl Offer<'_> {
             parked.agrees(&plan.envp)?;
         }
         let inside = leased.inside(&parked, plan)?;
-        // Node.js may yet refuse, and what fails inside may succeed outside; of an exec the caller is told.
+        // Node.js may still refuse. The outcome of exec is reported to the caller.
         let waits = waits || leased.recipe.kind == Kind::Node || leased.recipe.executes;
         if waits && may_block {
             return Err("files to open");
@@ -132,7 +132,7 @@ impl Offer<'_> {
         };
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
-            // It gets ready meanwhile.
+            // The parked process prepares while the caller state is compared.
             Ok(claim) => match leased.compare(&parked, plan, template, here_at) {
                 Err(reason) => Parked::withdraw(&claim, reason),
                 Ok(context) => {
@@ -152,7 +152,7 @@ impl Offer<'_> {
                 Ok(Ok(*child))
             }
             Answer::Failed(failure) => {
-                // Outside it may not.
+                // A step that fails inside the confinement may succeed in a cold start.
                 let confined = leased.is_confined();
                 self.finish(WarmState::spoilt);
                 if confined { Err(CONFINED) } else { Ok(Err(failure)) }
@@ -173,7 +173,7 @@ impl Offer<'_> {
             let wanted = state.wants_keeper();
             drop(state);
             drop(left_over);
-            // Only where something is missing, and when what runs has had its turn.
+            // Only if processes are missing, and after a delay: running programs go first.
             if let Some(delay) = wanted {
                 let _ = self.warm.keeper.wake(delay);
             }
@@ -187,7 +187,7 @@ impl Drop for Offer<'_> {
     }
 }
 
-/// Whether the caller's working directory is of any use to what begins with these steps.
+/// Whether a program that begins with these steps needs the caller's working directory.
 fn is_from_here(steps: &[Step]) -> bool {
     let is_relative = |path: &CStr| !path.to_bytes().starts_with(b"/");
     for step in steps {

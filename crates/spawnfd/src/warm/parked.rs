@@ -18,66 +18,66 @@ use crate::child::{Child, Started};
 use crate::host::authority::{Added, Reported};
 use crate::tree::Tree;
 
-/// SIGPIPE and SIGXFSZ: made default in what is started, ignored or not.
+/// SIGPIPE and SIGXFSZ: a started program has the default action, even if the caller ignores them.
 pub(super) const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
-/// A process that waits to become a program.
+/// A parked process: it waits to become a program.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) generation: u64,
-    /// Gone when it has become the program.
+    /// `None` once the process has become the program.
     pub(super) child: Option<Child>,
-    /// While the program in front is at work: nobody there looks at the line yet.
+    /// The tree of the program in front, until the process is parked: that program does not read the channel.
     pub(super) front: Option<Tree>,
     pub(super) channel: Channel,
     pub(super) serial: u32,
     pub(super) origin: Arc<Origin>,
-    /// Its own memory as it was parked, in bytes.
+    /// Private memory at the time of parking, in bytes.
     pub(super) private: u64,
-    /// The same of a child that was forked from it, once there was one.
+    /// Private memory of a forked child, once there was one.
     pub(super) child_private: Option<u64>,
-    /// How many were forked from it.
+    /// The number of children forked so far.
     pub(super) forked: u64,
-    /// Why no more will be.
+    /// Why the process forks no more children.
     pub(super) fork_error: Option<&'static str>,
 }
 
-/// What it has from its start; those that are forked from it have it, too.
+/// The state from the start of a parked process. Its forked children share it.
 #[derive(Debug)]
 pub(super) struct Origin {
-    /// How a program that has come of it was started.
+    /// How the library reports programs started from this process.
     pub(super) started: Started,
-    /// It becomes a program by exec.
+    /// The process becomes a program by exec.
     pub(super) executes: bool,
-    /// The process is that of a program in front, and it sits behind.
+    /// The child is a program in front, and the parked process runs behind it.
     pub(super) has_front: bool,
-    /// What it was born with.
+    /// The caller state when the process was started.
     pub(super) caller: CallerState,
     pub(super) env: Arc<ArgBlock>,
-    /// What the program in front was given.
+    /// The files that the program in front was given.
     pub(super) given: Vec<Referent>,
     pub(super) variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
-    /// What the recipe adds to the authority of the keeper thread; `None`: a program in front decides on it, or it is a probe.
+    /// The changes that the recipe makes to the keeper thread's authority; `None`: the program in front decides.
     pub(super) added: Option<Added>,
-    /// Just before it was executed.
+    /// The time just before exec.
     pub(super) begun: Moment,
     /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
     pub(super) are_told_apart: bool,
 }
 
 impl Origin {
-    /// Why a parked process is not used: its exec has changed its authority, so that the keeper's says nothing about it.
+    /// The reason to refuse a process whose exec has changed its authority: the keeper's authority then says nothing about it.
     ///
-    /// A program in front changes it in any case, in the same way as the one that a cold start executes: `begin` has shown that the keeper
-    /// had the same authority before and after that one's start.
+    /// A program in front may change the authority, as it does in a cold start. For these, [`Parked::start`] has checked that the keeper had
+    /// the same authority before and after the start.
     fn changed_by_exec(&self, reported: &Reported<'_>) -> Option<NotParked> {
         let changed = self.caller.authority.changed_by_exec(reported, self.added?)?;
         Some(NotParked::Ever(format!("exec changes {changed}")))
     }
 }
 
-/// A reason not to be parked: the line has ended.
+/// A reason for not being parked: the channel has ended.
 pub(super) const NOT_PARKED: &str = "not parked";
 
 impl Parked {
@@ -96,7 +96,7 @@ impl Parked {
         }
     }
 
-    /// Whether it is parked by now; `None`: it has said nothing yet.
+    /// Whether the process is parked by now; `None`: it has not reported yet.
     pub(super) fn is_parked(&mut self) -> Option<Result<(), NotParked>> {
         if !self.channel.poll(Duration::ZERO) {
             return None;
@@ -109,7 +109,7 @@ impl Parked {
                 }
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
                 self.private = private;
-                // What is parked ends with this process by itself, and the one in front with that.
+                // The parked process ends with this process by itself, and so does the program in front.
                 self.front.take().into_iter().for_each(Tree::detach);
                 if let Some(birth) = Arc::get_mut(&mut self.origin) {
                     (birth.variables, birth.files) = (owned(variables), owned(files));
@@ -121,7 +121,7 @@ impl Parked {
         })
     }
 
-    /// Where it is heard.
+    /// The owner's end of the channel.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
         self.channel.socket()
     }
@@ -131,10 +131,10 @@ impl Parked {
         self.child.as_ref().map_or(0, |child| child.id() as i32)
     }
 
-    /// Whether a program with that environment would have found before main what this one has.
+    /// Whether a program with that environment would have read the same variables before main as this process has.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a cold start.
     pub(super) fn agrees(&self, envp: &ArgBlock) -> Result<(), &'static str> {
         if self.origin.executes || std::ptr::eq(envp, &raw const *self.origin.env) {
             return Ok(());
@@ -144,7 +144,7 @@ impl Parked {
                 return Err("variable");
             }
         }
-        // ld.so and malloc look at these, and no getenv tells.
+        // ld.so and malloc read these without getenv, so the object does not see the reads.
         let early = |string: &&[u8]| {
             [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_", b"OMP_", b"GOMP_"]
                 .iter()
@@ -159,12 +159,12 @@ impl Parked {
         if of(&self.origin.env) == of(envp) { Ok(()) } else { Err("variable") }
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.look(WaitIdOptions::EXITED)
     }
 
-    /// Whether it runs: it has neither ended nor been stopped.
+    /// Whether the process runs: it has neither ended nor been stopped.
     pub(super) fn is_able(&self) -> bool {
         !self.look(WaitIdOptions::EXITED | WaitIdOptions::STOPPED)
     }
@@ -175,11 +175,11 @@ impl Parked {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// The process, to be ended and waited for; `None`: not by this process, or not for sure.
+    /// Takes the process out to kill and reap it; `None`: it is not this process's child, or cannot be identified.
     pub(super) fn take_child(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         if fork_generation() != Ok(self.generation) {
-            // A copy's: the process is not its own.
+            // A fork's copy of the host: the process is not its child.
             std::mem::forget(child);
             return None;
         }
@@ -188,7 +188,7 @@ impl Parked {
             return Some(child);
         }
         let (pid, identity) = (child.id() as i32, child.identity());
-        // The number is the application's.
+        // The application has reused the number.
         std::mem::forget(child);
         self.channel.shut_down();
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
@@ -196,33 +196,33 @@ impl Parked {
         if are_told_apart && again.identity() == identity {
             return Some(again);
         }
-        // The host may have waited for it, and this be another process.
+        // The host may have reaped the process, and another process may have its pid.
         drop(again.into_pidfd());
         None
     }
 
-    /// Ends it.
+    /// Kills and reaps the process.
     pub(super) fn end(&mut self) {
-        // As long as its number is its own.
+        // First: the process has not been reaped, so its pid is its own.
         drop(self.front.take());
         let Some(mut child) = self.take_child() else { return };
         if child.kill().is_ok() {
             let _ = child.wait();
         } else {
-            // The host has given up the ids by which it may. It ends without us then, and is reaped when it has.
+            // The host has changed its ids and may not kill. The process exits at EOF; the reaper waits for it.
             self.channel.shut_down();
         }
     }
 }
 
 impl Drop for Parked {
-    /// Ends it, but for one that has become the program.
+    /// Kills and reaps the process, unless it has become the program.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Whether a pidfd, by what /proc tells, refers to that process, or to one that has been waited for.
+/// Whether a pidfd refers to that process according to /proc, or to a process that has been reaped.
 fn may_refer_to(child: &Child) -> bool {
     let described = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", child.as_fd().as_raw_fd()));
     let pids = [child.id().to_string(), "-1".to_owned()];

@@ -15,33 +15,33 @@ use crate::child::{Child, PendingStart};
 use crate::command::step_failed;
 use crate::error::{Error, Result as Outcome, Stage as At};
 
-/// How long a parked process may take to begin with a request; then it is not used. One that has begun is waited for as an exec would be.
+/// How long a parked process may take to accept a request; after that it is not used. Once it has accepted, the wait has no limit, as for exec.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// How often to look what is the matter while nothing is heard.
+/// How often to check the process while it does not answer.
 const CHECK: Duration = Duration::from_millis(50);
 
-/// What has come of a request.
+/// The outcome of a request.
 pub(super) enum Answer {
     /// The program runs.
     Program(Box<Child>),
-    /// It has failed, as it would have in a child of the caller's; `None`: that was killed.
+    /// The start failed, as it would have in a child of the caller; `None`: the child was killed.
     Failed(Option<Failure>),
-    /// Nothing has been started, and this process is of no use any more.
+    /// No program was started, and the parked process is of no use any more.
     Gone(&'static str),
-    /// Nothing has been started.
+    /// No program was started.
     Refused(&'static str),
 }
 
 impl Parked {
-    /// Offers it what is to become of it: it gets ready, and waits for [`go`](Parked::go).
+    /// Sends the request. The parked process prepares, and waits for [`go`](Parked::go).
     ///
     /// # Errors
-    /// Why it has not been offered.
+    /// Why the request was not sent.
     pub(super) fn offer(&mut self, plan: &Plan, request: &StartRequest<'_>) -> Result<Claim, Answer> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(Answer::Refused("descriptor table"));
         }
-        // The one in front: nobody would hear of the program's end.
+        // The program in front must run: it reports the program's end.
         if self.origin.has_front && !self.is_able() {
             return Err(Answer::Gone(if self.has_ended() { "died" } else { "slow" }));
         }
@@ -59,7 +59,8 @@ impl Parked {
         }
     }
 
-    /// Has it done. `landing`: nobody waits until it is the program; what has become of it is asked when it has ended.
+    /// Tells the parked process to carry the request out. `landing`: the plan, if the caller does not wait for that; the child's wait reports
+    /// the outcome.
     pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan>>) -> Answer {
         if let Err(reason) = wire::leave(&self.channel.page, context) {
             return Parked::withdraw(&claim, reason);
@@ -74,7 +75,7 @@ impl Parked {
         self.listen(&claim)
     }
 
-    /// Has it not done, for that reason.
+    /// Withdraws the request, for that reason.
     pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> Answer {
         claim.change(State::Offered, State::Withdrawn);
         Answer::Refused(reason)
@@ -94,12 +95,12 @@ impl Parked {
                 }
                 State::Refused => return Answer::Refused("refused"),
                 State::Withdrawn => return Answer::Gone("slow"),
-                // An exec closes the line, and so does an end. One that has ended may have been the program.
+                // Exec closes the channel, and so does exit. A process that has exited may have been the program.
                 State::Taken if self.origin.executes => {
                     if self.channel.poll(CHECK) || self.has_ended() {
                         return self.reported(claim);
                     }
-                    // An application has put something else there: nothing is heard any more, but of the end.
+                    // The application has reused the socket's number: only the end of the process can be seen.
                     if self.channel.socket().is_none() {
                         claim.wait(state, CHECK);
                     }
@@ -126,15 +127,15 @@ impl Parked {
         }
     }
 
-    /// What became of one that was to execute something, and has, or has ended.
+    /// The outcome for a process that executes a program, once it has done so or ended.
     fn reported(&mut self, claim: &Claim) -> Answer {
         let failure = match claim.report() {
             Report::Program { .. } => return self.became(None),
             Report::Failed(failure) => Some(failure),
-            // Some of its steps may have been carried out.
+            // Some of the steps may have been carried out.
             Report::Killed(_) => None,
         };
-        // It has ended, or is just about to, and never was the program.
+        // The process has exited or is about to, and never became the program.
         if let Some(mut child) = self.take_child() {
             let _ = child.wait();
         }
@@ -145,7 +146,7 @@ impl Parked {
     }
 }
 
-/// A request whose caller did not wait until the parked process had begun.
+/// A request whose caller did not wait until the parked process accepted it.
 #[derive(Debug)]
 struct PendingRequest {
     claim: Claim,
@@ -154,7 +155,7 @@ struct PendingRequest {
 
 impl PendingStart for PendingRequest {
     /// # Errors
-    /// The action that failed. ESRCH: the process was killed before it had begun, or could not be made the calling thread's equal.
+    /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not take on the caller state.
     fn outcome(&self, _: Option<Ended>) -> Outcome<()> {
         match (self.claim.state(), self.claim.failed_action()) {
             (State::Taken | State::Became, _) => Ok(()),
@@ -172,7 +173,7 @@ impl PendingStart for PendingRequest {
     }
 }
 
-/// Why a message has not been sent.
+/// Why a message was not sent.
 pub(super) fn why_unsent(errno: Errno) -> &'static str {
     let are_too_few = matches!(errno, Errno::EBADF | Errno::ETOOMANYREFS);
     let is_gone = matches!(errno, Errno::EPIPE | Errno::ECONNRESET);

@@ -28,26 +28,26 @@ use crate::sandbox::Given;
 use crate::signals::SignalSet;
 use crate::tree::{Tree, Want};
 
-/// A small program in the place of another, behind one in front of it.
+/// A small program that runs behind the program in front, in place of the recipe's.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) program: OwnedFd,
-    /// Where the one in front tells what is the matter.
+    /// The standard error of the program in front.
     pub(super) errors: OwnedFd,
 }
 
-/// Where probes are, by a name that nothing else has.
+/// The path prefix of probes. No other file has a path of this form.
 pub(super) const PROBES: &str = "/proc/self/fd/./";
 
-/// Where the object is, by a name of which the same is true: ld.so takes a name that it has loaded for that, whatever is there by then.
+/// The path prefix of the object, which is as distinct: ld.so does not load a path again that it has loaded before, whatever the file is.
 const OBJECT: &str = "/proc/self/./fd/";
 
 /// Why a program is not parked.
 #[derive(Debug)]
 pub(super) enum NotParked {
-    /// Something was missing for now.
+    /// A resource is missing for now.
     Now(String),
-    /// It cannot be, as it is.
+    /// The program cannot be parked as it is.
     Ever(String),
 }
 
@@ -193,7 +193,7 @@ impl Parked {
 }
 
 impl NotParked {
-    /// By whether it is for want of something.
+    /// An error of the start: for want of a resource, or for good.
     fn of_start(error: &Error) -> NotParked {
         let why = error.to_string();
         match error.errno() {

@@ -11,30 +11,30 @@ use crate::error::{Error, Result, Stage};
 use crate::job::engine::UNSEEN;
 use crate::job::{Output, Stop};
 
-/// How long nobody looks at a terminal that nobody has open: poll() would never sleep.
+/// How long a terminal without a program is left out: poll(2) would never sleep.
 const CLOSED: Duration = Duration::from_millis(20);
 
-/// How long a signal can go unasked for that has come while the thread of a run was at work.
+/// After how much work `interrupted` is asked: a signal that arrives meanwhile interrupts no sleep.
 const UNASKED: Duration = Duration::from_millis(10);
 
 impl RunState {
-    /// Runs to the end in the calling thread; asks at the start, after each signal, and soon after it was at work, whether to give up.
+    /// Moves the run on in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and after some work.
     pub(in crate::job) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
-        // Not on the stack, which is the caller's and may be small.
+        // On the heap: the caller's stack may be small.
         let mut buffer = vec![0; 32 << 10];
         if interrupted() {
             self.end(Stop::Cancelled, None);
         }
-        // Since when this has been at work. A signal that comes meanwhile interrupts no sleep, and with enough to read there is none.
+        // The start of the work since the last call. With enough to read there is no sleep that a signal could interrupt.
         let mut at_work: Option<Instant> = None;
         // The files that the run's descriptors refer to, for comparison after each sleep.
         let known = self.identities();
-        // What has hung up and may come back is passed over until then.
+        // A stream that has hung up, and may be opened again, is left out until then.
         let mut passed_over: Option<Instant> = None;
         while !self.is_done() {
             passed_over.take_if(|until| self.status.is_some() || *until <= Instant::now());
             let is_watched = |part: Part| passed_over.is_none() || part == Part::Process;
-            // The kernel passes over what has no number.
+            // The kernel ignores negative numbers.
             let mut fds = Part::ALL.map(|part| match self.watched(part).filter(|_| is_watched(part)) {
                 Some((fd, write)) => {
                     let events = if write { abi::POLLOUT } else { abi::POLLIN } as i16;
@@ -67,7 +67,7 @@ impl RunState {
             }
             for (part, abi::pollfd { revents, .. }) in Part::ALL.into_iter().zip(fds) {
                 if revents != 0 {
-                    // What is left to read or write is reported again.
+                    // poll(2) reports the rest again.
                     let hung_up = revents & abi::POLLHUP as i16 != 0;
                     if self.news(part, hung_up, &mut buffer)? && hung_up && self.watched(part).is_some() {
                         passed_over = Some(Instant::now() + CLOSED);
@@ -79,12 +79,12 @@ impl RunState {
         Ok(self.finish())
     }
 
-    /// Device and inode of what is watched.
+    /// Device and inode of the watched files.
     fn identities(&self) -> [Option<(u64, u64)>; 4] {
         Part::ALL.map(|part| self.watched(part).and_then(|(fd, _)| call::identify(fd.as_raw_fd()).ok()))
     }
 
-    /// Whether all that is still watched is what it was.
+    /// Whether each descriptor that is still watched refers to the same file.
     fn is_whole(&self, known: [Option<(u64, u64)>; 4]) -> bool {
         let now = self.identities();
         Part::ALL

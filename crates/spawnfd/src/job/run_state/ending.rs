@@ -15,7 +15,7 @@ use crate::tree::Tree;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// How long after a kill the next look for survivors comes.
+/// The pause between two kills.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a run waits after its first SIGKILL for the program to end. docs/trees.md names this time.
@@ -32,18 +32,18 @@ impl RunState {
         }
         let reaped = if self.log.is_here() { self.child.reap_or_miss()? } else { self.child.reap(false)?.map(Some) };
         if self.child.usage().is_some() {
-            // Its number was its own until we reaped it: whoever was in a session of that number then, is of its tree.
+            // The pid was the program's own until now: a process in the session of that number belongs to the tree.
             self.seen = now;
         }
         if let Some(status) = reaped {
             self.status = Some(status);
             if self.given_up {
-                // All but the status was decided when the run gave up.
+                // The run has given up: everything but the status is decided.
                 return Ok(());
             }
             self.begin_draining();
             if !self.told && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
-                // It came to its own end before it could be killed.
+                // The program exited by itself before the kill.
                 self.stop = Stop::Exited;
             }
             if self.stop == Stop::Exited
@@ -55,7 +55,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Stops writing. The program has ended, or is given up.
+    /// Stops writing: the program has ended, or the run has given up.
     fn begin_draining(&mut self) {
         self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
         self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
@@ -70,14 +70,15 @@ impl RunState {
             (self.stop, self.limit) = (Stop::Limit, Some(limit));
             let multiplies = limit.resource == Resource::Pids;
             if multiplies {
-                // Before any of it ends, lest its children be lost sight of.
+                // Kill at once: a process that ends by itself leaves children that cannot be found.
                 let _ = self.tree().kill(Duration::ZERO);
             }
             self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
         }
     }
 
-    /// Tells the program's tree to end, and kills it after `grace` (by default the run's own). One that has ended already keeps its own reason.
+    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). A program that has ended already keeps its
+    /// own reason.
     pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
         let grace = grace.unwrap_or(self.grace);
         if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
@@ -85,7 +86,7 @@ impl RunState {
         }
         if !self.awaits_program() {
             if self.phase != Phase::Cut {
-                // What is left of it is not waited for any longer; what it has written is read first.
+                // The run does not wait for survivors any longer. It reads the rest of the output first.
                 self.phase = Phase::Draining(Some(Instant::now()));
             }
             if self.adopted {
@@ -105,7 +106,7 @@ impl RunState {
         }
         let killed = Instant::now().checked_add(grace);
         match self.phase {
-            // Nobody gets more time by being told twice.
+            // A second call does not extend the time.
             Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
             Phase::Killing { .. } => {}
             _ => {
@@ -122,7 +123,7 @@ impl RunState {
     pub(super) fn kill(&mut self) {
         self.killed.get_or_insert_with(present);
         self.signal_tree(SIGKILL);
-        // The kill can take a quarter of a second: several processes have to stop first.
+        // A kill takes up to a quarter of a second if several processes have to be stopped first.
         let now = Instant::now();
         let gives_up = match self.phase {
             Phase::Killing { gives_up, .. } => gives_up,
@@ -139,12 +140,12 @@ impl RunState {
                 self.begin_draining();
             }
             Ok(()) => {}
-            // The event that brings this error is on its way.
+            // The next event reports this error.
             Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(AGAIN)),
         }
     }
 
-    /// Its tree, which knows the program from here on if it has not before.
+    /// The tree, which knows the program from here on.
     pub(super) fn tree(&mut self) -> &mut Tree {
         let (child, home, seen) = (&self.child, self.home, self.seen);
         let tree = self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen));
@@ -156,7 +157,7 @@ impl RunState {
     pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
         self.child.note_signal(signal);
         if signal == SIGKILL {
-            // Whoever is found; who is born meanwhile is found by the next look, or by the last.
+            // The next kill finds processes that are forked meanwhile.
             let _ = self.tree().kill(Duration::ZERO);
             self.kill_refused = self.child.kill().is_err();
         } else if !self.tree().signal_all(signal) {
@@ -164,7 +165,7 @@ impl RunState {
         }
     }
 
-    /// What of its tree has outlived the program, and what becomes of it; `None` if it cannot be looked.
+    /// The processes that have outlived the program, and their fates; `None`: they cannot be looked for.
     pub(super) fn leave(&mut self) -> Option<Vec<Leftover>> {
         if self.tree.is_none() && !self.child.may_have_left_somebody() {
             return Some(Vec::new());
@@ -198,12 +199,12 @@ impl RunState {
 }
 
 impl Drop for RunState {
-    /// Ends a program whose run has failed, and its tree: nobody else would.
+    /// Kills the program of a failed run, and its tree.
     fn drop(&mut self) {
         let has_ended = !self.awaits_program() || self.child.has_ended();
         if !has_ended && self.log.is_here() && self.child.is_own() {
             self.signal_tree(SIGKILL);
-            // Once more: who was born meanwhile.
+            // Once more, for processes that were forked meanwhile.
             leftovers::kill(self.tree.take());
         }
     }

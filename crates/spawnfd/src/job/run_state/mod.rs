@@ -24,7 +24,7 @@ use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
 use output::Outlet;
 
-/// What an event is about.
+/// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     Process,
@@ -40,75 +40,75 @@ impl Part {
 /// The output so far. The run writes it; handles of the run read it.
 pub(super) type Log = PerProcess<Record>;
 
-/// How far a run has come. Each phase but the last ends by itself at a moment, if it has one.
+/// The phase of a run. Each phase but the last ends at its time, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Until its time is over.
+    /// The program runs, until the timeout.
     Running(Option<Instant>),
-    /// It was told to end, and is killed at that moment.
+    /// The tree has got SIGTERM, and gets SIGKILL at that time.
     Ending(Option<Instant>),
     /// SIGKILL was sent. The next one follows at `again`. At `gives_up` the run ends without the program.
     Killing { again: Instant, gives_up: Instant },
-    /// The program has ended; its pipes are read on until then.
+    /// The program has ended; its pipes are read until that time.
     Draining(Option<Instant>),
-    /// Its pipes are not read any more.
+    /// The pipes are not read any more.
     Cut,
 }
 
-/// A program under way, its pipes, and what has come out of them.
+/// A running program, its pipes, and their output so far.
 #[derive(Debug)]
 pub(super) struct RunState {
     child: Child,
-    /// Its process tree. Where it was not asked for beforehand it is there as soon as something is to be done with it.
+    /// The process tree. If none was prepared, it is made with the first use.
     tree: Option<Tree>,
-    /// When it last had its number for sure, as [`present`](spawnfd_guard::process::present) has it.
+    /// The last time at which the program certainly had its pid, as of [`present`](spawnfd_guard::process::present).
     seen: u64,
-    /// The session it was born into, as [`Tree::home`] has it.
+    /// The session in which the program was started, as of [`Tree::home`].
     home: i32,
     program: String,
     started: Instant,
     phase: Phase,
-    /// When to look whether a parked process has begun to be the program.
+    /// Until when a parked process has to accept the request.
     begins_by: Option<Instant>,
     grace: Duration,
     drain: Duration,
     leftovers: Leftovers,
     output_limit: u64,
     limits: Option<Box<Watch>>,
-    /// The place it has with a limiter, until the result is there.
+    /// The run's place with its limiter, until the result is there.
     permit: Option<Permit>,
     stop: Stop,
     limit: Option<Limit>,
-    /// It has got SIGTERM.
+    /// The program has got SIGTERM from this run.
     told: bool,
-    /// The time of the first SIGKILL by which this run ends it, as [`present`](spawnfd_guard::process::present) has it.
+    /// The time of this run's first SIGKILL, as of [`present`](spawnfd_guard::process::present).
     killed: Option<u64>,
-    /// The kernel has refused the last SIGKILL.
+    /// The kernel refused the last SIGKILL.
     kill_refused: bool,
     /// The run ends without the program, which SIGKILL has not ended.
     given_up: bool,
-    /// Since it has ended; `Some(None)`: somebody else has taken it.
+    /// Set once the program has ended; `Some(None)`: the host has taken the status.
     status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
     input_refused: bool,
     outlets: [Option<Outlet>; 2],
     pub(super) log: Arc<Log>,
     events: Option<Producer>,
-    /// The result has been given; what is left is read on for who has adopted it.
+    /// The result has been given; the job has adopted the survivors, and their output is read.
     adopted: bool,
-    /// When to look whether anybody who was adopted is left; none of them is if there is no such moment.
+    /// Next check for surviving adopted processes; `None` once none remain.
     looks: Option<Instant>,
 }
 
-/// How long nobody looks whether those who were adopted are still there.
+/// The pause between two checks for surviving adopted processes.
 const ADOPTED: Duration = Duration::from_secs(1);
 
-/// What a run is connected with, besides its program.
+/// The parts of a run besides its program.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// Somebody holds it: it may outlive the call, and adopt, which ends with the job.
+    /// The run has a handle. It may outlive the call, and may adopt survivors.
     pub(super) is_job: bool,
-    /// Prepared before the program was born.
+    /// Prepared before the program was started.
     pub(super) tree: Option<Tree>,
     pub(super) terminal: Option<Pty>,
     pub(super) source: Option<Source>,
@@ -180,7 +180,7 @@ impl RunState {
         self.child.id()
     }
 
-    /// What to watch for a part: its descriptor, and whether for writing.
+    /// The descriptor of a part, and whether to watch it for writing.
     pub(super) fn watched(&self, part: Part) -> Option<(BorrowedFd<'_>, bool)> {
         match part {
             Part::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
@@ -190,7 +190,7 @@ impl RunState {
         }
     }
 
-    /// When [`tick`](RunState::tick) has something to do, if no event comes before.
+    /// The time of the next [`tick`](RunState::tick), if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running(at) => {
@@ -203,7 +203,7 @@ impl RunState {
         }
     }
 
-    /// The result is there.
+    /// Whether the result is there.
     pub(super) fn is_done(&self) -> bool {
         !self.awaits_program() && (self.phase == Phase::Cut || self.is_read())
     }
@@ -217,20 +217,20 @@ impl RunState {
         self.outlets.iter().all(Option::is_none)
     }
 
-    /// Nothing more is to come, not even for who has adopted what was left, and nobody is left to be ended with him.
+    /// Whether the run is over: the result is there, and no adopted process or output remains.
     pub(super) fn is_over(&self) -> bool {
         self.is_done() && (!self.adopted || self.is_read() && self.looks.is_none())
     }
 
-    /// A watched descriptor has news, which may not be reported again; `hung_up`: its other side is closed. `false` when the
-    /// same is to be called once more, after others.
+    /// Handles an event of a part, which may not be reported again. `hung_up`: the other end is closed. `false`: call this again, after the
+    /// events of other runs.
     pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
         match part {
             Part::Process => {
                 self.reap()?;
                 if self.status.is_some() {
                     for stream in Stream::ALL {
-                        // What a terminal has told of its end before is not told again.
+                        // A terminal's hangup is not reported again.
                         let is_terminal = self.outlets[stream.index()].as_ref().is_some_and(Outlet::is_terminal);
                         if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                             self.read_left(stream, buffer);
@@ -258,7 +258,7 @@ impl RunState {
         }
     }
 
-    /// The clock has moved: ends a program whose time is over, gives up pipes that outlive it.
+    /// Handles the time: ends a program after its timeout, and gives up pipes that outlive the program.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -278,22 +278,22 @@ impl RunState {
                 self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
             }
             Phase::Draining(_) => {
-                // This thread may have been kept from the CPU for as long.
+                // This thread may not have had the CPU meanwhile.
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
                 self.phase = Phase::Cut;
             }
         }
     }
 
-    /// Changes the size of its terminal, if it has one.
+    /// Changes the size of the terminal, if there is one.
     pub(super) fn resize(&self, size: super::TerminalSize) {
         if let Some(Outlet::Terminal(terminal)) = &self.outlets[0] {
             let _ = terminal.resize(size);
         }
     }
 
-    /// Lets go of a run when numbers of its own, or those it was watched by, have become the application's: the others are as likely
-    /// to be, so none of them is used again, nor closed. The program is left alone.
+    /// Gives the run up after the application has reused one of its descriptor numbers. The others may be reused too, so none of them is used or
+    /// closed again. The program is left alone.
     pub(super) fn abandon(mut self) {
         (self.permit, self.events) = (None, None);
         if let Some(feed) = self.feed.take() {
@@ -326,7 +326,7 @@ impl RunState {
             let mut record = self.log.lock();
             (record.close(), record.seen())
         };
-        // The next one's turn.
+        // Before the result is given: the next run may start.
         self.permit = None;
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {

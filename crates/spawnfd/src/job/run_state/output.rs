@@ -18,7 +18,7 @@ pub(super) enum Outlet {
     Terminal(Pty),
 }
 
-/// How many buffers are read of one stream before it is the others' turn.
+/// The number of reads of one stream before other streams are read.
 const READS_IN_A_ROW: usize = 4;
 
 impl Outlet {
@@ -33,7 +33,7 @@ impl Outlet {
         matches!(self, Outlet::Terminal(_))
     }
 
-    /// Reads once. 0 at the end; `None` when nothing can be read for now.
+    /// Reads once. 0 at the end; `None`: nothing can be read for now.
     fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let read = match self {
             Outlet::Pipe(pipe) => pipe.read(buffer),
@@ -46,7 +46,7 @@ impl Outlet {
         }
     }
 
-    /// Makes reads of a pipe return at once. A terminal has been opened so.
+    /// Makes reads of a pipe non-blocking. A terminal is non-blocking from the start.
     ///
     /// # Errors
     /// EBADF only.
@@ -58,15 +58,15 @@ impl Outlet {
 }
 
 impl RunState {
-    /// Reads all there is, or as much as its consumer wants now. `false` when there may be more and it is others' turn.
+    /// Reads all output, or as much as its consumer takes now. `false`: there may be more, but other streams are read first.
     pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
         for _ in 0..READS_IN_A_ROW {
             if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
-                // It says so when it does: the engine then asks again.
+                // The consumer wakes the engine when it takes more.
                 return true;
             }
             let Some(length) = self.read_once(stream, buffer) else { return true };
-            // Less than was asked for is all there was; what is written from here on is news.
+            // A short read has emptied the pipe. Later output is a new event.
             if !hung_up && length < buffer.len() {
                 return true;
             }
@@ -74,12 +74,12 @@ impl RunState {
         false
     }
 
-    /// Reads once, and passes on what came; how much that was, unless there is nothing or no more.
+    /// Reads once, and records the bytes. Their number; `None`: nothing for now, or the end.
     fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
         let outlet = self.outlets[stream.index()].as_mut()?;
         let length = outlet.read(buffer)?;
         if length == 0 {
-            // A terminal that nobody has open can be opened again, as /dev/tty, and hangs up on the program when we close it.
+            // A terminal can be opened again, as /dev/tty. Closing this end would send SIGHUP to the program.
             if !outlet.is_terminal() || !self.awaits_program() {
                 self.outlets[stream.index()] = None;
             }
@@ -101,13 +101,13 @@ impl RunState {
         Some(length)
     }
 
-    /// Takes what the program, which has ended, or who was adopted has left in its pipe, also where who wants it as it comes is
-    /// behind: there is an end to it, and it would be lost with the pipe.
+    /// Reads the rest of the output after the program has ended, even if the consumer is behind: the rest is bounded, and would be lost with
+    /// the pipe.
     pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
         let Some(outlet) = &mut self.outlets[stream.index()] else { return };
-        // A terminal tells of the first 4 KiB only, of some 20 that it may have.
+        // FIONREAD reports at most 4 KiB of a terminal, which may hold some 20 KiB.
         let mut left = if outlet.is_terminal() { 1 << 16 } else { ioctl_fionread(outlet.as_fd()).unwrap_or(0) };
-        // Once more than that: to find the end.
+        // One read more, to find the end.
         while let Some(length) = self.read_once(stream, buffer) {
             match left.checked_sub(length as u64) {
                 Some(rest) => left = rest,
