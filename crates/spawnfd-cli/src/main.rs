@@ -10,6 +10,7 @@ mod ordered;
 mod os;
 mod run;
 mod table;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ use cli::{Cli, What};
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return failure::usage(&error).into(),
+        Err(error) => return usage::report(&error).into(),
     };
     let outcome = match cli.what {
         What::Run(run) => run.run(),

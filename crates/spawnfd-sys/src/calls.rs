@@ -9,12 +9,6 @@
 //! (openat, read, write, close, mmap, clone, execve, waitid, fcntl, futex, signals), uname and prctl.
 //! It also leaves out calls without a fallback.
 
-use linux_raw_sys::general as abi;
-use linux_raw_sys::net as abi_net;
-
-use crate::arch;
-use crate::builder;
-use crate::call;
 use crate::errno::Errno;
 
 macro_rules! calls {
@@ -78,72 +72,6 @@ calls! {
     FileIds,
     /// The two calls of kernels with our patches. Their numbers may be other calls' elsewhere.
     Builder,
-}
-
-impl Call {
-    /// Makes the call with arguments that the kernel refuses, or that change nothing.
-    pub fn attempt(self) {
-        const NONE: usize = usize::MAX;
-        const CWD: usize = abi::AT_FDCWD as isize as usize;
-        const NAMESPACES: u32 = abi::CLONE_NEWNS
-            | abi::CLONE_NEWCGROUP
-            | abi::CLONE_NEWUTS
-            | abi::CLONE_NEWIPC
-            | abi::CLONE_NEWUSER
-            | abi::CLONE_NEWPID
-            | abi::CLONE_NEWNET;
-        let (number, args) = match self {
-            // EBADF
-            Call::PidfdGetfd => (abi::__NR_pidfd_getfd, [NONE, NONE, 0, 0, 0, 0]),
-            // No descriptor has this number.
-            Call::CloseRange => (abi::__NR_close_range, [u32::MAX as usize, u32::MAX as usize, 0, 0, 0, 0]),
-            // EINVAL: a size of 0.
-            Call::Clone3 => (abi::__NR_clone3, [0; 6]),
-            // EINVAL
-            Call::PidfdOpen => (abi::__NR_pidfd_open, [NONE, 0, 0, 0, 0, 0]),
-            // EBADF
-            Call::PidfdSendSignal => (abi::__NR_pidfd_send_signal, [NONE, 0, 0, 0, 0, 0]),
-            // EINVAL: a size of 0.
-            Call::Openat2 => (abi::__NR_openat2, [CWD, 0, 0, 0, 0, 0]),
-            // EFAULT: no path.
-            Call::Statx => (abi::__NR_statx, [CWD, 0, 0, abi::STATX_BASIC_STATS as usize, 0, 0]),
-            // EFAULT: no path.
-            Call::Faccessat2 => (abi::__NR_faccessat2, [CWD, 0, abi::X_OK as usize, abi::AT_EACCESS as usize, 0, 0]),
-            // EFAULT: no path.
-            Call::Execveat => (abi::__NR_execveat, [NONE, 0, 0, 0, 0, 0]),
-            // EFAULT: no room for the two numbers, which the kernel asks for first.
-            Call::Socketpair => {
-                (abi::__NR_socketpair, [abi_net::AF_UNIX as usize, abi_net::SOCK_SEQPACKET as usize, 0, 0, 0, 0])
-            }
-            // EBADF
-            Call::Sendmsg => (abi::__NR_sendmsg, [NONE, 0, 0, 0, 0, 0]),
-            // EBADF
-            Call::Recvmsg => (abi::__NR_recvmsg, [NONE, 0, 0, 0, 0, 0]),
-            // EFAULT: no name.
-            Call::MemfdCreate => (abi::__NR_memfd_create, [0; 6]),
-            // EINVAL: a thread that shares no handlers.
-            Call::CloneNamespaces => (abi::__NR_clone, [(NAMESPACES | abi::CLONE_THREAD) as usize, 0, 0, 0, 0, 0]),
-            // ESRCH
-            Call::Kcmp => (abi::__NR_kcmp, [0, 0, 3, 0, 0, 0]),
-            // As `call::session_keyring` makes it.
-            Call::Keyctl => (abi::__NR_keyctl, [0, -3isize as usize, 0, 0, 0, 0]),
-            // Nothing is asked for.
-            Call::GetMempolicy => (abi::__NR_get_mempolicy, [0; 6]),
-            // EINVAL: a size of 0.
-            Call::SchedGetattr => (abi::__NR_sched_getattr, [0; 6]),
-            // As `call::io_priority` makes it.
-            Call::IoprioGet => (abi::__NR_ioprio_get, [1, 0, 0, 0, 0, 0]),
-            // As `call::persona` makes it.
-            Call::Personality => (abi::__NR_personality, [u32::MAX as usize, 0, 0, 0, 0, 0]),
-            Call::FileIds => {
-                let _ = call::file_ids(Calls::NONE);
-                return;
-            }
-            Call::Builder => return builder::attempt(),
-        };
-        // SAFETY: all pointers are null where the kernel reads or writes through one, and it checks them.
-        let _ = Errno::check(unsafe { arch::syscall(number, args) });
-    }
 }
 
 /// A set of such calls.

@@ -5,14 +5,11 @@ use core::sync::atomic::AtomicU32;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::abi;
-use crate::arch;
+use crate::arch::{self, Entry};
 use crate::calls::{Call, Calls};
 use crate::errno::Errno;
 use crate::memory::Stack;
 use crate::{RawFd, call};
-
-/// The function a child begins with. It never returns: it execs or exits.
-pub type Entry = unsafe extern "C" fn(*const ()) -> !;
 
 /// How a child is born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,14 +18,16 @@ mod clone;
 mod errno;
 mod memory;
 mod passing;
+mod probe;
 mod wait;
 
 pub mod call;
 
+pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};
 pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
 pub use calls::{Call, Calls};
-pub use clone::{Birth, Cloned, Entry, FreshFd, clone_child, has_clone3};
+pub use clone::{Birth, Cloned, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
 pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptors, send};

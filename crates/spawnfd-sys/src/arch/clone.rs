@@ -3,7 +3,8 @@
 
 use core::arch::asm;
 
-use crate::clone::Entry;
+/// The function a child begins with. It never returns: it execs or exits.
+pub type Entry = unsafe extern "C" fn(*const ()) -> !;
 
 /// Enters a clone system call of which the child returns on another stack and calls `entry(data)`.
 /// Returns, in the parent only, the raw result.
