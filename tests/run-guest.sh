@@ -12,9 +12,9 @@ set -eu
 cd "$(dirname "$0")/.."
 cache=$1
 shift
-groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=held::what_is_made
+groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=blocking::what_is_made
     job=in_a_cgroup}
-others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=flight:: tools=oracle:: job=run:: spawn=snapshot::
+others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=detached:: tools=oracle:: job=run:: spawn=snapshot::
     spawn=thread_authority::}
 
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-guest.XXXXXX")

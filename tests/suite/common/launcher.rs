@@ -33,9 +33,9 @@ pub enum Launcher {
     /// execveat.
     ByDescriptor,
     /// clone3, descriptors passed, the caller goes on before the child has become the program.
-    Flight,
+    Detached,
     /// The same by clone.
-    FlightClone,
+    DetachedClone,
     /// From a process that was parked for it.
     Reserve,
     /// The same, parked by clone.
@@ -63,8 +63,8 @@ impl Launcher {
         Launcher::OwnMemory,
         Launcher::OwnMemoryClone,
         Launcher::ByDescriptor,
-        Launcher::Flight,
-        Launcher::FlightClone,
+        Launcher::Detached,
+        Launcher::DetachedClone,
         Launcher::Reserve,
         Launcher::ReserveClone,
         Launcher::Fork,
@@ -79,7 +79,7 @@ impl Launcher {
             Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
             Launcher::Copied => &[("close_range", libc::ENOSYS)],
-            Launcher::FlightClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
+            Launcher::DetachedClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
             Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
@@ -170,7 +170,7 @@ impl Launcher {
 
     /// Whether what goes wrong in the child is told by its wait.
     pub fn does_not_wait(self) -> bool {
-        matches!(self, Launcher::Flight | Launcher::FlightClone)
+        matches!(self, Launcher::Detached | Launcher::DetachedClone)
     }
 
     pub fn template(self, path: impl AsRef<Path>) -> Template {

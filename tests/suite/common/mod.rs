@@ -29,35 +29,35 @@ macro_rules! launchers {
     (tables, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, zygote Zygote]
             [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
-            flight Flight, flight_clone FlightClone, reserve Reserve,
+            detached Detached, detached_clone DetachedClone, reserve Reserve,
             reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
     };
     // The executor of the steps: a child in shared memory, one in memory of its own, a parked process.
     (steps, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve Reserve]
+        $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve Reserve]
             [passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, by_descriptor ByDescriptor,
-            flight_clone FlightClone, reserve_clone ReserveClone, fork
+            detached_clone DetachedClone, reserve_clone ReserveClone, fork
             Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
     };
     // Processes that the calling thread did not create.
     (authority, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool]
             [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, own_memory OwnMemory,
-            own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
-            FlightClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
+            own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
+            DetachedClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
     };
     // How the program is executed, and how the caller learns of it.
     (exec, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [by_descriptor ByDescriptor, flight_clone FlightClone, reserve_clone ReserveClone,
+        $then! { $($words)* [by_descriptor ByDescriptor, detached_clone DetachedClone, reserve_clone ReserveClone,
             zygote_clone ZygoteClone]
             [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
-            OwnMemory, own_memory_clone OwnMemoryClone, flight Flight, reserve
+            OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve
             Reserve, fork Fork, zygote Zygote, pool Pool]}
     };
     (every, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
-            OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, flight Flight, flight_clone
-            FlightClone, reserve Reserve, reserve_clone ReserveClone,
+            OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
+            DetachedClone, reserve Reserve, reserve_clone ReserveClone,
             fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool] []}
     };
 }

@@ -335,7 +335,7 @@ fn nothing_leaks_from_children_nobody_waits_for() {
     isolated!(limit: Duration::from_secs(1200), || {
         // Their sockets come to lie low by those who are waited for.
         Launcher::Passed.enter();
-        calm(Launcher::Flight);
+        calm(Launcher::Detached);
     });
 }
 

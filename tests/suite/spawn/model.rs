@@ -334,6 +334,6 @@ models! {
     lists_agree_by_copying_with_clone CopiedClone;
     lists_agree_in_own_memory OwnMemory;
     lists_agree_by_descriptor ByDescriptor;
-    lists_agree_in_flight Flight;
-    lists_agree_in_flight_by_clone FlightClone;
+    lists_agree_detached Detached;
+    lists_agree_detached_by_clone DetachedClone;
 }

@@ -115,10 +115,10 @@ storms! {
     a_storm_by_clone: Clone false;
     a_storm_by_own_memory: OwnMemory false;
     a_storm_by_own_memory_clone: OwnMemoryClone false;
-    a_storm_in_flight: Flight false;
-    a_storm_in_flight_by_clone: FlightClone false;
-    handlers_come_and_go_in_flight: Flight true;
-    handlers_come_and_go_in_flight_by_clone: FlightClone true;
+    a_storm_detached: Detached false;
+    a_storm_detached_by_clone: DetachedClone false;
+    handlers_come_and_go_detached: Detached true;
+    handlers_come_and_go_detached_by_clone: DetachedClone true;
     handlers_come_and_go_by_clone3: Clone3 true;
     handlers_come_and_go_by_clone: Clone true;
     handlers_come_and_go_by_own_memory_clone: OwnMemoryClone true;
@@ -127,7 +127,7 @@ storms! {
 #[test]
 fn a_deadly_signal_kills_only_children() {
     isolated!(limit: Duration::from_secs(600), || {
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::Flight] {
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::Detached] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             let (mut ran, mut killed, mut early) = (0, 0, 0);
@@ -157,7 +157,7 @@ fn killed_while_it_is_made() {
     isolated!(|| {
         let directory = scratch();
         let gate = fifo(directory.path(), "gate");
-        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor, Launcher::Flight] {
+        for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor, Launcher::Detached] {
             common::warm_up(launcher);
             let before = Snapshot::take();
             // Without clone3 all other signals are blocked until the end.

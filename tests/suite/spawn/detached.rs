@@ -22,12 +22,12 @@ macro_rules! flights {
 
             #[test]
             fn clone3() {
-                isolated!(|| fly(Launcher::Flight, $body));
+                isolated!(|| fly(Launcher::Detached, $body));
             }
 
             #[test]
             fn clone() {
-                isolated!(|| fly(Launcher::FlightClone, $body));
+                isolated!(|| fly(Launcher::DetachedClone, $body));
             }
         }
     )*};
@@ -59,7 +59,7 @@ fn wait(mut child: Child) {
     assert!(child.wait().expect("own child").success());
 }
 
-flights! {
+detached_starts! {
     the_caller_goes_on: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
         let mut child = standing(launcher, &gate, &result, "here").spawn().expect("starts");
@@ -176,7 +176,7 @@ flights! {
             command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
             let (sender, receiver) = channel();
             // Without clone3 it has all signals blocked, and is killed when its grace is over.
-            let with_clone3 = launcher == Launcher::Flight && spawnfd_tests::has_syscall("clone3");
+            let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
             let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
             run.timeout = timeout;
             let handle = command.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
@@ -235,13 +235,13 @@ flights! {
 fn more_than_there_are_places_for() {
     isolated!(|| {
         let directory = scratch();
-        Launcher::Flight.enter();
+        Launcher::Detached.enter();
         let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
         let children: Vec<Child> =
-            (0..32).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
+            (0..32).map(|_| standing(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
         // The next ones are not waited for either, which would be for ever.
         let more: Vec<Child> =
-            (0..3).map(|_| standing(Launcher::Flight, &gate, &result, "").spawn().expect("starts")).collect();
+            (0..3).map(|_| standing(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
         assert_eq!(common::children().len(), 35);
         let gate = open(&gate);
         children.into_iter().chain(more).for_each(wait);
@@ -267,11 +267,11 @@ fn without_close_range_a_run_stands_still_alone() {
 fn what_a_child_has_not_taken_is_closed() {
     isolated!(|| {
         common::with_unnoticed_filter(
-            || Launcher::Flight.enter(),
+            || Launcher::Detached.enter(),
             ("recvmsg", Some(libc::EPERM)),
             || {
                 let (mut reader, writer) = common::pipe();
-                let mut child = Launcher::Flight.command("/bin/true").stdout(&writer).spawn().expect("starts");
+                let mut child = Launcher::Detached.command("/bin/true").stdout(&writer).spawn().expect("starts");
                 // The child ends before it receives its descriptors.
                 let error = child.wait().expect_err("it never became the program");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");
