@@ -277,27 +277,27 @@ impl Engine {
 
     /// The thread's life, until it is idle, or can watch nobody any more.
     fn run(self: Arc<Engine>) {
-        self.run_as(|desk| self.serve(desk));
+        self.run_as(|state| self.serve(state));
     }
 
     /// Whatever ends it, the runs that are left are told, and the next one gets another engine.
     fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
-        let mut desk = EngineState::default();
-        let has_unwound = contained(|| serve(&mut desk)).is_none();
+        let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
+        let has_unwound = contained(|| serve(&mut state)).is_none();
         {
             let mut inbox = self.inbox.lock();
             inbox.over = true;
-            desk.take(&mut inbox);
+            state.take(&mut inbox);
         }
         let mut engines = ENGINES.lock();
         engines.running.retain(|engine| !Arc::ptr_eq(engine, self));
         engines.leaving.retain(|thread| thread.is_there());
         engines.leaving.extend(Leaving::now());
         drop(engines);
-        desk.give_up(has_unwound);
+        state.give_up(has_unwound);
     }
 
-    fn serve(&self, desk: &mut EngineState) {
+    fn serve(&self, state: &mut EngineState) {
         let mut events = Vec::with_capacity(64);
         let mut idle_since = None;
         let mut looked = Instant::now();
@@ -305,11 +305,11 @@ impl Engine {
             let now = Instant::now();
             let until = {
                 let mut inbox = self.inbox.lock();
-                desk.take(&mut inbox);
+                state.take(&mut inbox);
                 if inbox.over {
                     return;
                 }
-                if desk.jobs.is_empty() && inbox.expected == 0 {
+                if state.jobs.is_empty() && inbox.expected == 0 {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
                         inbox.over = true;
@@ -318,11 +318,11 @@ impl Engine {
                     inbox.sleeps_until = Some(since + IDLE);
                 } else {
                     idle_since = None;
-                    inbox.sleeps_until = desk.due.first().map(|&(due, _)| due);
+                    inbox.sleeps_until = state.due.first().map(|&(due, _)| due);
                 }
                 inbox.sleeps_until
             };
-            let left = if desk.again.is_empty() {
+            let left = if state.again.is_empty() {
                 until.map(|until| until.saturating_duration_since(now))
             } else {
                 Some(Duration::ZERO)
@@ -337,10 +337,10 @@ impl Engine {
             }
             if now.duration_since(looked) >= UNSEEN {
                 looked = now;
-                desk.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| desk.look(self, id));
+                state.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| state.look(self, id));
             }
-            for event in std::mem::take(&mut desk.again) {
-                desk.heard(self, event);
+            for event in std::mem::take(&mut state.again) {
+                state.heard(self, event);
             }
             for event in &events {
                 let data = event.data.u64();
@@ -350,29 +350,29 @@ impl Engine {
                     }
                     let orders = {
                         let mut inbox = self.inbox.lock();
-                        desk.take(&mut inbox);
+                        state.take(&mut inbox);
                         std::mem::take(&mut inbox.orders)
                     };
                     // Nothing is locked: who is told of output may give the next order.
                     for (id, order) in orders {
-                        desk.look(self, id);
-                        desk.obey(id, order);
+                        state.look(self, id);
+                        state.obey(id, order);
                     }
                     continue;
                 }
                 let (id, part) = (data >> 2, Part::ALL[(data & 3) as usize]);
-                if !desk.jobs.contains_key(&id) {
-                    desk.take(&mut self.inbox.lock());
+                if !state.jobs.contains_key(&id) {
+                    state.take(&mut self.inbox.lock());
                 }
                 let flags = event.flags;
-                desk.heard(self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
+                state.heard(self, News { id, part, hung_up: flags.contains(epoll::EventFlags::HUP) });
             }
-            desk.tick(self, Instant::now());
-            if !desk.done.is_empty() {
+            state.tick(self, Instant::now());
+            if !state.done.is_empty() {
                 // Before whoever has a result can ask whether all are over.
-                desk.take(&mut self.inbox.lock());
+                state.take(&mut self.inbox.lock());
             }
-            desk.give();
+            state.give();
         }
     }
 }
@@ -399,7 +399,8 @@ struct News {
     hung_up: bool,
 }
 
-/// What the thread works on.
+/// The runs of the thread, and its work on them.
+#[derive(Default)]
 struct EngineState {
     jobs: HashMap<u64, EngineRun>,
     /// When each job is to be looked at, if nothing comes before.
@@ -409,13 +410,6 @@ struct EngineState {
     /// Results to be given.
     done: Vec<(Done, Result<Output>)>,
     buffer: Vec<u8>,
-}
-
-impl Default for EngineState {
-    fn default() -> EngineState {
-        let buffer = vec![0; 64 << 10];
-        EngineState { jobs: HashMap::new(), due: BTreeSet::new(), again: Vec::new(), done: Vec::new(), buffer }
-    }
 }
 
 impl EngineState {

@@ -98,7 +98,7 @@ impl Warm {
         }
         let keep = options.keep;
         let state = WarmState::new(options).map_err(failed)?;
-        let state = Arc::new(PerProcess::here(state, WarmState::none));
+        let state = Arc::new(PerProcess::here(state, WarmState::default));
         Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep })
     }
 

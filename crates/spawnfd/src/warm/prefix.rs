@@ -130,11 +130,6 @@ impl Prefix {
     fn gives(&self, number: RawFd) -> bool {
         self.given.iter().any(|given| given.number == number)
     }
-
-    /// The arguments of a command that are the program's; `None`: it is another command.
-    pub(super) fn strip<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
-        args.strip_prefix(self.args.as_slice())
-    }
 }
 
 impl Inside {

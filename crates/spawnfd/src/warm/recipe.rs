@@ -39,9 +39,14 @@ impl Recipe {
         self.mode == Mode::Fork && !self.executes
     }
 
-    /// The template that the owner executes: the recipe's, or that of the program in front.
-    pub(super) fn started_template(&self) -> &Template {
+    /// The template that a command names: that of the program in front, or else the recipe's.
+    pub(super) fn outer(&self) -> &Template {
         self.prefix.as_ref().map_or(&self.template, |prefix| &prefix.template)
+    }
+
+    /// The program's own arguments of a command; `None`: the command runs something else in front.
+    pub(super) fn strip<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
+        args.strip_prefix(self.prefix.as_ref().map_or(&[][..], |prefix| &prefix.args))
     }
 
     /// How its programs are started.

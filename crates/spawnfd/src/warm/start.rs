@@ -106,7 +106,7 @@ impl Parked {
         let with_object =
             if preload.is_empty() { with_object } else { with_object.set(protocol::PRELOAD_VARIABLE, preload) };
         let mut front = None;
-        let mut command = recipe.started_template().command();
+        let mut command = recipe.outer().command();
         match &recipe.prefix {
             None => {
                 command.current_dir("/");

@@ -53,8 +53,8 @@ const LOOKED_AT: [&str; 18] = [
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// All of a [`Warm`](super::Warm)'s.
-#[derive(Debug)]
+/// The state of a [`Warm`](super::Warm). A fork's copy begins with the default.
+#[derive(Debug, Default)]
 pub(super) struct WarmState {
     pub(super) options: WarmOptions,
     pub(super) entries: Vec<Entry>,
@@ -84,21 +84,7 @@ impl WarmState {
         let object = image::object_file(spawnfd_parked::OBJECT)?;
         let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
         let object = Arc::new(Known::new(object));
-        Ok(WarmState { shared: Some(Common { object, watch }), options, ..WarmState::none() })
-    }
-
-    /// That of a process which has none.
-    pub(super) fn none() -> WarmState {
-        WarmState {
-            options: WarmOptions::default(),
-            entries: Vec::new(),
-            shared: None,
-            stats: WarmStats::default(),
-            off: false,
-            next: 1,
-            gone: Vec::new(),
-            spent: Vec::new(),
-        }
+        Ok(WarmState { shared: Some(Common { object, watch }), options, ..WarmState::default() })
     }
 
     pub(super) fn add(
@@ -170,9 +156,7 @@ impl WarmState {
 
     /// Whether a program is added, as it is.
     pub(super) fn has(&self, template: &Template) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| entry.recipe.prefix.is_none() && entry.recipe.started_template().path() == template.path())
+        self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.recipe.outer().path() == template.path())
     }
 
     /// Adds a program that is just being started by this command; at most so many are, the one last used longest ago gives way.
@@ -182,7 +166,7 @@ impl WarmState {
         let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
         let is_it = |entry: &Entry| {
             let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
-            plain && entry.recipe.started_template().path() == path && entry.recipe.args == options
+            plain && entry.recipe.outer().path() == path && entry.recipe.args == options
         };
         if self.shared.is_none() || most == 0 || self.entries.iter().any(is_it) {
             return;
@@ -213,32 +197,21 @@ impl WarmState {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        // Of those that are for something else, and of those that are for this.
+        // The reasons of entries for other commands, and of entries for this command.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
-        for entry in
-            self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.started_template().path() == path)
-        {
-            let rest = match &entry.recipe.prefix {
-                None => args,
-                Some(prefix) => match prefix.strip(args) {
-                    Some(rest) => rest,
-                    None => continue,
-                },
-            };
-            // It has been replaced, but what is parked has not.
-            if template.identity() != entry.recipe.started_template().identity() && template.check().is_err() {
+        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.outer().path() == path) {
+            let Some(rest) = entry.recipe.strip(args) else { continue };
+            // The file has been replaced, but the parked processes have not.
+            if template.identity() != entry.recipe.outer().identity() && template.check().is_err() {
                 why = Some("stale");
                 continue;
             }
-            if let Err(reason) = entry.recipe.kind.fits(&entry.recipe.args, rest) {
+            let fits = entry.recipe.kind.fits(&entry.recipe.args, rest);
+            if let Err(reason) = fits.and_then(|()| entry.recipe.confinement.suits(command)) {
                 other = reason;
                 continue;
             }
-            if let Err(reason) = entry.recipe.confinement.suits(command) {
-                other = reason;
-                continue;
-            }
-            if template.identity() != entry.recipe.started_template().identity() {
+            if template.identity() != entry.recipe.outer().identity() {
                 let recipe = Arc::make_mut(&mut entry.recipe);
                 match &mut recipe.prefix {
                     None => recipe.template = template.clone(),
