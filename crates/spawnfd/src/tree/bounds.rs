@@ -30,7 +30,7 @@ pub(crate) struct Bounds {
 
 /// Which of them a cgroup holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldBounds {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     pub(crate) cpus: bool,
@@ -103,7 +103,7 @@ fn is_unbounded(dir: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     dir: OwnedFd,
-    pub(crate) held: Held,
+    pub(crate) held: HeldBounds,
 }
 
 impl Ledger {
@@ -120,7 +120,7 @@ impl Ledger {
         let pids = limits.pids.is_some_and(|number| set("pids.max", number.to_string()));
         let quota = |cpus: f64| format!("{} {PERIOD}", (cpus * PERIOD).round());
         let cpus = limits.cpus.is_some_and(|cpus| set("cpu.max", quota(cpus)));
-        Ok(Ledger { dir, held: Held { memory, pids, cpus } })
+        Ok(Ledger { dir, held: HeldBounds { memory, pids, cpus } })
     }
 
     /// The CPU time used by all who are or were in it.
@@ -176,7 +176,7 @@ mod tests {
         }
         let limits = Bounds { memory: Some(1 << 20), pids: Some(7), cpus: Some(1.5) };
         let ledger = Ledger::open(open(dir.path()).as_fd(), &limits).expect("own directory");
-        assert_eq!(ledger.held, Held { memory: true, pids: false, cpus: true });
+        assert_eq!(ledger.held, HeldBounds { memory: true, pids: false, cpus: true });
         let says = |name: &str| read_to_string(file(name)).expect("written");
         assert_eq!((says("memory.max"), says("memory.oom.group")), ("1048576".into(), "1".into()));
         assert_eq!(says("cpu.max"), "150000 100000");
