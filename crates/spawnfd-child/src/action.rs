@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::slice;
 
-use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
+use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
 
 use crate::announce::Announcement;
 use crate::descriptors::{self, Sources};
@@ -127,8 +127,6 @@ pub enum Parked {
 }
 
 const PRIO_PROCESS: usize = 0;
-const PR_SET_KEEPCAPS: usize = 8;
-const PR_SET_NO_NEW_PRIVS: usize = 38;
 
 impl Op {
     /// The system call that performs the action, unless it takes several.
@@ -160,8 +158,8 @@ impl Op {
             Op::UserIds { real, effective, saved } => (abi::__NR_setresuid, ids([*real, *effective, *saved])),
             Op::GroupIds { real, effective, saved } => (abi::__NR_setresgid, ids([*real, *effective, *saved])),
             Op::Groups { groups } => (abi::__NR_setgroups, [Number(groups.len()), Ints(groups), UNUSED]),
-            Op::KeepCapabilities => (abi::__NR_prctl, [Number(PR_SET_KEEPCAPS), Number(1), UNUSED]),
-            Op::NoNewPrivs => (abi::__NR_prctl, [Number(PR_SET_NO_NEW_PRIVS), Number(1), UNUSED]),
+            Op::KeepCapabilities => (abi::__NR_prctl, [Number(prctl::PR_SET_KEEPCAPS as usize), Number(1), UNUSED]),
+            Op::NoNewPrivs => (abi::__NR_prctl, [Number(prctl::PR_SET_NO_NEW_PRIVS as usize), Number(1), UNUSED]),
             Op::JoinNamespace { namespace, kinds } => {
                 (abi::__NR_setns, [Source(*namespace), Number(*kinds as usize), UNUSED])
             }
@@ -328,11 +326,11 @@ impl Op {
                     "capset({effective:#x}, {permitted:#x}, {inheritable:#x}), bounding {bounding:#x}, ambient {ambient:#x}"
                 )
             }
-            Op::KeepCapabilities => "prctl(PR_SET_KEEPCAPS)".into(),
+            Op::KeepCapabilities => "prctl(prctl::PR_SET_KEEPCAPS as usize)".into(),
             Op::DenySetgroups => r#"write("/proc/self/setgroups", "deny")"#.into(),
             Op::UserMap { map } => format!(r#"write("/proc/self/uid_map", {map:?})"#),
             Op::GroupMap { map } => format!(r#"write("/proc/self/gid_map", {map:?})"#),
-            Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS)".into(),
+            Op::NoNewPrivs => "prctl(prctl::PR_SET_NO_NEW_PRIVS as usize)".into(),
             Op::Cgroup { dir } => format!("cgroup({})", number(*dir)),
             Op::Announce { .. } => "getppid()".into(),
             Op::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", number(*namespace)),
@@ -438,28 +436,23 @@ fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
 }
 
 pub(crate) fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
-    const PR_CAPBSET_READ: u32 = 23;
-    const PR_CAPBSET_DROP: u32 = 24;
-    const PR_CAP_AMBIENT: u32 = 47;
-    const PR_CAP_AMBIENT_RAISE: usize = 2;
-    const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
     // A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP.
     let [_, permitted, inheritable] = call::capabilities()?;
     call::set_capabilities(permitted, permitted, inheritable)?;
     for capability in 0..64 {
         let wanted = sets.bounding >> capability & 1 == 1;
-        match call::prctl(PR_CAPBSET_READ, capability, 0) {
+        match call::prctl(prctl::PR_CAPBSET_READ, capability, 0) {
             Ok(1) if !wanted => {
-                call::prctl(PR_CAPBSET_DROP, capability, 0)?;
+                call::prctl(prctl::PR_CAPBSET_DROP, capability, 0)?;
             }
             Ok(_) => {}
             Err(_) => break,
         }
     }
-    call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
+    call::prctl(prctl::PR_CAP_AMBIENT, prctl::PR_CAP_AMBIENT_CLEAR_ALL as usize, 0)?;
     call::set_capabilities(sets.effective, sets.permitted, sets.inheritable)?;
     for capability in (0..64).filter(|capability| sets.ambient >> capability & 1 == 1) {
-        call::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)?;
+        call::prctl(prctl::PR_CAP_AMBIENT, prctl::PR_CAP_AMBIENT_RAISE as usize, capability)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Call, Calls, Errno, SharedWords, abi};
+use spawnfd_sys::{Call, Calls, Errno, SharedWords, abi, prctl};
 
 use crate::action::perform;
 use crate::descriptors::{self, Sources};
@@ -171,8 +171,7 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
 
 /// Asks for `signal` when the creating thread ends, and makes up for one that has ended already.
 fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
-    const PR_SET_PDEATHSIG: u32 = 1;
-    call::prctl(PR_SET_PDEATHSIG, signal as usize, 0)?;
+    call::prctl(prctl::PR_SET_PDEATHSIG, signal as usize, 0)?;
     // 0: the parent is in another pid namespace, and cannot be asked for.
     let now = call::getppid()?;
     if now != parent && now != 0 {

@@ -34,6 +34,7 @@ pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptors, se
 pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;
+pub use linux_raw_sys::prctl;
 
 /// A descriptor number as the kernel knows it.
 pub type RawFd = core::ffi::c_int;

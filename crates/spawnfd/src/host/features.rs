@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use spawnfd_child::{Room, killed_calls};
-use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3};
+use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
 
 use crate::host::authority;
 use crate::host::own_proc::{self, Own};
@@ -102,9 +102,8 @@ impl Kept {
 
 /// Whether the calling thread cannot add a filter: this needs no_new_privs, which is never cleared, or CAP_SYS_ADMIN.
 fn is_settled() -> bool {
-    const PR_GET_NO_NEW_PRIVS: u32 = 39;
     const CAP_SYS_ADMIN: u32 = 21;
-    call::prctl(PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
+    call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
         && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 0)
 }
 
@@ -315,9 +314,8 @@ mod tests {
 
     #[test]
     fn probe_children_find_each_killed_call() {
-        const PR_SET_NO_NEW_PRIVS: u32 = 38;
         let probed = std::thread::spawn(|| {
-            call::prctl(PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
+            call::prctl(prctl::PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
             let calls = [abi::__NR_pidfd_getfd, abi::__NR_kcmp, abi::__NR_personality];
             call::set_seccomp_filter(&filter(&calls)).unwrap();
             let mut room = Room::new().unwrap();

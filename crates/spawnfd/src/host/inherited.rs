@@ -18,7 +18,7 @@
 
 use std::ffi::CStr;
 
-use spawnfd_sys::{Errno, abi, call};
+use spawnfd_sys::{Errno, abi, call, prctl};
 
 use crate::host::features;
 use crate::host::own_proc::{self, Own};
@@ -42,19 +42,13 @@ pub(crate) struct Inherited {
 impl Inherited {
     /// From the calling thread.
     pub(crate) fn of_calling_thread() -> Inherited {
-        const PR_GET_TIMERSLACK: u32 = 30;
-        const PR_MCE_KILL_GET: u32 = 34;
-        const PR_GET_THP_DISABLE: u32 = 42;
-        const PR_GET_IO_FLUSHER: u32 = 58;
-        const PR_GET_MDWE: u32 = 66;
-        const PR_GET_MEMORY_MERGE: u32 = 68;
         const SWITCHES: [u32; 6] = [
-            PR_GET_TIMERSLACK,
-            PR_MCE_KILL_GET,
-            PR_GET_THP_DISABLE,
-            PR_GET_IO_FLUSHER,
-            PR_GET_MDWE,
-            PR_GET_MEMORY_MERGE,
+            prctl::PR_GET_TIMERSLACK,
+            prctl::PR_MCE_KILL_GET,
+            prctl::PR_GET_THP_DISABLE,
+            prctl::PR_GET_IO_FLUSHER,
+            prctl::PR_GET_MDWE,
+            prctl::PR_GET_MEMORY_MERGE,
         ];
         let killed = features::killed();
         Inherited {

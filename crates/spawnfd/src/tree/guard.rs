@@ -12,7 +12,7 @@ use spawnfd_child::Announcement;
 use spawnfd_guard::process::{Mark, Process};
 use spawnfd_guard::sys;
 use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
-use spawnfd_sys::{Call, Errno, abi, call, wait_pidfd};
+use spawnfd_sys::{Call, Errno, abi, call, prctl, wait_pidfd};
 
 use super::{failed, image};
 use crate::CapabilitySets;
@@ -228,11 +228,9 @@ const NEEDED: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
 /// # Errors
 /// EPERM: an exec takes away, in any case, one that the helper needs.
 fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
-    const PR_CAPBSET_READ: u32 = 23;
-    const PR_GET_SECUREBITS: u32 = 27;
     const NOROOT: usize = 1;
     let [effective, permitted, inheritable] = call::capabilities().map_err(|errno| failed(errno, "capget()"))?;
-    let is_bounded = |capability: &usize| call::prctl(PR_CAPBSET_READ, *capability, 0) == Ok(1);
+    let is_bounded = |capability: &usize| call::prctl(prctl::PR_CAPBSET_READ, *capability, 0) == Ok(1);
     let owned = (0..64).filter(|capability| effective >> capability & 1 == 1);
     let bounding = owned.filter(is_bounded).fold(0, |set, capability| set | 1 << capability);
     let lasting = effective & (bounding | inheritable);
@@ -240,7 +238,7 @@ fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
         return Err(failed(Errno::EPERM, "guard: the bounding set lacks a capability of the caller"));
     }
     let [_, user, ..] = call::ids();
-    let is_root = user == 0 && call::prctl(PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
+    let is_root = user == 0 && call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
     // Root's exec gives back the bounding set; no_new_privs takes away what was not permitted before.
     let is_kept = lasting == 0 || is_root && effective == permitted;
     let sets = CapabilitySets {

@@ -20,7 +20,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use spawnfd_sys::{Errno, call, fork_generation};
+use spawnfd_sys::{Errno, call, fork_generation, prctl};
 
 use crate::host::features;
 use crate::host::own_proc::{self, Own};
@@ -289,7 +289,6 @@ impl Authority {
     /// # Errors
     /// As for [`of_calling_thread`](Authority::of_calling_thread).
     pub(crate) fn of_heir_of(maker: &Arc<Reach>) -> rustix::io::Result<Authority> {
-        const PR_GET_SECUREBITS: u32 = 27;
         let reach = maker.clone();
         let status = read_status()?;
         let namespaces = namespaces(&reach)?;
@@ -303,7 +302,7 @@ impl Authority {
             umask,
             ignored,
             status: lines,
-            securebits: call::prctl(PR_GET_SECUREBITS, 0, 0),
+            securebits: call::prctl(prctl::PR_GET_SECUREBITS, 0, 0),
             namespaces,
             labels,
             pending_label,

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
-use spawnfd_sys::{Errno, call, fork_generation};
+use spawnfd_sys::{Errno, call, fork_generation, prctl};
 
 use super::{CAP_SYS_ADMIN, Marker, comes_from_one_thread};
 use crate::error::{self, Error, Stage};
@@ -160,14 +160,12 @@ impl Reach {
 
 impl Readable {
     fn of_calling_thread() -> Readable {
-        const PR_GET_SECCOMP: u32 = 21;
-        const PR_GET_NO_NEW_PRIVS: u32 = 39;
         let killed = features::killed();
         Readable {
             ids: (call::ids(), call::file_ids(killed)),
             capabilities: call::capabilities(),
-            no_new_privs: call::prctl(PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
-            is_filtered: call::prctl(PR_GET_SECCOMP, 0, 0) != Ok(0),
+            no_new_privs: call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) != Ok(0),
+            is_filtered: call::prctl(prctl::PR_GET_SECCOMP, 0, 0) != Ok(0),
             label: own_proc::label(),
             scheduling: call::scheduling(killed),
             processors: call::affinity(),
