@@ -203,9 +203,18 @@ pub fn stat(dir: RawFd, path: &CStr) -> Result<abi::stat, Errno> {
 
 /// Whether the effective ids may execute (or search) `path`. Linux 5.8; older or blocked: by the real ids.
 pub fn may_execute(killed: Calls, path: &CStr) -> Result<usize, Errno> {
+    may_access(killed, path, abi::X_OK)
+}
+
+/// The same for writing.
+pub fn may_write(killed: Calls, path: &CStr) -> Result<usize, Errno> {
+    may_access(killed, path, abi::W_OK)
+}
+
+fn may_access(killed: Calls, path: &CStr, mode: u32) -> Result<usize, Errno> {
     let permitted = killed.refuse(Call::Faccessat2);
-    match permitted.and_then(|()| enter!(__NR_faccessat2, abi::AT_FDCWD, path, abi::X_OK, abi::AT_EACCESS)) {
-        Err(Errno::ENOSYS | Errno::EPERM) => enter!(__NR_faccessat, abi::AT_FDCWD, path, abi::X_OK),
+    match permitted.and_then(|()| enter!(__NR_faccessat2, abi::AT_FDCWD, path, mode, abi::AT_EACCESS)) {
+        Err(Errno::ENOSYS | Errno::EPERM) => enter!(__NR_faccessat, abi::AT_FDCWD, path, mode),
         answer => answer,
     }
 }

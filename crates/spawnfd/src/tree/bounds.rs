@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits that a cgroup holds a tree to: where they can be had, how they are set, and what the kernel says of them.
 
+use std::ffi::CString;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{read, write};
-use spawnfd_sys::Errno;
+use spawnfd_sys::{Errno, call};
 
 use crate::error::errno;
+use crate::host::features;
 use crate::host::numbers::above_standard;
 
 /// The time in which CPU time is shared out, in us.
@@ -55,12 +57,18 @@ pub(super) fn base(own: &Path, controllers: &[&str]) -> PathBuf {
     if here < controllers.len()
         && let Some(above) = own.parent()
         && enabled(above, controllers) > here
-        && accessat(CWD, above.join("cgroup.procs"), Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+        && may_write(&above.join("cgroup.procs")).is_ok()
         && is_unbounded(own)
     {
         return above.to_owned();
     }
     own.to_owned()
+}
+
+/// Whether the calling thread may write to the file, or create directories in the directory.
+pub(super) fn may_write(path: &Path) -> std::result::Result<(), Errno> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+    call::may_write(features::killed(), &path).map(drop)
 }
 
 /// How many of some controllers the groups below a directory have.
@@ -164,7 +172,7 @@ mod tests {
     use std::fs::{create_dir, read_to_string, write};
 
     fn open(dir: &Path) -> OwnedFd {
-        openat(CWD, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("own directory")
+        openat(rustix::fs::CWD, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("own directory")
     }
 
     #[test]

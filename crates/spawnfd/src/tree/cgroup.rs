@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, access, accessat, mkdir, openat};
+use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
@@ -157,12 +157,10 @@ fn unescape(text: &[u8]) -> PathBuf {
 impl Place {
     fn below(base: PathBuf, home: PathBuf) -> Result<Place> {
         // Cheaper than to fail in mkdir(2), which the guard has to know of beforehand.
-        match accessat(CWD, &base, Access::WRITE_OK, AtFlags::EACCESS) {
-            Err(error @ (rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS)) => {
-                Err(failed(errno(error), format!("mkdir({base:?})")))
-            }
-            _ => Ok(Place { path: new_path(&base)?, base, home }),
+        if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
+            return Err(failed(errno, format!("mkdir({base:?})")));
         }
+        Ok(Place { path: new_path(&base)?, base, home })
     }
 
     pub(super) fn path(&self) -> &[u8] {
