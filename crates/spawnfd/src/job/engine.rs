@@ -194,7 +194,7 @@ impl Engine {
         let mask = thread::mask_in_engine().unwrap_or_else(call::signal_mask);
         let body = move || {
             thread::become_engine(mask);
-            engine.run();
+            engine.run_as(|state| engine.serve(state));
         };
         thread::start_thread("spawnfd-engine", thread::ORDINARY_STACK, body)
             .map(drop)
@@ -275,12 +275,7 @@ impl Engine {
         inbox.over
     }
 
-    /// The thread's life, until it is idle, or can watch nobody any more.
-    fn run(self: Arc<Engine>) {
-        self.run_as(|state| self.serve(state));
-    }
-
-    /// Whatever ends it, the runs that are left are told, and the next one gets another engine.
+    /// The thread's main function. However `serve` ends, the runs that are left get an error, and later runs another engine.
     fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
         let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
         let has_unwound = contained(|| serve(&mut state)).is_none();

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::io::Write as _;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,7 +118,10 @@ impl Ledger {
     /// Sets the limits of a cgroup that nobody is in yet, as far as its controllers go.
     pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
-        let set = |name: &str, value: String| set(dir.as_fd(), name, &value);
+        let set = |name: &str, value: String| {
+            let file = openat(&dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            file.is_ok_and(|file| write(&file, value.as_bytes()).is_ok())
+        };
         let memory = limits.memory.is_some_and(|bytes| {
             // Absent where there is no swap.
             set("memory.swap.max", "0".into());
@@ -161,15 +164,11 @@ impl Ledger {
     }
 }
 
-fn set(dir: BorrowedFd<'_>, name: &str, value: &str) -> bool {
-    let file = openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    file.is_ok_and(|file| write(&file, value.as_bytes()).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::{create_dir, read_to_string, write};
+    use std::os::fd::AsFd as _;
 
     fn open(dir: &Path) -> OwnedFd {
         openat(rustix::fs::CWD, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("own directory")

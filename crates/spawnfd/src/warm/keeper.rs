@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use spawnfd_sys::{Errno, fork_generation};
+use spawnfd_sys::Errno;
 
 use super::making::Making;
 use super::refill::Work;
@@ -25,7 +25,6 @@ use crate::host::thread::start_thread;
 /// The thread, once there is something to park.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    generation: Option<u64>,
     state: Weak<PerProcess<WarmState>>,
     running: PerProcess<Option<KeeperThread>>,
     ended: Arc<AtomicBool>,
@@ -90,12 +89,7 @@ impl Timer {
 
 impl Keeper {
     pub(super) fn new(state: &Arc<PerProcess<WarmState>>) -> Keeper {
-        Keeper {
-            generation: fork_generation().ok(),
-            state: Arc::downgrade(state),
-            running: PerProcess::new(None),
-            ended: Arc::default(),
-        }
+        Keeper { state: Arc::downgrade(state), running: PerProcess::here(None, || None), ended: Arc::default() }
     }
 
     /// Has the thread read the state after that time; starts the thread if it does not run.
@@ -103,7 +97,7 @@ impl Keeper {
     /// # Errors
     /// EAGAIN, EMFILE, ENFILE: there can be no thread.
     pub(super) fn wake(&self, after: Duration) -> Result<(), Errno> {
-        if fork_generation().ok() != self.generation || self.ended.load(Ordering::Relaxed) {
+        if !self.running.is_here() || self.ended.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut running = self.running.lock();
@@ -136,10 +130,10 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        if fork_generation().ok() == self.generation {
+        if self.running.is_here() {
             self.end();
         } else {
-            // A copy's: there is no such thread, and what stands where it stood is another's, not to be detached.
+            // A fork's copy of the host has no such thread. Another thread may have its id and must not be detached.
             std::mem::forget(std::mem::take(&mut self.running));
         }
     }

@@ -30,10 +30,6 @@ impl Kind {
         }
     }
 
-    pub(super) fn letter(self) -> char {
-        self as u8 as char
-    }
-
     /// With which of these arguments to park, so that what has all of them fits; `None`: it never does.
     pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
         let leading = match self {

@@ -77,7 +77,7 @@ impl Parked {
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let mode = if recipe.prefix.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.letter() };
-        let kind = recipe.kind.letter();
+        let kind = recipe.kind as u8 as char;
         // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must get the numbers that
         // they get in a cold start. Numbers near 64 would grow the table, which is visible in /proc.
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
