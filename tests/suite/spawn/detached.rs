@@ -15,7 +15,7 @@ use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated, scratch};
 
 /// Both ways, each in a process of its own; the first child has shown that descriptors can be passed.
-macro_rules! flights {
+macro_rules! detached_starts {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
             use super::*;
