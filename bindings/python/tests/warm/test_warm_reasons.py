@@ -41,8 +41,8 @@ def of_the_owner() -> set[str]:
     found: set[str] = set()
     # The protocol's strings are names of variables.
     warm = [path for path in (CORE / "warm").glob("*.rs")]
-    authority = [CORE / f"authority/{name}.rs" for name in ("mod", "reach")]
-    for path in [*warm, *authority, CORE / "inherited.rs"]:
+    authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "reach")]
+    for path in [*warm, *authority, CORE / "host/inherited.rs"]:
         for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
             given = any(
                 re.search(f"({one})\\Z", before[-60:]) and behind.lstrip().startswith(other)
@@ -51,6 +51,10 @@ def of_the_owner() -> set[str]:
             if given and not NO_REASON.fullmatch(text):
                 # Replace the placeholders of a format string.
                 found.add(re.sub(r"\{\w+\}", "…", text))
+    actions = (ROOT / "crates/spawnfd-child/src/action.rs").read_text()
+    found |= set(re.findall(r"Parked::(?:BeforeExec|Never)\(\"([^\"]+)\"\)", actions))
+    # A process keeps only so many different reasons.
+    found.add(re.findall(r"return \"(\w+)\"", (CORE / "child.rs").read_text())[0])
     command = (CORE / "command/mod.rs").read_text()
     for name in ("needs_calling_thread", "needs_exec", "open_streams"):
         body = command.partition(f"fn {name}(")[2].partition("\n    }")[0]

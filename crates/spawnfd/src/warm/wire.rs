@@ -303,8 +303,8 @@ fn encode_step(
             Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
         }
         Op::Announce { .. } => return Ok(None),
-        // Has its reason not to be performed, or is a system call.
-        _ => return Err("action"),
+        // `parked` or `call` has covered every other action.
+        _ => return Err("unknown"),
     }))
 }
 
