@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The reasons to go cold: those of the source, those of docs/warm.md and those of the tests."""
+"""Reasons for a cold start: the source, docs/warm-reference.md and the tests agree on them."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def of_what_parks() -> set[str]:
 
 
 def of_docs() -> set[str]:
-    """Those of docs/warm.md, but for system calls that fail."""
-    text = (ROOT / "docs/warm.md").read_text().partition("## When a start is cold")[2]
+    """The reasons in docs/warm-reference.md, without failed system calls."""
+    text = (ROOT / "docs/warm-reference.md").read_text().partition("## When a start is cold")[2]
     rows = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if "|" in line]
     return {one for one in re.findall(r"`([^`]+)`", "".join(rows)) if not NO_REASON.fullmatch(one)}
 
