@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one error: where a spawn ended, why, and at which of the caller's actions.
+//! The error type: where a spawn failed, why, and at which of the caller's actions.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ pub use spawnfd_sys::Errno;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// An argument was refused before anything was done.
+    /// An argument was rejected before anything was done.
     Validate,
     /// Finding, opening or reading the executable.
     Template,
@@ -33,26 +33,29 @@ pub enum Stage {
     Action(usize),
     /// Resetting signals, or asking for the parent-death signal.
     Signals,
-    /// Laying the seccomp filter over the child.
+    /// Installing the seccomp filter in the child.
     Filter,
     /// execve.
     Exec,
-    /// A signal has ended the child before it came to exec; actions may have been performed. ECANCELED, as nobody but the sender knows
-    /// whether to try again; the call names the signal, if it is known. ESRCH: a parked process, which had not begun.
+    /// A signal killed the child before exec. Actions may have run.
     ///
-    /// A SIGSYS is a seccomp filter's. It is an error of the stage that the child was in, with ECANCELED.
+    /// The errno is ECANCELED, because only the sender of the signal knows whether a retry makes sense. The call
+    /// names the signal if it is known. ESRCH: a parked process was killed before it began the start.
+    ///
+    /// SIGSYS comes from a seccomp filter. It is reported as an error of the stage that the child was in, with
+    /// ECANCELED.
     Killed,
     /// Waiting for the child.
     Wait,
-    /// Moving bytes to and from the child.
+    /// Reading the child's output or writing its input.
     Capture,
     /// Copying the executable into a snapshot.
     Snapshot,
-    /// Taking control of a program's process tree.
+    /// Setting up control of the program's process tree.
     Tree,
-    /// Limiting what it may use, or waiting for its turn.
+    /// Applying resource limits, or waiting for a limiter's permit.
     Limit,
-    /// Keeping programs warm.
+    /// Starting or keeping parked processes.
     Warm,
 }
 
@@ -89,27 +92,27 @@ impl Stage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The executable is not the one the template recorded: make a new template.
+    /// The executable is not the one that the template recorded: make a new template.
     Stale,
-    /// Permission was refused, or the credentials are not the creator's.
+    /// Permission was denied, or the caller's credentials are not those of the template's creator.
     Access,
-    /// There is no such program.
+    /// The program does not exist.
     NotFound,
     /// The file cannot be executed.
     NotExecutable,
     /// An argument is wrong.
     Invalid,
-    /// More than a fixed number of something was asked for.
+    /// The request exceeds a fixed maximum.
     TooMany,
-    /// The system has run out of something: processes, memory, descriptors.
+    /// The system has run out of processes, memory or descriptors.
     Exhausted,
     /// Anything else; see the errno.
     Other,
 }
 
-/// A spawn (or a template, a wait, a capture) that failed, with nothing left behind.
+/// The error of a spawn, a template, a wait or a capture. A spawn that fails leaves no process behind.
 ///
-/// Printed like strace prints a call: `exec: execve("/usr/bin/rg") = -1 ENOENT (No such file or directory)`.
+/// Displayed as strace displays a call: `exec: execve("/usr/bin/rg") = -1 ENOENT (No such file or directory)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error(Box<Fields>);
 
@@ -118,13 +121,13 @@ struct Fields {
     stage: Stage,
     errno: Errno,
     call: String,
-    /// An argument was refused before anything was done, whatever the stage.
+    /// An argument was rejected before anything was done, whatever the stage.
     refused: bool,
-    /// The child had carried out actions, whatever the stage.
+    /// The child had performed actions, whatever the stage.
     acted: bool,
 }
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -132,20 +135,20 @@ impl Error {
         Error(Box::new(Fields { stage, errno, call: call.into(), refused: stage == Stage::Validate, acted: false }))
     }
 
-    /// The same of something that was refused before there was a child.
+    /// An error found before the child exists.
     pub(crate) fn refused(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
         let mut error = Error::new(stage, errno, call);
         error.0.refused = true;
         error
     }
 
-    /// The same of a child that had carried out actions: the start must not be repeated.
+    /// Marks the error as one of a child that has performed actions: the start must not be repeated.
     pub(crate) fn after_actions(mut self) -> Error {
         self.0.acted = true;
         self
     }
 
-    /// The same of a child that a filter killed for the call (ECANCELED).
+    /// Marks the error as one of a child that a seccomp filter killed for the call (ECANCELED).
     pub(crate) fn by_filter(mut self) -> Error {
         self.0.call += ", killed by SIGSYS (a seccomp filter)";
         self
@@ -155,17 +158,17 @@ impl Error {
         Error::new(Stage::Validate, Errno::EINVAL, call)
     }
 
-    /// Where it failed.
+    /// The stage that failed.
     pub fn stage(&self) -> Stage {
         self.0.stage
     }
 
-    /// The kernel's reason.
+    /// The errno of the failed call.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
 
-    /// The caller's action that failed, counted from 0.
+    /// The index of the caller's action that failed, counted from 0.
     pub fn action(&self) -> Option<usize> {
         match self.0.stage {
             Stage::Action(index) => Some(index),
@@ -178,7 +181,7 @@ impl Error {
         &self.0.call
     }
 
-    /// The same of a child that has ended so: a signal is named.
+    /// Adds the signal that killed the child to the call.
     pub(crate) fn with_end(mut self, ended: Option<Ended>) -> Error {
         let status = ended.map(|ended| ExitStatus::from_raw(ended.status)).filter(|status| status.signal().is_some());
         if let (Stage::Killed, Some(status)) = (self.0.stage, status) {
@@ -192,12 +195,13 @@ impl Error {
         self.0.stage == Stage::Killed || self.0.errno == Errno::ECANCELED
     }
 
-    /// Whether a child that came to no descriptors had done nothing yet.
+    /// Whether the child failed to set up its descriptors, before any action ran.
     pub(crate) fn is_without_descriptors(&self) -> bool {
         self.0.stage == Stage::Descriptors && !self.0.acted
     }
 
-    /// Whether a parked process was killed before it had begun to be the program: nothing has happened, and the start may be repeated.
+    /// Whether a parked process was killed before it began the start. Nothing has happened, so the start may be
+    /// repeated.
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.stage == Stage::Killed && self.0.errno == Errno::ESRCH
     }
@@ -237,18 +241,18 @@ fn strip(text: &str) -> &str {
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// Keeps the kind that std gives the errno; the whole error is the source.
+    /// The kind is the one that std assigns to the errno; the source is the whole error.
     fn from(error: Error) -> io::Error {
         io::Error::new(io::Error::from_raw_os_error(error.errno().raw()).kind(), error)
     }
 }
 
-/// Turns rustix's errno into the one of our errors.
+/// Converts rustix's errno into this crate's.
 pub(crate) fn errno(errno: rustix::io::Errno) -> Errno {
     Errno::from_raw(errno.raw_os_error())
 }
 
-/// The errno of an error of std; 0 if it has none.
+/// The errno of a std error; 0 if it has none.
 pub(crate) fn from_io(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }

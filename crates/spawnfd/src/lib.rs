@@ -3,16 +3,22 @@
 //! descriptor, running a stale binary, widening a privilege, or losing a child.
 //!
 //! - [`Template`] pins one executable and checks it again at each spawn; [`TemplateCache`] makes templates on demand.
-//! - [`Command`] says what to run and how, like [`std::process::Command`], and validates all of it before a child exists.
-//! - [`Child`] is a running program, held by its pidfd.
-//! - [`Command::run`] runs to the end and gives an [`Output`]: what came out, why it stopped, what it used. [`Command::run_with`] takes a
-//!   [`Run`]: time, output, input, [`Limits`], a [`Limiter`], the [`tree`] of processes and what it leaves behind.
-//! - [`Command::start`] gives a [`Job`]: a run that is held, read, written to and waited for without ending it.
-//! - [`Sandbox`] is a command in front (`bwrap …`); [`Warm`] keeps programs started ahead; [`snapshot`] makes immutable views of files.
-//! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`, `JobOutput` and `JobInput`
-//!   read and write as tokio does.
+//! - [`Command`] says what to run and how, like [`std::process::Command`]. It validates everything before a child
+//!   exists.
+//! - [`Child`] is a running program, identified by its pidfd.
+//! - [`Command::run`] runs a program to its end and returns an [`Output`]: what the program wrote, why it stopped,
+//!   and the resources it used.
+//! - [`Command::run_with`] takes a [`Run`] with a timeout, output and input options, [`Limits`], a [`Limiter`], and
+//!   how to control the process [`tree`].
+//! - [`Command::start`] returns a [`Job`]: a run in progress. The caller can read from it, write to it and wait for
+//!   it.
+//! - [`Sandbox`] starts programs through a confining command such as `bwrap`. [`Warm`] keeps processes started in
+//!   advance. [`snapshot`] makes immutable copies of files.
+//! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`,
+//!   `JobOutput` and `JobInput` implement tokio's read and write traits.
 //!
-//! Cost does not grow with the caller's memory, threads or open descriptors. See `docs/ARCHITECTURE.md` for how.
+//! The cost of a spawn does not grow with the caller's memory, threads or open descriptors. `docs/ARCHITECTURE.md`
+//! explains why.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -15,7 +15,7 @@ use super::descriptor::{ChildFd, Descriptor};
 use super::{Command, UserMap};
 use crate::signals::SignalSet;
 
-/// How [`Command::open`] opens: flags, mode and resolution of openat2(2).
+/// The arguments of [`Command::open`]: flags, mode and resolution as in openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "open_how")]
 pub struct OpenHow {
@@ -53,8 +53,8 @@ impl Namespaces {
     pub const CGROUP: Namespaces = Namespaces(abi::CLONE_NEWCGROUP);
     pub(crate) const USER: Namespaces = Namespaces(abi::CLONE_NEWUSER);
 
-    /// From `CLONE_NEW*` flags; `None` if there are others, or CLONE_NEWUSER, which
-    /// [`Command::user_namespace`] sets up, or CLONE_NEWTIME, which exec does not enter.
+    /// Converts `CLONE_NEW*` flags. Returns `None` for other flags, for CLONE_NEWUSER, which
+    /// [`Command::user_namespace`] sets up, and for CLONE_NEWTIME, which exec does not enter.
     pub fn from_flags(flags: u32) -> Option<Namespaces> {
         let all = Self::MOUNT.0 | Self::UTS.0 | Self::IPC.0 | Self::PID.0 | Self::NET.0 | Self::CGROUP.0;
         (flags & !all == 0).then_some(Namespaces(flags))
@@ -76,7 +76,7 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Adds an action with a path, or what will be reported if the path has a NUL.
+    /// Adds an action with a path. If the path has a NUL, adds the error text instead.
     fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(Arc<CStr>) -> Op) -> &mut Self {
         let action = match CString::new(path.as_os_str().as_bytes()) {
             Ok(path) => Ok(action(path.into())),
@@ -86,30 +86,32 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Keeps a descriptor for an action; returns its index.
+    /// Stores a descriptor for an action; returns its index.
     fn source(&mut self, descriptor: impl Into<Descriptor<'fd>>) -> usize {
         self.descriptors.push(descriptor.into());
         self.descriptors.len() - 1
     }
 
-    /// How many actions there are so far: the index the next one will be reported under.
+    /// The number of actions so far, which is the index of the next action in errors.
     pub fn action_count(&self) -> usize {
         self.actions.len()
     }
 
-    /// Does not count the last action towards [`MAX_ACTIONS`](crate::MAX_ACTIONS): a binding's, for what its caller asks for otherwise.
+    /// Excludes the last action from [`MAX_ACTIONS`](crate::MAX_ACTIONS). For a binding that uses an action to
+    /// implement another option.
     #[doc(hidden)]
     pub fn uncounted(&mut self) -> &mut Self {
         self.uncounted += 1;
         self
     }
 
-    /// Says that the actions from here on are not the caller's, until they are taken back; how many there are so far.
+    /// Treats the following actions as the run's own, until [`forget_actions_from`](Command::forget_actions_from)
+    /// removes them. Returns the number of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
         *self.own_from.insert(self.actions.len())
     }
 
-    /// Takes back the actions from that one on.
+    /// Removes the actions from `index` on.
     pub(crate) fn forget_actions_from(&mut self, index: usize) {
         self.actions.truncate(index);
         self.own_from = None;
@@ -127,7 +129,7 @@ impl<'fd> Command<'fd> {
         self.action(Op::Dup2 { from: from.into().0, to: to.into().0 })
     }
 
-    /// Closes a descriptor of the program; it need not be open.
+    /// Closes a descriptor of the program. The descriptor need not be open.
     pub fn close(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
         self.action(Op::Close { fd: fd.into().0 })
     }
@@ -160,13 +162,14 @@ impl<'fd> Command<'fd> {
         self.action_path("chdir", path.as_ref(), |path| Op::Chdir { path })
     }
 
-    /// Changes the working directory to an open one.
+    /// Changes the working directory to an open directory.
     pub fn fchdir(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
         let dir = self.source(dir);
         self.action(Op::Fchdir { dir })
     }
 
-    /// Changes the root directory. The template's path must name the same file there; CAP_SYS_CHROOT.
+    /// Changes the root directory. The template's path must name the same file below the new root. Requires
+    /// CAP_SYS_CHROOT.
     pub fn chroot(&mut self, path: impl AsRef<Path>) -> &mut Self {
         self.action_path("chroot", path.as_ref(), |path| Op::Chroot { path })
     }
@@ -181,19 +184,20 @@ impl<'fd> Command<'fd> {
         self.action(Op::Setsid)
     }
 
-    /// Puts the program into a process group of this session; 0 makes it one of its own.
+    /// Puts the program into a process group of this session; 0 creates a new group.
     #[doc(alias = "setpgid")]
     pub fn process_group(&mut self, group: i32) -> &mut Self {
         self.action(Op::Setpgid { group })
     }
 
-    /// Makes the program's process group the foreground one of the terminal on its descriptor `fd`.
+    /// Makes the program's process group the foreground group of the terminal on its descriptor `fd`.
     #[doc(alias = "tcsetpgrp")]
     pub fn foreground(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
         self.action(Op::Tcsetpgrp { fd: fd.into().0 })
     }
 
-    /// Makes the terminal on the program's descriptor `fd` the controlling one; the program must lead a session.
+    /// Makes the terminal on the program's descriptor `fd` the controlling terminal. The program must lead a
+    /// session.
     #[doc(alias = "TIOCSCTTY")]
     pub fn controlling_terminal(&mut self, fd: impl Into<ChildFd>) -> &mut Self {
         self.action(Op::ControllingTerminal { fd: fd.into().0 })
@@ -222,7 +226,7 @@ impl<'fd> Command<'fd> {
     pub fn affinity(&mut self, cpus: impl IntoIterator<Item = usize>) -> &mut Self {
         let mut mask = Vec::new();
         for cpu in cpus {
-            // 2^16 is beyond what any kernel is built for; such a number makes the whole mask invalid.
+            // No kernel supports 2^16 processors. A larger number makes the whole mask invalid.
             if cpu >= 1 << 16 {
                 self.actions.push(Err(format!("sched_setaffinity: no CPU {cpu}")));
                 return self;
@@ -233,10 +237,11 @@ impl<'fd> Command<'fd> {
         self.action(Op::Affinity { mask: mask.into() })
     }
 
-    /// Sets real, effective and saved user id to one. Supplementary groups are cleared first when the caller is root and
-    /// no [`groups`](Command::groups) action is there: they would be root's.
+    /// Sets the real, effective and saved user ids to `uid`. If the caller is root and the command has no
+    /// [`groups`](Command::groups) action, the child first clears the supplementary groups, because they are
+    /// root's.
     pub fn uid(&mut self, uid: u32) -> &mut Self {
-        // That would leave them as they are.
+        // `u32::MAX` would leave the ids unchanged.
         if uid == u32::MAX {
             self.actions.push(Err(format!("setresuid: no user {uid}")));
             return self;
@@ -244,7 +249,7 @@ impl<'fd> Command<'fd> {
         self.user_ids(uid, uid, uid)
     }
 
-    /// Sets real, effective and saved group id to one.
+    /// Sets the real, effective and saved group ids to `gid`.
     pub fn gid(&mut self, gid: u32) -> &mut Self {
         if gid == u32::MAX {
             self.actions.push(Err(format!("setresgid: no group {gid}")));
@@ -253,13 +258,13 @@ impl<'fd> Command<'fd> {
         self.group_ids(gid, gid, gid)
     }
 
-    /// Sets user ids one by one; `u32::MAX` leaves one as it is. See [`uid`](Command::uid).
+    /// Sets each user id; `u32::MAX` leaves an id unchanged. See [`uid`](Command::uid).
     #[doc(alias = "setresuid")]
     pub fn user_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
         self.action(Op::UserIds { real, effective, saved })
     }
 
-    /// Sets group ids one by one; `u32::MAX` leaves one as it is.
+    /// Sets each group id; `u32::MAX` leaves an id unchanged.
     #[doc(alias = "setresgid")]
     pub fn group_ids(&mut self, real: u32, effective: u32, saved: u32) -> &mut Self {
         self.action(Op::GroupIds { real, effective, saved })
@@ -271,41 +276,45 @@ impl<'fd> Command<'fd> {
         self.action(Op::Groups { groups: groups.into().into() })
     }
 
-    /// Sets the capability sets, the bounding and ambient ones included. After a change of user ids in the same command they
-    /// can still name what the caller had.
+    /// Sets the capability sets, including the bounding and ambient sets. After a change of user ids in the same
+    /// command, the sets may still name capabilities that the caller had.
     #[doc(alias = "capset")]
     pub fn capabilities(&mut self, sets: CapabilitySets) -> &mut Self {
         self.action(Op::Capabilities { sets })
     }
 
-    /// Keeps exec from ever giving more privileges (setuid and file capabilities have no effect).
+    /// Prevents exec from granting privileges: setuid and file capabilities have no effect.
     #[doc(alias = "PR_SET_NO_NEW_PRIVS")]
     pub fn no_new_privs(&mut self) -> &mut Self {
         self.action(Op::NoNewPrivs)
     }
 
-    /// Starts the program in the cgroup v2 whose directory is open. With clone3 it is born there, before other actions, unless it begins in a
-    /// tree's pid namespace. Not beside a tree or limits that have a cgroup of their own (EINVAL). The child has memory of its own until it
-    /// executes the program: others may be in that cgroup, and who is killed there for want of memory takes along all who share it.
+    /// Starts the program in the cgroup v2 whose directory is open. With clone3, the child is created in the cgroup
+    /// before other actions run. If the program starts in a tree's pid namespace, it joins the cgroup as one of its
+    /// actions. A tree or limits with a cgroup of their own exclude this action (EINVAL).
+    ///
+    /// The child has its own memory until exec. Other processes may use up that cgroup's memory, and the kernel's
+    /// OOM killer also kills all processes that share the victim's memory.
     #[doc(alias = "CLONE_INTO_CGROUP")]
     pub fn cgroup(&mut self, dir: impl Into<Descriptor<'fd>>) -> &mut Self {
         let dir = self.source(dir);
         self.action(Op::Cgroup { dir })
     }
 
-    /// Enters an existing namespace, or with a pidfd several (Linux 5.8), by `CLONE_NEW*` flags (0: whatever it is).
+    /// Enters an existing namespace, or several by a pidfd (Linux 5.8). `kinds` are `CLONE_NEW*` flags; 0 accepts
+    /// any kind.
     #[doc(alias = "setns")]
     pub fn join_namespace(&mut self, namespace: impl Into<Descriptor<'fd>>, kinds: u32) -> &mut Self {
         let namespace = self.source(namespace);
         self.action(Op::JoinNamespace { namespace, kinds })
     }
 
-    /// Sets the preference of the out-of-memory killer, -1000 to 1000.
+    /// Sets the OOM killer's score adjustment, -1000 to 1000.
     pub fn oom_score_adj(&mut self, value: i32) -> &mut Self {
         self.action(Op::OomScoreAdj { value, text: value.to_string().into_bytes().into() })
     }
 
-    /// Confines the program by a Landlock ruleset; asks for no_new_privs or CAP_SYS_ADMIN. Linux 5.13.
+    /// Confines the program by a Landlock ruleset. Requires no_new_privs or CAP_SYS_ADMIN. Linux 5.13.
     #[doc(alias = "landlock_restrict_self")]
     pub fn landlock(&mut self, ruleset: impl Into<Descriptor<'fd>>) -> &mut Self {
         let ruleset = self.source(ruleset);
@@ -313,10 +322,10 @@ impl<'fd> Command<'fd> {
     }
 }
 
-/// Attributes: where in the life of the child they apply does not depend on when they are set.
+/// Attributes. They apply in a fixed order, whatever the order in which the caller sets them.
 impl Command<'_> {
-    /// Gives the program all the caller's descriptors that are not close-on-exec, too. Then the cost of a spawn grows with
-    /// the caller's table.
+    /// Also gives the program all of the caller's descriptors that are not close-on-exec. The cost of a spawn then
+    /// grows with the caller's table.
     pub fn inherit_descriptors(&mut self, inherit: bool) -> &mut Self {
         self.inherit_descriptors = inherit;
         self
@@ -324,10 +333,12 @@ impl Command<'_> {
 
     /// Whether [`spawn`](Command::spawn) sleeps until the child has become the program, as it does by default.
     ///
-    /// If not, it returns as soon as there is a child: some 40 us of the caller's time less. What goes wrong in the child (an action, the
-    /// template's check, exec) is then told by the [`Child`](crate::Child)'s waits. Where the kernel or the command leaves no choice, it
-    /// sleeps all the same: no close_range; inherited streams or descriptors, changes of ids, oom_score_adj, a parent-death signal. Unless
-    /// the child opens files, which may take for ever: then it has memory of its own there.
+    /// With `false`, it returns as soon as the child exists, which saves the caller about 40 us. If an action, the
+    /// template's check or exec fails, the [`Child`](crate::Child)'s waits report it.
+    ///
+    /// Some starts must wait all the same: a kernel without close_range, inherited streams or descriptors, changes
+    /// of ids, oom_score_adj, a parent-death signal. If such a child opens files, which may block forever, it gets
+    /// its own memory and the call does not wait.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
         self.waits = wait;
         self
@@ -339,22 +350,25 @@ impl Command<'_> {
         self
     }
 
-    /// Signals to make default if they are ignored; SIGPIPE unless set. Caught ones always become default.
+    /// Sets these signals to their default action if they are ignored; SIGPIPE unless set. Caught signals always
+    /// become default.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
         self.default_signals = signals;
         self
     }
 
-    /// Leaves the mask as the calling thread's, and every ignored signal ignored, as posix_spawn does: whatever was said of them so far.
+    /// Keeps the calling thread's signal mask, and leaves every ignored signal ignored, as posix_spawn does.
+    /// Overrides all earlier settings of both.
     pub fn inherit_signals(&mut self) -> &mut Self {
         self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)
     }
 
-    /// Sends the program this signal when the *thread* that spawns it ends: for threads that live as long as the process.
+    /// Sends the program this signal when the *thread* that spawns it ends. Use it in threads that live as long as
+    /// the process.
     ///
     /// # References
-    /// PR_SET_PDEATHSIG(2const): it is the thread that counts; exec of a setuid program clears it.
+    /// PR_SET_PDEATHSIG(2const): the thread counts, not the process. Exec of a setuid program clears the setting.
     #[doc(alias = "PR_SET_PDEATHSIG")]
     pub fn parent_death_signal(&mut self, signal: i32) -> &mut Self {
         match SignalSet::of(signal) {
@@ -364,15 +378,18 @@ impl Command<'_> {
         self
     }
 
-    /// Makes the program the first process of new namespaces. CAP_SYS_ADMIN, or [`user_namespace`](Command::user_namespace).
+    /// Makes the program the first process of new namespaces. Requires CAP_SYS_ADMIN, or
+    /// [`user_namespace`](Command::user_namespace).
     ///
-    /// In a new PID namespace it is process 1: the rest of the namespace ends with it.
+    /// In a new PID namespace the program is process 1. When it ends, the kernel kills all other processes of the
+    /// namespace.
     pub fn namespaces(&mut self, namespaces: Namespaces) -> &mut Self {
         self.namespaces = self.namespaces | namespaces;
         self
     }
 
-    /// Starts the program in a new user namespace, in which the caller's effective user and group appear as these.
+    /// Starts the program in a new user namespace, in which the caller's effective user and group appear as `uid`
+    /// and `gid`.
     pub fn user_namespace(&mut self, uid: u32, gid: u32) -> &mut Self {
         let [_, outer_uid, _, _, outer_gid, _] = spawnfd_sys::call::ids();
         self.namespaces = self.namespaces | Namespaces::USER;
@@ -381,8 +398,8 @@ impl Command<'_> {
         self
     }
 
-    /// Lays a seccomp filter over the program, last of all: it has to allow execve, and exit_group. Asks for no_new_privs or
-    /// CAP_SYS_ADMIN.
+    /// Installs a seccomp filter as the last step before exec. The filter has to allow execve and exit_group.
+    /// Requires no_new_privs or CAP_SYS_ADMIN.
     pub fn seccomp(&mut self, filter: impl Into<Vec<FilterInstruction>>) -> &mut Self {
         let filter = filter.into();
         match filter.len() {

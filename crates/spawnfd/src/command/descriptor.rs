@@ -11,9 +11,9 @@ use crate::error::{Error, Result, Stage};
 /// A descriptor of the caller that a command uses, owned or borrowed for as long as the command lives.
 #[derive(Debug)]
 pub enum Descriptor<'fd> {
-    /// Closed with the command.
+    /// The command owns the descriptor, and closes it when the command is dropped.
     Owned(OwnedFd),
-    /// Someone else's.
+    /// The descriptor belongs to the caller.
     Borrowed(BorrowedFd<'fd>),
 }
 
@@ -72,17 +72,17 @@ impl From<i32> for ChildFd {
     }
 }
 
-/// What one of the child's standard streams is.
+/// The source of one of the child's standard streams.
 #[derive(Debug, Default)]
 pub enum Stdio<'fd> {
-    /// The caller's own.
+    /// The caller's stream of the same number.
     #[default]
     Inherit,
     /// `/dev/null`.
     Null,
-    /// A new pipe, of which the [`Child`](crate::Child) holds the other end.
+    /// A new pipe. The [`Child`](crate::Child) has the other end.
     Piped,
-    /// For standard error: whatever standard output is.
+    /// Only for standard error: the same as standard output.
     SameAsStdout,
     /// This descriptor.
     Descriptor(Descriptor<'fd>),
@@ -95,14 +95,15 @@ impl<'fd, T: Into<Descriptor<'fd>>> From<T> for Stdio<'fd> {
 }
 
 impl Command<'_> {
-    /// Finds out whether all descriptors that it was given are open, before a start opens something that comes to stand in the place
-    /// of one which is not.
+    /// Checks that all descriptors of the command are open. Call this before a start: a start may open a file at
+    /// the number of a closed descriptor.
     ///
-    /// For callers who have nothing but numbers, such as bindings for other languages. What was borrowed or given by its type is open.
+    /// For callers that have only numbers, such as bindings for other languages. Borrowed and owned descriptors are
+    /// open by their type.
     ///
     /// # Errors
-    /// EBADF, at the stage of the stream or action that names it. Numbers of the child's table are looked at where it inherits the
-    /// caller's and no earlier action provides them.
+    /// EBADF, with the stage of the stream or action that names the descriptor. Numbers in the child's table are
+    /// checked only if the child inherits the caller's descriptors and no earlier action provides the number.
     pub fn check_descriptors(&self) -> Result<()> {
         let is_closed = |number: i32| call::identify(number) == Err(Errno::EBADF);
         for (to, stdio) in (0..).zip(&self.stdio) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From what the caller asked for to what the child does.
+//! Translates a command into the plan that the child carries out.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -17,24 +17,24 @@ use crate::template::Template;
 /// How many actions one spawn may have.
 pub const MAX_ACTIONS: usize = 256;
 
-/// A validated command, in the child's terms. Holds the pipe ends made for it.
+/// A validated command as the child's plan. Owns the pipe ends made for it.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) plan: Plan,
     pub(crate) own_memory: bool,
-    /// The child must not run beside its parent.
+    /// The child must not run at the same time as its parent.
     pub(crate) must_wait: bool,
-    /// The cgroup to be born in, with the index of the action.
+    /// The cgroup to create the child in, with the index of the action.
     pub(crate) cgroup: Option<(u16, RawFd)>,
-    /// The child's ends of pipes, and what was opened for it, until it has them.
+    /// The child's ends of pipes, and files opened for it. They stay open until the child has them.
     pub(crate) child_ends: Vec<OwnedFd>,
     /// The caller's ends, for 0, 1 and 2.
     pub(crate) pipes: [Option<OwnedFd>; 3],
 }
 
-/// Step indexes of what is no action of the caller's.
+/// Step indexes of steps that are not the caller's actions.
 const LIMITS: u16 = u16::MAX - 32;
-/// Three: each file of the map is told by its own.
+/// Three indexes: each file of the map has its own.
 const USER_MAP: u16 = u16::MAX - 13;
 const TERMINAL: u16 = u16::MAX - 10;
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
@@ -44,13 +44,16 @@ const CURRENT_DIR: u16 = u16::MAX - 4;
 const SESSION: u16 = u16::MAX - 2;
 const TREE: u16 = u16::MAX - 1;
 
-/// More numbers than a child has of its caller's where it leaves the caller's table.
+/// More than the number of descriptors that a child keeps of the caller's when it leaves the caller's table.
 const LOW: RawFd = 260;
 
 impl Lowered {
-    /// Validates the whole command, in the order: number of actions, what the builder refused, each action, arguments, environment.
-    /// `renew`: the caller wants what a search finds, not just what the template recorded. `streams`: the child is born elsewhere, to be
-    /// given those of the caller's 0, 1 and 2 that are open, and the calling thread's signal mask.
+    /// Validates the whole command in this order: number of actions, arguments that the builder rejected, each
+    /// action, arguments, environment.
+    ///
+    /// `renew`: the child may run the file that a search finds now, not only the one that the template recorded.
+    /// `streams`: the child is a parked process. The plan gives it the caller's open streams among 0, 1 and 2, and
+    /// the calling thread's signal mask.
     pub(crate) fn new(
         command: &Command<'_>,
         template: &Template,
@@ -77,9 +80,10 @@ impl Lowered {
         }
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
-            // With the capabilities that the one who enters it has, and the program is not to have.
+            // They would be created with the capabilities of the intermediate process, which the program must not
+            // have.
             Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
-            // The kernel makes none in one that has been entered for children only.
+            // The kernel creates no pid namespace in a process that has entered one only for its children.
             Some((_, false)) if namespaces & abi::CLONE_NEWPID != 0 => {
                 Some("a pid namespace beside a tree's pid namespace")
             }
@@ -88,7 +92,7 @@ impl Lowered {
         if let Some(beside) = beside {
             return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
-        // The caller's would take the program out of the tree's, and out of its limits.
+        // The caller's cgroup would take the program out of the tree's cgroup, and out of its limits.
         let named = |action: &Op| matches!(action, Op::Cgroup { .. });
         if command.birth_cgroup.is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
@@ -103,7 +107,7 @@ impl Lowered {
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
         let has = |wanted: fn(&Op) -> bool| command.all_actions().any(wanted);
-        // A terminal of its own controls a session; else a group is as good.
+        // A terminal that the run provides needs a session to control. Otherwise a process group is enough.
         let has_terminal =
             command.all_actions().skip(own_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
         let has_group = !has_terminal && has(|action| matches!(action, Op::Setpgid { .. }));
@@ -127,10 +131,12 @@ impl Lowered {
         let highest = table.highest();
         Ok(Lowered {
             own_memory: command.user_map.is_some() || command.namespace.is_some() || has(Op::needs_own_memory),
-            // What it inherits is what its caller has during this call; the thread whose death it asks for may end after it. And
-            // oom_score_adj, written without CLONE_VFORK, would become that of all who share the memory (fs/proc/base.c, __set_oom_adj).
-            // In a cgroup of its own exec may reach the limit: whoever is killed for that takes along all who share his memory, and only
-            // a vfork's child is never chosen (mm/oom_kill.c, oom_badness).
+            // The child inherits the streams that the caller has during this call. The thread of a parent-death
+            // signal may end after the call. Without CLONE_VFORK, oom_score_adj would apply to all processes that
+            // share the memory (fs/proc/base.c, __set_oom_adj).
+            //
+            // In a cgroup of its own, exec may reach the memory limit. The OOM killer kills all processes that
+            // share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
             must_wait: command.parent_death_signal.is_some()
                 || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
                 || command.birth_cgroup.is_some()
@@ -166,12 +172,12 @@ impl Lowered {
     }
 }
 
-/// What the program has at which numbers, from one action to the next.
+/// The program's descriptor numbers, tracked from action to action.
 #[derive(Default)]
 struct Numbers {
     inherits: bool,
     keep: Vec<RawFd>,
-    /// All that actions name.
+    /// All numbers that actions name.
     mentioned: Vec<RawFd>,
 }
 
@@ -194,14 +200,14 @@ impl Numbers {
         Ok(())
     }
 
-    /// Notes that the program has (or had, or uses) a number.
+    /// Notes that the program has, had or uses this number.
     fn mention(&mut self, fd: RawFd) {
         if fd > 2 {
             self.mentioned.push(fd);
         }
     }
 
-    /// Notes that the program has a number from here on.
+    /// Notes that the program has this number from now on.
     fn provide(&mut self, fd: RawFd) {
         self.mention(fd);
         if fd > 2 {
@@ -209,8 +215,9 @@ impl Numbers {
         }
     }
 
-    /// Checks a number that an action copies or uses. Unless the caller's descriptors are inherited it must be one that the program has
-    /// by then: what else lies there, the caller's or the library's own, differs from one launch to the next.
+    /// Checks a number that an action copies or uses. The program must have the number by then, unless it inherits
+    /// the caller's descriptors. Other descriptors at that number, the caller's or the library's, differ between
+    /// launchers.
     fn used(&mut self, command: &Command<'_>, index: usize, fd: RawFd, action: &Op) -> Result<()> {
         self.mention(fd);
         if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
@@ -225,13 +232,13 @@ impl Numbers {
         self.keep
     }
 
-    /// The highest number that is mentioned.
+    /// The highest number that an action names.
     fn highest(&self) -> RawFd {
         self.mentioned.iter().fold(2, |highest, &fd| highest.max(fd))
     }
 
-    /// Finds numbers for `sources` descriptors to wait at: above all that are mentioned, or between two of them if the limit leaves no
-    /// others. Numbers beyond the limit do not count, as nothing can come to stand there.
+    /// Finds free numbers for `sources` descriptors: above all numbers that actions name, or between two of them if
+    /// the limit leaves no others. Numbers at or beyond the limit are ignored, because no descriptor can have them.
     fn room(&mut self, sources: usize) -> (RawFd, RawFd) {
         if self.mentioned.is_empty() {
             return (3, RawFd::MAX);
@@ -240,7 +247,7 @@ impl Numbers {
         self.mentioned.retain(|&fd| fd < limit);
         self.mentioned.sort_unstable();
         let highest = self.mentioned.last().map_or(3, |&fd| fd + 1);
-        // What a child has of the caller's may lie there, too.
+        // The descriptors that the child keeps of the caller's may also have these numbers.
         let needed = sources as RawFd + LOW;
         if highest <= limit - needed.min(limit) {
             return (highest, limit);
@@ -251,7 +258,7 @@ impl Numbers {
     }
 }
 
-/// The steps, with the descriptors of the caller that they use.
+/// The steps, and the caller's descriptors that they use.
 #[derive(Default)]
 struct Lowering {
     sources: Vec<RawFd>,
@@ -295,7 +302,7 @@ impl Lowering {
 
     fn user_map(&mut self, command: &Command<'_>) {
         if let Some(map) = &command.user_map {
-            // An unprivileged process may map groups only once it has given up setgroups: user_namespaces(7).
+            // An unprivileged process may map groups only after it has disabled setgroups: user_namespaces(7).
             self.step(USER_MAP, Op::DenySetgroups);
             self.step(USER_MAP + 1, Op::UserMap { map: map.users.clone() });
             self.step(USER_MAP + 2, Op::GroupMap { map: map.groups.clone() });
@@ -303,10 +310,11 @@ impl Lowering {
     }
 
     fn stdio(&mut self, command: &Command<'_>, streams: Option<[bool; 3]>) -> Result<()> {
-        // Before there are pipes, which may come to stand there.
+        // Check before pipes are created, because a pipe may get a closed stream's number.
         let closed: [bool; 3] = match streams {
             Some(open) => open.map(|open| !open),
-            // A copy of a source, or the child's own pidfd, comes to stand there: what uses the number must not find it.
+            // The child may put a copy of a source, or its own pidfd, at a closed stream's number. An action that
+            // uses the number must not find that descriptor.
             None => [0, 1, 2].map(|fd| uses_stream(command, fd) && call::descriptor_flags(fd).is_err()),
         };
         for (to, stdio) in (0..).zip(&command.stdio) {
@@ -342,7 +350,7 @@ impl Lowering {
         Ok(())
     }
 
-    /// What a sandbox reads is opened for this start.
+    /// Opens the sandbox's descriptors anew for this start.
     fn given(&mut self, command: &Command<'_>, table: &mut Numbers) -> Result<()> {
         let limit = if command.given.is_empty() { None } else { descriptor_limit() };
         for given in &command.given {
@@ -361,7 +369,7 @@ impl Lowering {
     fn action(&mut self, index: usize, number: u16, action: &Op, command: &Command<'_>, features: &Features) {
         match action {
             Op::UserIds { .. } => self.before_user_ids(index, command),
-            // Not where another is born first, who enters a pid namespace for the program.
+            // Not with a tree's pid namespace: there clone3 creates the intermediate process, not the program.
             Op::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
                 self.cgroup = Some((number, command.source_number(*dir)));
                 return;
@@ -372,12 +380,13 @@ impl Lowering {
         self.step(number, op);
     }
 
-    /// A change of user ids takes root's supplementary groups along, and its capabilities away: neither is meant.
+    /// A change of user ids by root would keep root's supplementary groups and drop its capabilities. The caller
+    /// intends neither.
     fn before_user_ids(&mut self, index: usize, command: &Command<'_>) {
         let root = call::ids()[1] == 0;
         let groups_set = command.all_actions().any(|action| matches!(action, Op::Groups { .. }));
         let first = !command.all_actions().take(index).any(|action| matches!(action, Op::UserIds { .. }));
-        // A new user namespace of one user has given setgroups up.
+        // A new user namespace with one user has setgroups disabled.
         if root && first && !groups_set && command.user_map.is_none() {
             self.step(index as u16, Op::Groups { groups: [].into() });
         }
@@ -387,7 +396,7 @@ impl Lowering {
     }
 }
 
-/// Whether something copies or uses what the child has as this stream.
+/// Whether an action or standard error uses the child's descriptor of this stream.
 fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
     stream == 1 && matches!(command.stdio[2], Stdio::SameAsStdout)
         || command.all_actions().any(|action| action.reads() == Some(stream))
@@ -397,7 +406,7 @@ fn refused(command: &Command<'_>, index: usize, action: &Op, errno: Errno) -> Er
     Error::refused(Stage::Action(index), errno, command.print(action))
 }
 
-/// What a step with this index belongs to.
+/// The stage that a step with this index belongs to.
 pub(crate) fn stage_of(index: u16) -> Stage {
     match index {
         USER_MAP..TERMINAL | SESSION => Stage::Clone,
@@ -415,7 +424,7 @@ pub(crate) fn stage_of(index: u16) -> Stage {
 pub(crate) fn step_failed(plan: &Plan, index: u16, errno: Errno) -> Error {
     let stage = stage_of(index);
     let number = |source: usize| plan.sources.get(source).copied().unwrap_or(-1);
-    // What an action needs beforehand stands under its number, too.
+    // Steps that prepare an action have the same index. The action itself is the last one.
     let step = plan.steps.iter().rfind(|step| step.index == index);
     Error::new(stage, errno, step.map(|step| step.op.print(number)).unwrap_or_default())
 }

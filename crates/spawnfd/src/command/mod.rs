@@ -30,11 +30,15 @@ use crate::template::{Named, Template, TemplateCache};
 
 /// A program to start, built like [`std::process::Command`].
 ///
-/// The program gets standard input, output and error and nothing else, unless actions say otherwise. Actions run in
-/// the child in the order they were added, after the standard streams are connected and the working directory is changed;
-/// everything is validated before a child exists. The child looks paths up, and its numbers below /proc/self/fd and /dev/fd are not
-/// its caller's: a directory that is open is entered by [`fchdir`](Command::fchdir). SIGPIPE is made default, since Rust's runtime ignores it; other ignored signals
-/// stay ignored, and blocked ones blocked.
+/// By default the program gets standard input, output and error and no other descriptors. The child first connects
+/// the standard streams and changes to the working directory. Then it performs the actions in the order in which
+/// they were added. Everything is validated before a child exists.
+///
+/// The child looks paths up itself, and its numbers below /proc/self/fd and /dev/fd are not its caller's. To enter
+/// a directory that is already open, use [`fchdir`](Command::fchdir).
+///
+/// The child sets SIGPIPE to its default action, because Rust's runtime ignores SIGPIPE. Other ignored signals stay
+/// ignored, and blocked signals stay blocked.
 ///
 /// A command can be spawned any number of times.
 ///
@@ -54,36 +58,36 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
-    /// What the sandbox that it is started through is given.
+    /// The descriptors that the sandbox gets.
     given: Vec<Given>,
-    /// It is started through one.
+    /// The command is started through a sandbox.
     sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
-    /// What could not be taken stands in its place, for the error.
+    /// The actions. An action that could not be accepted is represented by its error text.
     actions: Vec<std::result::Result<Op, String>>,
     /// The descriptors that actions name by index.
     descriptors: Vec<Descriptor<'fd>>,
-    /// How many of them a binding has added for itself.
+    /// The number of actions that a language binding has added for itself.
     uncounted: usize,
-    /// Where those begin that a run adds.
+    /// The index of the first action that a run adds.
     own_from: Option<usize>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
-    /// The cgroup of the program's tree, which it is to be born in.
+    /// The cgroup of the program's tree: the child is created in it.
     pub(crate) birth_cgroup: Option<OwnedFd>,
-    /// How it makes itself known to the guard of that tree.
+    /// How the program registers with the guard of that tree.
     pub(crate) announcement: Option<Announcement>,
-    /// The place that the next supervised run takes.
+    /// The limiter permit that the next supervised run uses.
     pub(crate) permit: Option<Permit>,
-    /// The pid namespace of that tree: the pidfd of its first process, and whether a user namespace goes with it.
+    /// The pid namespace of that tree: the pidfd of its first process, and whether it has its own user namespace.
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
-    /// Parked processes that the program may be started from.
+    /// Parked processes from which the program may be started.
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
-    /// A child that a signal ends on its way is handed out, not an error.
+    /// A child that a signal kills before exec is returned instead of an error.
     pub(crate) takes_killed: bool,
-    /// A parked process was killed as it was about to begin: the next start is cold.
+    /// A parked process was killed just before it began: the next start is cold.
     pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
@@ -91,23 +95,23 @@ pub struct Command<'fd> {
     namespaces: Namespaces,
     user_map: Option<UserMap>,
     filter: Option<Arc<[FilterInstruction]>>,
-    /// The first argument that could not be taken, for [`Command::spawn`] to report.
+    /// The first rejected argument, which [`Command::spawn`] reports.
     pub(crate) refused: Option<Error>,
 }
 
-/// What a command runs: one template, or what a cache has for a name.
+/// The program of a command: a template, or a name and the cache that has its template.
 #[derive(Clone, Debug)]
 enum Program {
     Template(Template),
     Named(OsString, TemplateCache),
 }
 
-/// Processes parked ahead, which a start may use instead of a new one. [`Warm`](crate::Warm) is one.
+/// A source of parked processes, which a start may use instead of a new process. [`Warm`](crate::Warm) is one.
 pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
     /// Reserves a parked process for this command and the calling thread, before the command is lowered.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why no parked process is available.
     fn inspect<'a>(
         &'a self,
         command: &Command<'_>,
@@ -120,17 +124,19 @@ pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
 
 /// A parked process that one start has reserved. Dropping the offer gives the process back.
 pub(crate) trait ParkedOffer {
-    /// Which of the caller's descriptors 0, 1 and 2 are open: the plan brings these along.
+    /// Which of the caller's descriptors 0, 1 and 2 are open. The plan sends them along.
     fn streams(&self) -> [bool; 3];
 
-    /// Has the process carry out the plan. The outer error says why nothing has happened; then another launcher may try.
+    /// Makes the process carry out the plan. An outer error means that nothing has happened, and says why; then
+    /// another launcher may try.
     fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
 }
 
-/// The program, or the failure of an action or of exec in the parked process; `None`: that process was killed on its way.
+/// The program, or the failure of an action or of exec in the parked process. `None`: a signal killed that process
+/// before exec.
 pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 
-/// What a parked process is to carry out.
+/// What a parked process carries out.
 pub(crate) struct Order<'a> {
     pub(crate) plan: &'a Arc<Plan>,
     pub(crate) template: &'a Template,
@@ -142,24 +148,25 @@ pub(crate) struct Order<'a> {
     pub(crate) may_block: bool,
 }
 
-/// The one user and group a new user namespace has, as /proc wants them.
+/// The only user and group that a new user namespace maps, as lines for uid_map and gid_map.
 #[derive(Debug)]
 struct UserMap {
     users: Arc<CStr>,
     groups: Arc<CStr>,
 }
 
-/// What Rust's runtime ignores, and its programs' children should not.
+/// Rust's runtime ignores this signal; its child programs should not.
 const SIGPIPE: SignalSet = SignalSet(1 << (13 - 1));
 
 impl<'fd> Command<'fd> {
-    /// Begins a command for an absolute path, or a name searched in PATH; its template comes from the process-wide
-    /// [`TemplateCache`]. The PATH is the command's own if its environment sets one, else this process's.
+    /// Creates a command for an absolute path, or for a name to search in PATH. Its template comes from the
+    /// process-wide [`TemplateCache`]. If the command's environment sets PATH, the search uses that value;
+    /// otherwise it uses this process's PATH.
     pub fn new(program: impl AsRef<OsStr>) -> Command<'fd> {
         TemplateCache::global().command(program)
     }
 
-    /// Its arguments, without the program's name.
+    /// The arguments, without the program's name.
     pub(crate) fn arguments(&self) -> &[OsString] {
         &self.args
     }
@@ -198,7 +205,7 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// Runs another program with all the rest as it is: an absolute path or a name, as for [`Command::new`].
+    /// Replaces the program and keeps everything else: an absolute path or a name, as for [`Command::new`].
     ///
     /// # Examples
     /// ```
@@ -219,9 +226,9 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Runs whatever stands at `path` when the child executes it, as execve(2) has it, with all the rest as it is: a relative path
-    /// counts from the directory the child is in by then. No template is made, so nothing is pinned or compared. For drop-ins, whose
-    /// callers mean just that.
+    /// Runs whatever file `path` names when the child calls execve(2), and keeps everything else. A relative path
+    /// is relative to the child's directory at that time. No template is made, so nothing is pinned or compared.
+    /// For drop-in replacements whose callers expect this behaviour.
     #[doc(hidden)]
     pub fn unpinned(&mut self, path: impl AsRef<OsStr>) -> &mut Self {
         self.refuse_beside_a_sandbox(path.as_ref());
@@ -232,8 +239,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Hands out a child that a signal ends before it is the program, as [`Child::ended_in_exec`] finds it. For drop-ins, whose callers
-    /// see such an end as the program's.
+    /// Returns a child that a signal kills before exec instead of an error; [`Child::ended_in_exec`] reports it.
+    /// For drop-in replacements whose callers see such an end as the program's.
     #[doc(hidden)]
     pub fn take_killed(&mut self) -> &mut Self {
         self.takes_killed = true;
@@ -252,18 +259,21 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Sets argv\[0\]; by default it is the program as it was named. After [`sandbox`](Command::sandbox) it is that of the command in front.
+    /// Sets argv\[0\]; by default it is the program as the caller named it. After [`sandbox`](Command::sandbox) it
+    /// is argv\[0\] of the sandbox command.
     pub fn arg0(&mut self, arg0: impl AsRef<OsStr>) -> &mut Self {
         self.arg0 = Some(arg0.as_ref().to_owned());
         self
     }
 
-    /// Starts the program through a command that confines it: `bwrap … PROGRAM ARGUMENTS`. What is executed, and compared with a
-    /// template, is that command, which finds the program by its own lights; directory, environment and actions are its own, too, to hand
-    /// on. A second sandbox stands in front of the first.
+    /// Starts the program through a command that confines it: `bwrap … PROGRAM ARGUMENTS`. The child executes that
+    /// command and compares it with its template. The confining command finds the program by itself. The directory,
+    /// environment and actions apply to the confining command, which may pass them on. A second sandbox is placed
+    /// in front of the first.
     ///
-    /// Such a command cannot be made from a [`Template`], which pins what is executed, nor run another [`program`](Command::program) later;
-    /// and a name that begins with `-` is refused, which that command would take for an option of its own.
+    /// Such a command cannot be made from a [`Template`], because a template pins the file that is executed. It
+    /// cannot get another [`program`](Command::program) later. A program name that begins with `-` is rejected,
+    /// because the confining command would read it as an option.
     pub fn sandbox(&mut self, sandbox: &Sandbox) -> &mut Self {
         let Program::Named(name, _) = &mut self.program else {
             self.refuse(format!("sandbox({:?}): a template is executed itself", sandbox.name));
@@ -273,7 +283,7 @@ impl<'fd> Command<'fd> {
         if inside.as_bytes().starts_with(b"-") {
             self.refuse(format!("sandbox({:?}): it would take {inside:?} for an option", sandbox.name));
         }
-        // With a second one the first is a command like any other.
+        // Under a second sandbox, the first is a command like any other.
         self.args.splice(0..0, sandbox.args.iter().cloned().chain([inside]));
         self.arg0 = Some(sandbox.name.clone());
         for given in &sandbox.given {
@@ -286,7 +296,7 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Sets one variable over the environment so far (this process's, as it is now, unless one was given).
+    /// Sets one variable. The command starts from this process's environment as it is now, unless another was set.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         let env = self.env.take().unwrap_or_else(Env::inherit);
         self.env = Some(env.set(name.as_ref(), value.as_ref()));
@@ -308,7 +318,7 @@ impl<'fd> Command<'fd> {
 
     /// Sets the whole environment. An [`Env`] is encoded once and can serve many commands.
     pub fn environment(&mut self, env: &Env) -> &mut Self {
-        // Encoded before it is cloned, so that the clones share it; what is wrong with it is found by the spawn.
+        // Encode before cloning, so that the clones share the encoding. The spawn reports an encoding error.
         let _ = env.encode();
         self.env = Some(env.clone());
         self
@@ -341,7 +351,7 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// It would take the place of what confines it.
+    /// Another program would replace the sandbox that confines it.
     fn refuse_beside_a_sandbox(&mut self, program: &OsStr) {
         if self.sandboxed {
             self.refuse(format!("program({program:?}): a sandbox stands in front of another"));
@@ -359,7 +369,7 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// The template, and, where a cache gave it, what to renew it by.
+    /// The template. If it came from a cache, also the key and the cache by which to renew it.
     pub(crate) fn template(&self) -> Result<(Template, Option<(Named, &TemplateCache)>)> {
         match &self.program {
             Program::Template(template) => Ok((template.clone(), None)),
@@ -371,7 +381,7 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// Has the cache that it is from make its template again.
+    /// Makes the cache create the command's template again.
     pub(crate) fn renew(&self) -> Result<()> {
         match &self.program {
             Program::Named(name, cache) => cache.renew(&self.named_in_path(name)).map(drop),
@@ -383,12 +393,12 @@ impl<'fd> Command<'fd> {
         Named::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
     }
 
-    /// Has the cache that it is from give up other templates. Whether there were any.
+    /// Makes the cache drop its other templates. Returns whether there were any.
     pub(crate) fn has_others_given_up(&self) -> bool {
         matches!(&self.program, Program::Named(name, cache) if cache.give_up_others(&self.named_in_path(name)))
     }
 
-    /// Whether a cache has its template.
+    /// Whether the command's template comes from a cache.
     pub(crate) fn is_named(&self) -> bool {
         matches!(self.program, Program::Named(..))
     }
@@ -407,7 +417,7 @@ impl<'fd> Command<'fd> {
         env::encode(std::env::vars_os()).map(Arc::new)
     }
 
-    /// The environment it gives the program.
+    /// The program's environment.
     pub(crate) fn variables(&self) -> Env {
         self.env.clone().unwrap_or_else(Env::inherit)
     }
@@ -416,7 +426,7 @@ impl<'fd> Command<'fd> {
         self.namespaces.0
     }
 
-    /// Whether the child execs in another user namespace than the caller's.
+    /// Whether the child calls exec in a user namespace other than the caller's.
     pub(crate) fn changes_user_namespace(&self) -> bool {
         let of_tree = self.namespace.as_ref().is_some_and(|(_, user)| *user);
         of_tree
@@ -427,7 +437,7 @@ impl<'fd> Command<'fd> {
     /// Which of the caller's 0, 1 and 2 are open.
     ///
     /// # Errors
-    /// The program is to inherit one that exec would close: brought along, it would stay open.
+    /// The program inherits a stream that is close-on-exec in the caller. A copy of that stream would stay open.
     pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
         let mut streams = [false; 3];
         for (number, (stdio, open)) in (0..).zip(self.stdio.iter().zip(&mut streams)) {
@@ -439,12 +449,12 @@ impl<'fd> Command<'fd> {
         Ok(streams)
     }
 
-    /// Whether the child opens files, or does something else which may take for ever.
+    /// Whether an action of the child may block forever, such as opening a file.
     pub(crate) fn may_stand_still(&self) -> bool {
         self.all_actions().any(Op::may_stand_still)
     }
 
-    /// What it asks for that only a child of the calling thread has.
+    /// The first attribute that only a child of the calling thread can have.
     pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
         self.parent_death_signal
             .map(|_| "parent-death signal")
@@ -452,17 +462,17 @@ impl<'fd> Command<'fd> {
             .or(self.namespace.is_some().then_some("pid namespace"))
     }
 
-    /// What it asks for that only exec does, or a process of its own from the beginning.
+    /// The first attribute that only exec can apply, or that only a new process can have.
     pub(crate) fn needs_exec(&self) -> Option<&'static str> {
         (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
     }
 
-    /// The seccomp filter it asks for; empty: none.
+    /// The seccomp filter; empty if there is none.
     pub(crate) fn filter(&self) -> &[FilterInstruction] {
         self.filter.as_deref().unwrap_or_default()
     }
 
-    /// The Landlock ruleset it asks for, the first one if there are several.
+    /// The Landlock ruleset; the first one if there are several.
     pub(crate) fn first_ruleset(&self) -> Option<i32> {
         self.all_actions().find_map(|action| match action {
             Op::Landlock { ruleset } => Some(self.source_number(*ruleset)),
@@ -470,12 +480,12 @@ impl<'fd> Command<'fd> {
         })
     }
 
-    /// Whether it asks for no_new_privs.
+    /// Whether the command sets no_new_privs.
     pub(crate) fn gives_up_privileges(&self) -> bool {
         self.all_actions().any(|action| matches!(action, Op::NoNewPrivs))
     }
 
-    /// The last rlimit of that number that an action sets, soft and hard.
+    /// The last resource limit with this number that an action sets: soft and hard.
     pub(crate) fn rlimit(&self, number: u32) -> Option<(u64, u64)> {
         let set = |action: &Op| match action {
             Op::Limit { resource, limit: [soft, hard] } if *resource == number => Some((*soft, *hard)),
@@ -484,7 +494,7 @@ impl<'fd> Command<'fd> {
         self.all_actions().filter_map(set).last()
     }
 
-    /// The real user id the program will have, where an action sets it.
+    /// The program's real user id, if an action sets it.
     pub(crate) fn real_user(&self) -> Option<u32> {
         let real = |action: &Op| match action {
             Op::UserIds { real, .. } => Some(*real).filter(|real| *real != u32::MAX),
@@ -493,7 +503,7 @@ impl<'fd> Command<'fd> {
         self.all_actions().filter_map(real).last()
     }
 
-    /// Whether an action puts the program into a cgroup of the caller's.
+    /// Whether an action moves the program into a cgroup that the caller names.
     pub(crate) fn names_cgroup(&self) -> bool {
         self.all_actions().any(|action| matches!(action, Op::Cgroup { .. }))
     }
@@ -502,7 +512,7 @@ impl<'fd> Command<'fd> {
         self.actions.iter().flatten()
     }
 
-    /// The number of a descriptor that an action names.
+    /// The number of a descriptor that an action uses.
     fn source_number(&self, source: usize) -> RawFd {
         self.descriptors.get(source).map_or(-1, Descriptor::number)
     }
@@ -514,14 +524,14 @@ impl<'fd> Command<'fd> {
 }
 
 impl Template {
-    /// Begins a command that runs this template; argv\[0\] is the name the template was made with.
+    /// Creates a command that runs this template. argv\[0\] is the name that the template was made with.
     pub fn command<'fd>(&self) -> Command<'fd> {
         Command::of(Program::Template(self.clone()))
     }
 }
 
 impl TemplateCache {
-    /// Begins a command whose template comes from this cache.
+    /// Creates a command whose template comes from this cache.
     pub fn command<'fd>(&self, program: impl AsRef<OsStr>) -> Command<'fd> {
         Command::of(Program::Named(program.as_ref().to_owned(), self.clone()))
     }
