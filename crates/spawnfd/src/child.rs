@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running program, held by its pidfd.
+//! A running program, identified by its pidfd.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,29 +23,32 @@ use crate::signals::SignalSet;
 
 /// A child process that has become its program.
 ///
-/// It is known by its pidfd, so neither waiting nor signalling can ever hit another process; where the application has put
-/// something else at that number, another pidfd too (Linux 6.9), both fail with EBADF, and it is not closed. Dropping it does not kill it;
-/// if it still runs, a thread of the library waits for it, and ends when no dropped child is left.
+/// A pidfd identifies the process, so waits and signals never reach another process. If the application has put
+/// another file at the pidfd's number, both fail with EBADF, and the library does not close that file. Since Linux
+/// 6.9 the library also recognizes another pidfd at that number.
+///
+/// Dropping a `Child` does not kill the program. If the program still runs, a thread of the library reaps it. That
+/// thread ends when it has no dropped child left.
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
-    /// Taken when the child is dropped while it runs.
+    /// `None` after the child was dropped while it ran.
     pidfd: Option<Known>,
     ended: Option<Ended>,
     started: Started,
-    /// Signals that its holder has sent, as a set.
+    /// The signals that the handle's owner has sent, as a set.
     sent: AtomicU64,
-    /// The holder sent SIGTERM before the parked process had begun to be the program.
+    /// The handle's owner sent SIGTERM before the parked process began the start.
     withdrawn: bool,
     /// The start, if the caller did not wait for exec.
     pending: Option<Box<dyn PendingStart>>,
     /// Why the child did not become the program.
     failure: Option<Error>,
-    /// The writing end of standard input, where that is [`Stdio::Piped`](crate::Stdio::Piped).
+    /// The writing end of standard input if that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
-    /// The reading end of standard output, where piped.
+    /// The reading end of standard output if piped.
     pub stdout: Option<PipeReader>,
-    /// The reading end of standard error, where piped.
+    /// The reading end of standard error if piped.
     pub stderr: Option<PipeReader>,
 }
 
@@ -56,22 +59,22 @@ pub enum Started {
     /// By clone and exec, from the calling thread.
     #[default]
     Clone,
-    /// By the kernel in one call, from the calling thread: where it has our patches.
+    /// By one system call of a patched kernel, from the calling thread.
     Kernel,
-    /// From a process of a [`Warm`](crate::Warm) that was parked for it.
+    /// From a process that a [`Warm`](crate::Warm) had parked for this program.
     Reserve,
     /// By a fork of a parked process of a [`Warm`](crate::Warm).
     Fork,
-    /// By the zygote of a [`Warm`](crate::Warm), which executes whatever it is asked for in children of this process.
+    /// By the zygote of a [`Warm`](crate::Warm), which execs any program in a new child of this process.
     Zygote,
-    /// From the pool of a [`Warm`](crate::Warm): by a process that was made ahead to execute one program, whichever.
+    /// From the pool of a [`Warm`](crate::Warm): a process created in advance, which can exec any one program.
     Pool,
-    /// By clone and exec although there is a [`Warm`](crate::Warm): why.
+    /// By clone and exec although the command uses a [`Warm`](crate::Warm); the text says why.
     Cold(&'static str),
 }
 
 impl Started {
-    /// A short lower-case name, the same in every language; "cold: " and why.
+    /// A short lower-case name, the same in every language; for a cold start, "cold: " and the reason.
     pub fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Started::Clone => "clone",
@@ -84,7 +87,7 @@ impl Started {
         })
     }
 
-    /// What has that name.
+    /// The variant with this name.
     pub fn from_name(name: &str) -> Option<Started> {
         use Started::{Clone, Fork, Kernel, Pool, Reserve, Zygote};
         let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool];
@@ -93,7 +96,7 @@ impl Started {
     }
 }
 
-/// A reason that is kept for the life of the process. There are few different ones.
+/// Keeps a reason for the life of the process. There are few different reasons.
 pub(crate) fn interned(reason: &str) -> &'static str {
     const MOST: usize = 512;
     static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
@@ -114,15 +117,15 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
     /// Whether the child, which has ended, had become the program.
     ///
     /// # Errors
-    /// Why it had not.
+    /// The reason why it had not.
     fn outcome(&self, ended: Option<Ended>) -> Result<()>;
 
-    /// How long the child may take to begin to be the program; `None`: it begins at once.
+    /// The time within which a parked process must begin the start; `None` if the child begins at once.
     fn patience(&self) -> Option<Duration> {
         None
     }
 
-    /// Takes the start back, unless the child has begun to be the program. Returns whether the start was taken back.
+    /// Cancels the start unless the child has begun it. Returns whether the start was cancelled.
     fn withdraw(&self) -> bool {
         false
     }
@@ -133,8 +136,9 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
 pub struct Usage {
     /// User and system time of the child and the descendants it has waited for.
     pub cpu: Duration,
-    /// The largest resident set of any of them, in bytes. Never less than the caller's own when it spawned: the kernel keeps the
-    /// larger one when a child leaves shared memory by exec (fs/exec.c, exec_mmap).
+    /// The largest resident set size of any of these processes, in bytes. It is never less than the caller's own at
+    /// the spawn: the kernel keeps the larger value when a child leaves shared memory by exec (fs/exec.c,
+    /// exec_mmap).
     pub max_rss: u64,
 }
 
@@ -155,7 +159,7 @@ impl Child {
         }
     }
 
-    /// The same process as the program that it has become by other means than exec.
+    /// The same process after a parked process became the program without exec.
     pub(crate) fn restarted(mut self, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
         (self.started, self.pending) = (started, pending);
         self
@@ -167,23 +171,24 @@ impl Child {
         self
     }
 
-    /// By when a parked process must have begun to be the program, if that is not known of it.
+    /// The deadline for a parked process to begin the start, if it has one.
     pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
         Some(now + self.pending.as_ref()?.patience()?)
     }
 
-    /// Kills a parked process that has not begun to be the program, as if it had never been asked. Returns whether it did so.
+    /// Kills a parked process that has not begun the start; the start then counts as not made. Returns whether it
+    /// did so.
     pub(crate) fn withdraw(&self) -> bool {
         let (Some(pending), Some(pidfd)) = (&self.pending, self.own_pidfd()) else { return false };
         let withdrawn = pending.withdraw();
         if withdrawn {
-            // Not noted as a signal of the holder.
+            // This signal does not count as one from the handle's owner.
             let _ = call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 9);
         }
         withdrawn
     }
 
-    /// Ends a parked process that has not begun to be the program as SIGTERM would have ended the program.
+    /// Kills a parked process that has not begun the start, and reports the end that SIGTERM would have caused.
     pub(crate) fn terminate_unbegun(&mut self) {
         if self.withdraw() {
             self.withdrawn = true;
@@ -191,7 +196,7 @@ impl Child {
         }
     }
 
-    /// With the caller's ends of its pipes.
+    /// Adds the caller's ends of the pipes.
     pub(crate) fn with_pipes(mut self, [stdin, stdout, stderr]: [Option<OwnedFd>; 3]) -> Child {
         self.stdin = stdin.map(above_standard).map(PipeWriter::from);
         self.stdout = stdout.map(above_standard).map(PipeReader::from);
@@ -199,12 +204,13 @@ impl Child {
         self
     }
 
-    /// The process id: for printing, and for what has no pidfd form. It may be another process's once the child is reaped.
+    /// The process id, for display and for interfaces that take no pidfd. Another process may have this id once the
+    /// child is reaped.
     pub fn id(&self) -> u32 {
         self.pid as u32
     }
 
-    /// How it was started.
+    /// How the program was started.
     pub fn started(&self) -> Started {
         self.started
     }
@@ -218,12 +224,12 @@ impl Child {
         self.pidfd.as_ref()?.get()
     }
 
-    /// Whether its pidfd's number still means that, as far as the kernel tells pidfds apart.
+    /// Whether the pidfd's number still refers to the pidfd, as far as the kernel lets pidfds be distinguished.
     pub(crate) fn is_own(&self) -> bool {
         self.own_pidfd().is_some()
     }
 
-    /// What its pidfd refers to, as [`Known`] has it.
+    /// Device and inode of the pidfd, as [`Known`] records them.
     pub(crate) fn identity(&self) -> (u64, u64) {
         self.pidfd.as_ref().map_or((0, 0), Known::identity)
     }
@@ -232,7 +238,7 @@ impl Child {
         Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
     }
 
-    /// The same as `reap`, of its own process for sure.
+    /// Like `reap`, after checking that the pidfd is still the child's own.
     fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() && !self.is_own() {
             return Err(self.failed(Errno::EBADF));
@@ -240,12 +246,12 @@ impl Child {
         self.reap(block)
     }
 
-    /// Whether it is known to have ended.
+    /// Whether the child is known to have ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_some() || self.failure.is_some()
     }
 
-    /// Reaps the child if it has ended. One that never became the program is an error.
+    /// Reaps the child if it has ended. Returns an error if the child never became the program.
     pub(crate) fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
@@ -259,8 +265,8 @@ impl Child {
         Ok(self.ended.map(|ended| ExitStatus::from_raw(ended.status)))
     }
 
-    /// The same, where a status that somebody else has taken is an end as well: `Some(None)`. Not to be asked in a fork's copy, where
-    /// every child is somebody else's.
+    /// Like `reap`, but returns `Some(None)` if other code has already taken the status. A forked copy of this
+    /// process must not call this: there the child is not its own.
     pub(crate) fn reap_or_miss(&mut self) -> Result<Option<Option<ExitStatus>>> {
         match self.reap(false) {
             Err(error) if (error.stage(), error.errno()) == (Stage::Wait, Errno::ECHILD) => {
@@ -277,7 +283,7 @@ impl Child {
     /// Notes whether a child that has ended had become the program.
     fn finish_start(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        // If the holder killed the child before exec, that end was meant for the program.
+        // If the handle's owner killed the child before exec, the signal was meant for the program.
         self.failure = pending
             .outcome(self.ended)
             .err()
@@ -288,13 +294,15 @@ impl Child {
         }
     }
 
-    /// Waits for the program to end, and reaps it. Closes standard input first, if piped and still held.
+    /// Waits for the program to end, and reaps it. First closes standard input if it is piped and the handle still
+    /// has it.
     ///
     /// # Errors
-    /// ECHILD: somebody else has taken the status (a `wait(-1)` of the host, or SIGCHLD ignored), on Linux before 6.15. EBADF: the application has
-    /// put something else at the pidfd's number. If it was not
-    /// [waited for](crate::Command::wait_for_exec) when it was spawned: whatever kept it from becoming the program, but for a signal
-    /// sent by this handle.
+    /// - ECHILD: before Linux 6.15, other code of the host has taken the status (by `wait(-1)`, or because SIGCHLD
+    ///   is ignored).
+    /// - EBADF: the application has put another file at the pidfd's number.
+    /// - If the spawn did not [wait for exec](crate::Command::wait_for_exec): the reason why the child did not
+    ///   become the program, unless a signal sent by this handle killed it.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         drop(self.stdin.take());
         match self.reap_own(true)? {
@@ -312,7 +320,7 @@ impl Child {
         self.reap_own(false)
     }
 
-    /// Waits at most so long; `None` if it still runs then, untouched.
+    /// Waits for at most `timeout`; `None` if the program still runs then. The program is left alone.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -323,7 +331,7 @@ impl Child {
         }
     }
 
-    /// Waits until a moment; `None` if it still runs then, untouched.
+    /// Waits until `deadline`; `None` if the program still runs then. The program is left alone.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -344,11 +352,12 @@ impl Child {
         }
     }
 
-    /// Reaps the child if a signal has ended it inside execve, and says how it ended. Such a one passes for the program, but has no
-    /// exit signal: a wait without `__WALL` does not find it.
+    /// Reaps the child if a signal killed it inside execve, and returns its status. Such a child counts as the
+    /// program, but has no exit signal: a wait without `__WALL` does not find it.
     ///
-    /// To be asked before the waiting is [given away](Child::into_pidfd) to somebody who waits so. Without
-    /// [waiting for exec](crate::Command::wait_for_exec), and of a parked process, it is not known.
+    /// Call this before [giving the pidfd away](Child::into_pidfd) to code that waits without `__WALL`. The result
+    /// is always `None` for a parked process, and for a spawn that did not [wait for
+    /// exec](crate::Command::wait_for_exec).
     pub fn ended_in_exec(&mut self) -> Option<ExitStatus> {
         if self.pending.is_none() && self.ended.is_none() {
             self.ended = reap_unsignalled(self.pidfd_number());
@@ -357,8 +366,8 @@ impl Child {
         None
     }
 
-    /// Gives the pidfd away, and the waiting with it: the library does not reap this child any more. Pipes that are still here
-    /// are closed. One that was [ended inside execve](Child::ended_in_exec) is found only by a wait with `__WALL`.
+    /// Returns the pidfd; the library no longer reaps this child. Closes the pipes that the handle still has. Only
+    /// a wait with `__WALL` finds a child that was [killed inside execve](Child::ended_in_exec).
     ///
     /// # Examples
     /// ```
@@ -370,29 +379,31 @@ impl Child {
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn into_pidfd(mut self) -> OwnedFd {
-        // Without it there is nothing for Drop to do.
+        // Without the pidfd, Drop does nothing.
         self.pidfd.take().expect("a child has its pidfd until it is dropped").into()
     }
 
-    /// Whether somebody may be left in the session or process group that the child led. Asked when it has been reaped; cheap.
+    /// Whether processes may remain in the session or process group that the child led. Called after the child was
+    /// reaped; cheap.
     pub(crate) fn may_have_left_somebody(&self) -> bool {
         spawnfd_guard::sys::is_in_use(self.pidfd_number(), self.pid)
     }
 
-    /// What the child used; `None` before it has been reaped, or when somebody else has done that.
+    /// The resources that the child used; `None` before it is reaped, or if other code has reaped it.
     pub fn usage(&self) -> Option<Usage> {
         let Used { cpu_micros, max_rss_kib } = self.ended?.used?;
         Some(Usage { cpu: Duration::from_micros(cpu_micros), max_rss: max_rss_kib * 1024 })
     }
 
-    /// Notes a signal that reaches it some other way than by [`signal`](Child::signal).
+    /// Notes a signal that the child gets in another way than by [`signal`](Child::signal).
     pub(crate) fn note_signal(&self, signal: i32) {
         if let Some(set) = SignalSet::of(signal) {
             self.sent.fetch_or(set.bits(), Ordering::Relaxed);
         }
     }
 
-    /// Whether the signal that ended it was sent by its holder; any will do where it is not known.
+    /// Whether the handle's owner sent the signal that ended the child. If that signal is unknown, any sent signal
+    /// counts.
     fn has_sent(&self, ended: Option<Ended>) -> bool {
         let signal_of = |ended: Ended| ExitStatus::from_raw(ended.status).signal().and_then(SignalSet::of);
         let signals = ended.map_or(u64::MAX, |ended| signal_of(ended).map_or(0, SignalSet::bits));
@@ -407,10 +418,12 @@ impl Child {
         self.signal(9)
     }
 
-    /// Sends a signal to this process and no other, by its pidfd. One that has ended is left alone: no error.
+    /// Sends a signal by the pidfd, so to this process and no other. Succeeds without effect if the process has
+    /// ended.
     ///
     /// # Errors
-    /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put something else at the pidfd's number.
+    /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put another file
+    /// at the pidfd's number.
     #[doc(alias = "pidfd_send_signal")]
     pub fn signal(&self, signal: i32) -> Result<()> {
         if self.ended.is_some() {
@@ -430,9 +443,9 @@ impl Child {
 }
 
 impl AsFd for Child {
-    /// The pidfd: becomes readable when the program has ended.
+    /// The pidfd, which becomes readable when the program ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // Only Drop takes it.
+        // Only Drop takes the pidfd.
         self.pidfd.as_ref().expect("a child has its pidfd until it is dropped").as_fd()
     }
 }
@@ -440,7 +453,7 @@ impl AsFd for Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(pidfd) = self.pidfd.take() else { return };
-        // An error means that there is nothing left to reap, or a fork's copy of somebody else's child.
+        // An error means that nothing is left to reap, or that this is a forked copy, which has no such child.
         let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
         if self.ended.is_none() && pidfd.get().is_some_and(runs) {
             reaper::adopt(pidfd);

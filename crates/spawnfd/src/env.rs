@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Environments as values: what is inherited, kept back, set. Encoded once, reused by every spawn.
+//! Environments as values: inherited, filtered and set variables, encoded once for all spawns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use spawnfd_sys::ArgBlock;
 use crate::error::{Error, Result};
 use crate::host::per_process::PerProcess;
 
-/// The environment of a program, fixed when it was made.
+/// The environment of a program, an immutable value.
 ///
 /// # Examples
 /// ```
@@ -27,12 +27,12 @@ pub struct Env(Arc<Variables>);
 #[derive(Debug, Default)]
 struct Variables {
     by_name: BTreeMap<OsString, OsString>,
-    /// Those that were set here, and cannot be names. What is inherited is passed on, whatever it is.
+    /// Names that were set here but are not valid. Inherited names are passed on unchecked.
     refused: BTreeSet<OsString>,
     encoded: OnceLock<Arc<ArgBlock>>,
 }
 
-/// A changed set is encoded anew.
+/// A copy starts without an encoding, because it is about to change.
 impl Clone for Variables {
     fn clone(&self) -> Variables {
         Variables { by_name: self.by_name.clone(), refused: self.refused.clone(), encoded: OnceLock::new() }
@@ -49,11 +49,12 @@ impl Variables {
 }
 
 impl Env {
-    /// The environment of this process as it is now. (Of `=x=1`, which has no name, the name is `=x`, as it is for std.)
+    /// The environment of this process as it is now. (A string without a name, such as `=x=1`, has the name `=x`,
+    /// as in std.)
     ///
-    /// One that is the same as the last time, variable by variable, shares its encoding with that.
+    /// If no variable has changed since the last call, both values share one encoding.
     pub fn inherit() -> Env {
-        /// Variables as they stood, and what was made of them.
+        /// The variables at the last call, and the `Env` made from them.
         struct Last(Vec<(OsString, OsString)>, Env);
         static LAST: PerProcess<Option<Last>> = PerProcess::new(None);
 
@@ -62,7 +63,7 @@ impl Env {
         match &*last {
             Some(Last(variables, env)) if *variables == now => env.clone(),
             _ => {
-                // Of one that is there twice the first counts, as for getenv.
+                // If a name occurs twice, the first value counts, as for getenv(3).
                 let by_name = now.iter().rev().cloned().collect();
                 let env = Env(Arc::new(Variables { by_name, ..Variables::default() }));
                 *last = Some(Last(now, env.clone()));
@@ -76,8 +77,8 @@ impl Env {
         Env::default()
     }
 
-    /// Exactly these `name=value` strings, in this order, whatever they are: repeated names and ones that [`Env::set`] would
-    /// refuse stay. A changed copy holds what can be told apart by name, and sorted.
+    /// Exactly these `name=value` strings, in this order. Repeated names, and names that [`Env::set`] would reject,
+    /// stay. A changed copy is sorted and has one string per name.
     ///
     /// # Errors
     /// EINVAL: a string with a NUL.
@@ -91,7 +92,7 @@ impl Env {
             }
             if let Some(end) = string.iter().position(|&byte| byte == b'=') {
                 let (name, value) = (OsStr::from_bytes(&string[..end]), OsStr::from_bytes(&string[end + 1..]));
-                // As getenv(3) does it, the first counts.
+                // As for getenv(3), the first value counts.
                 by_name.entry(name.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
@@ -99,30 +100,30 @@ impl Env {
         Ok(Env(Arc::new(Variables { by_name, encoded, ..Variables::default() })))
     }
 
-    /// Those of this process's variables that one of `patterns` matches (`*` stands for any characters, `?` for one).
+    /// This process's variables whose names match one of `patterns` (`*` stands for any characters, `?` for one).
     pub fn only<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Env {
         Env::inherit().keep_only(patterns)
     }
 
-    /// The variables that one of `patterns` matches, of those that are there.
+    /// Keeps only the variables whose names match one of `patterns`.
     pub(crate) fn keep_only<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
         self.filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
     }
 
-    /// Without the variables that one of `patterns` matches.
+    /// Removes the variables whose names match one of `patterns`.
     pub fn deny<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
         self.filter(|name| !patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
     }
 
-    /// With one variable set. A name that cannot be one (empty, with `=` or NUL) is reported by the spawn.
+    /// Sets one variable. The spawn reports a name that is not valid: empty, or with `=` or NUL.
     pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Env {
         self.change().set(name.into(), value.into());
         self
     }
 
-    /// Without one variable.
+    /// Removes one variable.
     pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
         let variables = self.change();
         variables.by_name.remove(name.as_ref());
@@ -130,7 +131,7 @@ impl Env {
         self
     }
 
-    /// With what keeps common tools from asking, paging and colouring: for programs nobody watches.
+    /// Sets variables that stop common tools from prompting, paging and colouring their output.
     ///
     /// Sets `PAGER`, `GIT_PAGER`, `MANPAGER` and `SYSTEMD_PAGER` to `cat`, `GIT_TERMINAL_PROMPT=0`, `GIT_EDITOR`, `EDITOR` and
     /// `VISUAL` to `true`, `DEBIAN_FRONTEND=noninteractive`, `PIP_NO_INPUT=1`, `npm_config_yes=true`, `NO_COLOR=1`,
@@ -176,14 +177,14 @@ impl Env {
         self
     }
 
-    /// The variables, for changing: this value's own, without an encoding.
+    /// Returns the variables for a change. Makes them this value's own, and drops the encoding.
     fn change(&mut self) -> &mut Variables {
         let variables = Arc::make_mut(&mut self.0);
         variables.encoded = OnceLock::new();
         variables
     }
 
-    /// The block execve takes, made once.
+    /// The block for execve, encoded once.
     pub(crate) fn encode(&self) -> Result<Arc<ArgBlock>> {
         if let Some(encoded) = self.0.encoded.get() {
             return Ok(encoded.clone());
@@ -196,7 +197,7 @@ impl Env {
     }
 }
 
-/// Writes `name=value` strings.
+/// Encodes the variables as `name=value` strings.
 pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(variables: impl Iterator<Item = (N, V)>) -> Result<ArgBlock> {
     let mut block = ArgBlock::builder();
     for (name, value) in variables {
@@ -218,7 +219,8 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
 
 /// Whether a pattern of literal bytes, `*` and `?` matches the whole name.
 fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
-    // What follows the last `*`, and what it is tried on: an earlier one never has to take more.
+    // The pattern after the last `*`, and the part of the name to try it on again. An earlier `*` never needs to
+    // match more.
     let mut again: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {
@@ -265,7 +267,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
-        // Each `*` tried with each of the others' choices would take years.
+        // Trying all combinations of the `*` would take years.
         assert!(!matches(format!("{}B", "*A".repeat(30)).as_bytes(), "A".repeat(200).as_bytes()));
     }
 

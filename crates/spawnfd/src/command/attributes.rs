@@ -105,7 +105,7 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Treats the following actions as the run's own, until [`forget_actions_from`](Command::forget_actions_from)
+    /// Treats the following actions as the run's own, until `forget_actions_from`
     /// removes them. Returns the number of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
         *self.own_from.insert(self.actions.len())

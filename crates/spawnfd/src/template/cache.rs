@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates made on demand and made anew when they are stale.
+//! A cache that makes templates on demand and again when they are stale.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,18 +10,20 @@ use crate::error::{ErrorKind, Result};
 use crate::host::numbers::descriptor_limit;
 use crate::host::per_process::PerProcess;
 
-/// How often a file may change while it is recorded.
+/// How many times to retry if a file changes while it is recorded.
 const TRIES: usize = 16;
 
-/// One in so many of the descriptors that this process can have is enough templates: the others are the application's.
+/// The divisor of the descriptor limit that bounds the number of templates. The other descriptors are for the
+/// application.
 const SHARE: usize = 8;
 
-/// A bounded set of templates by name; the least recently used one leaves first.
+/// A bounded set of templates by name. The cache drops the least recently used template first.
 ///
-/// Commands made from a cache never fail as stale: a changed executable costs one re-creation. Cloning shares the cache.
+/// Commands made from a cache do not fail as stale: if an executable has changed, the cache makes its template
+/// again. Cloning shares the cache.
 ///
-/// A template holds its files open. So a file system with one of them stays busy until the template leaves, or [`clear`](TemplateCache::clear)
-/// is called. What has been removed takes up its room until the cache is next asked for what it does not have.
+/// A template keeps its files open, so their file system stays busy until the cache drops the template or
+/// [`clear`](TemplateCache::clear) is called. A deleted file occupies disk space until the next cache miss.
 ///
 /// # Examples
 /// ```
@@ -40,7 +42,7 @@ enum Handle {
     Own(Arc<Shared>),
 }
 
-/// There from the start: what one thread makes when it is first asked for, another's fork could leave half made.
+/// Initialized statically: a fork in another thread could leave a lazily created cache half made.
 static GLOBAL: Shared = Shared {
     capacity: TemplateCache::DEFAULT_CAPACITY,
     state: PerProcess::for_reuse(State {
@@ -64,7 +66,7 @@ struct State {
 }
 
 impl State {
-    /// Drops the others; how many.
+    /// Drops the templates for which `keep` is false. Returns how many.
     fn retain(&mut self, keep: impl Fn(&Named, &Template) -> bool) -> usize {
         let before = self.entries.len();
         self.entries.retain(|named, entry| keep(named, &entry.template));
@@ -80,19 +82,19 @@ struct Entry {
     used: u64,
 }
 
-/// What a cache has done so far.
+/// The counters of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Found and used.
+    /// Templates found in the cache.
     pub hits: u64,
-    /// Made, as they were not there.
+    /// Templates made because the cache did not have them.
     pub misses: u64,
-    /// Made again, as they had become stale.
+    /// Templates made again because they were stale.
     pub renewed: u64,
-    /// Dropped for room, or as the file had been removed.
+    /// Templates dropped because the cache was full, or because the file was deleted.
     pub evicted: u64,
-    /// Held now.
+    /// Templates in the cache now.
     pub entries: usize,
 }
 
@@ -104,7 +106,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// `path` is used only for a plain name.
+    /// `path` is used only for a name without a slash.
     pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> Named {
         use std::os::unix::ffi::OsStrExt;
         let plain = !program.as_bytes().contains(&b'/');
@@ -112,7 +114,7 @@ impl Named {
         Named { program: program.to_owned(), path }
     }
 
-    /// Makes the template; again if the file changes while it is recorded.
+    /// Makes the template. Retries if the file changes while it is recorded.
     fn template(&self) -> Result<Template> {
         let once = || match &self.path {
             Some(path) => Template::search(&self.program, path),
@@ -127,8 +129,11 @@ impl TemplateCache {
     /// How many templates the process-wide cache holds.
     pub const DEFAULT_CAPACITY: usize = 64;
 
-    /// Makes an empty cache for `capacity` templates (at least one). Each holds a descriptor, a script's two: where RLIMIT_NOFILE is
-    /// less than eight times as many, it is a cache for an eighth of that, and a start that finds no descriptor left drops the others.
+    /// Makes an empty cache for `capacity` templates (at least one).
+    ///
+    /// Each template keeps one descriptor open, a script's template two. If an eighth of RLIMIT_NOFILE is less than
+    /// `capacity`, the cache is limited to that eighth. A start that finds no free descriptor drops the other
+    /// templates.
     pub fn new(capacity: usize) -> TemplateCache {
         let state = PerProcess::for_reuse(State::default());
         TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state })))
@@ -164,7 +169,7 @@ impl TemplateCache {
         self.put(named, named.template()?)
     }
 
-    /// Makes the template again after it was found stale.
+    /// Makes the template again after a spawn found it stale.
     pub(crate) fn renew(&self, named: &Named) -> Result<Template> {
         let mut state = self.lock();
         state.entries.remove(named);
@@ -173,7 +178,7 @@ impl TemplateCache {
         self.put(named, named.template()?)
     }
 
-    /// Drops a template that a child found out of date; whoever asks next makes it again.
+    /// Drops a template that a child found out of date. The next `find` makes it again.
     pub(crate) fn drop_stale(&self, named: &Named) {
         let mut state = self.lock();
         if state.entries.remove(named).is_some() {
@@ -196,17 +201,17 @@ impl TemplateCache {
         Ok(template)
     }
 
-    /// Drops all templates but this one, as descriptors are wanting. Whether there were any.
+    /// Drops all templates but this one, because descriptors are scarce. Returns whether there were any.
     pub(crate) fn give_up_others(&self, named: &Named) -> bool {
         self.lock().retain(|other, _| other == named) > 0
     }
 
-    /// Drops all templates; commands under way keep theirs.
+    /// Drops all templates. Spawns in progress keep theirs.
     pub fn clear(&self) {
         self.lock().entries.clear();
     }
 
-    /// The counters, and how many templates are held.
+    /// The counters, and the number of templates in the cache.
     pub fn stats(&self) -> CacheStats {
         let state = self.lock();
         CacheStats { entries: state.entries.len(), ..state.stats }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who made a template: it may be used by nobody else.
+//! The credentials of a template's creator. Only a thread with the same credentials may use the template.
 
 use spawnfd_sys::call;
 
@@ -11,7 +11,7 @@ pub(crate) struct Credentials {
     groups: Vec<u32>,
 }
 
-/// Groups compared without allocating; a process in more takes the slower way.
+/// The number of groups that are compared without allocating. A process with more groups takes a slower path.
 const FEW: usize = 64;
 
 impl Credentials {
@@ -24,16 +24,18 @@ impl Credentials {
         Credentials { ids: call::ids(), capabilities: call::capabilities().ok(), groups }
     }
 
-    /// Whether nothing else can have changed while the capabilities have not: with none permitted, and one user and one group
-    /// id in all places, the kernel lets neither ids nor groups change (setresuid(2), setgroups(2)). A new user namespace gives
-    /// capabilities.
+    /// Whether ids and groups cannot change without a change of capabilities.
+    ///
+    /// With no permitted capabilities, and the same user and group id in all places, the kernel refuses changes of
+    /// ids and groups (setresuid(2), setgroups(2)). A new user namespace gives capabilities.
     fn are_fixed(&self) -> bool {
         let [uid, euid, suid, gid, egid, sgid] = self.ids;
         let permitted = self.capabilities.map(|[_, permitted, _]| permitted);
         permitted == Some(0) && uid == euid && euid == suid && gid == egid && egid == sgid
     }
 
-    /// Whether the calling thread still has them: one system call for an ordinary user, four for a privileged one.
+    /// Whether the calling thread still has these credentials. One system call for an ordinary user, four for a
+    /// privileged one.
     pub(crate) fn are_current(&self) -> bool {
         if call::capabilities().ok() != self.capabilities {
             return false;

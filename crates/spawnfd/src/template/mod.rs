@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates: an executable found once, remembered exactly, and checked again at each spawn.
+//! Templates: an executable that is found once, recorded, and checked again at each spawn.
 
 mod cache;
 mod credentials;
@@ -29,15 +29,16 @@ use recorded::Recorded;
 
 /// One executable, pinned: each spawn from it runs that file, unchanged, or fails as [`Stale`](crate::ErrorKind::Stale).
 ///
-/// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's credentials. A
-/// spawn compares them again, in the child, right before exec. It holds one descriptor (two for a script) and keeps nobody
-/// from changing the file: a change is detected, never prevented.
+/// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's
+/// credentials. At each spawn the child compares them again right before exec. A template keeps one descriptor open
+/// (two for a script). It detects changes to the file; it does not prevent them.
 ///
-/// Between the check and the exec of a path template lies a window of one system call in which another file can come to
-/// stand under the path; [`by_descriptor`](Template::by_descriptor) closes it. Cloning a template is cheap.
+/// A template made from a path has a window of one system call between the check and exec, in which another file
+/// can replace the path. [`by_descriptor`](Template::by_descriptor) closes this window. Cloning a template is
+/// cheap.
 ///
-/// For a script (`#!`), the interpreter is pinned too. It still opens the script by its path, after the check: there the
-/// promise is weaker.
+/// For a script (`#!`), the template also pins the interpreter. The interpreter opens the script by its path after
+/// the check, so the guarantee for the script itself is weaker.
 #[derive(Clone, Debug)]
 pub struct Template {
     inner: Arc<Inner>,
@@ -46,13 +47,13 @@ pub struct Template {
 
 #[derive(Debug)]
 struct Inner {
-    /// What argv[0] is by default: the name as the caller gave it.
+    /// The default for argv[0]: the name as the caller gave it.
     name: OsString,
     /// The executable, then the interpreters if it is a script.
     files: Vec<Recorded>,
-    /// What a child is told of all this.
+    /// The part that a child gets.
     pinned: Arc<Pinned>,
-    /// Made from a descriptor: there is no path to execute.
+    /// The template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
     creator: Credentials,
 }
@@ -61,8 +62,9 @@ impl Template {
     /// Records the executable at an absolute path.
     ///
     /// # Errors
-    /// EINVAL: the path is relative, or holds a NUL, or a script names its interpreter by a relative path. ENOENT, ENOTDIR,
-    /// ELOOP, EACCES: as execve(2). ENOEXEC: a script without an interpreter.
+    /// - EINVAL: the path is relative or has a NUL, or a script names its interpreter by a relative path.
+    /// - ENOENT, ENOTDIR, ELOOP, EACCES: as execve(2).
+    /// - ENOEXEC: a script without an interpreter.
     ///
     /// # Examples
     /// ```
@@ -83,12 +85,13 @@ impl Template {
 
     /// Searches `name` in the directories of `path` (as in `PATH`), and records what it finds.
     ///
-    /// The template is stale as soon as an earlier directory has an executable of that name. Entries that are empty or relative
-    /// are passed over: what they mean depends on the working directory. An absolute `name` is opened as by [`Template::open`].
+    /// The template becomes stale as soon as an earlier directory has an executable of that name. The search skips
+    /// empty and relative entries, because their meaning depends on the working directory. An absolute `name` is
+    /// opened as by [`Template::open`].
     ///
     /// # Errors
-    /// ENOENT: no directory has it. EACCES: found, but not executable by the caller. EINVAL: an empty name, one with a NUL,
-    /// or a relative path.
+    /// ENOENT: no directory has the name. EACCES: the caller may not execute the file found. EINVAL: the name is
+    /// empty, has a NUL, or is a relative path.
     pub fn search(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Template> {
         let name = name.as_ref();
         if name.as_bytes().contains(&b'/') {
@@ -98,12 +101,14 @@ impl Template {
         Template::record(name.to_owned(), found.places, found.place)
     }
 
-    /// Records the executable an open descriptor refers to (O_PATH is enough); a duplicate is kept.
+    /// Records the executable that an open descriptor refers to (O_PATH is enough). The template keeps a duplicate.
     ///
-    /// Spawns execute it by execveat(2): `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name a number.
+    /// Spawns execute the file by execveat(2). `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's
+    /// name is a number.
     ///
     /// # Errors
-    /// EACCES: no regular file, or not executable. EINVAL: a script, which its interpreter could not open. EBADF, EMFILE.
+    /// EACCES: not a regular file, or not executable. EINVAL: a script, because its interpreter could not open it.
+    /// EBADF, EMFILE.
     pub fn from_descriptor(file: impl AsFd) -> Result<Template> {
         let printed = |errno| Error::new(Stage::Template, errno, "template(fd)");
         let copy = file.as_fd().try_clone_to_owned().map_err(|e| printed(from_io(&e)))?;
@@ -123,7 +128,7 @@ impl Template {
         }))
     }
 
-    /// Records what stands at one of `places`.
+    /// Records the file at one of `places`.
     fn record(name: OsString, places: Vec<CString>, place: usize) -> Result<Template> {
         let path = places[place].clone();
         let mut files = vec![Recorded::open(&path)?];
@@ -153,7 +158,8 @@ impl Template {
         Ok(Template::of(Inner { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
-    /// Whatever stands at `path` when a child executes it: nothing is recorded, nor compared. It has no files.
+    /// A template without files: the child executes whatever file `path` names then. Nothing is recorded or
+    /// compared.
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
         let pinned = Arc::new(Pinned { path, checks: Vec::new(), places: Vec::new() });
@@ -165,12 +171,13 @@ impl Template {
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
-    /// The same template, executed strictly by descriptor: exactly the recorded file runs, whatever its path names meanwhile.
+    /// The same template, executed strictly by descriptor: a spawn runs exactly the recorded file, even if the path
+    /// names another file by then.
     ///
-    /// `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name a number.
+    /// `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name is a number.
     ///
     /// # Errors
-    /// EINVAL: a script, which its interpreter could not open.
+    /// EINVAL: a script, because its interpreter could not open it.
     pub fn by_descriptor(&self) -> Result<Template> {
         if self.is_script() {
             return Err(Error::invalid(format!("by_descriptor({:?}): a script needs its path", self.inner.name)));
@@ -178,28 +185,29 @@ impl Template {
         Ok(Template { by_descriptor: true, ..self.clone() })
     }
 
-    /// Whether that file is the executable, or one of its interpreters.
+    /// Whether this file is the executable or one of its interpreters.
     pub(crate) fn has_file(&self, identity: &Identity) -> bool {
         let place = |identity: &Identity| (identity.device, identity.inode);
         self.inner.files.iter().any(|file| place(&file.identity) == place(identity))
     }
 
-    /// Whether one of its files has no name any more.
+    /// Whether one of the files has been deleted.
     fn is_removed(&self) -> bool {
         let removed =
             |file: &Known| call::identify_and_count_links(file.as_fd().as_raw_fd()) == Ok((file.identity(), 0));
         self.inner.files.iter().any(|recorded| removed(&recorded.file))
     }
 
-    /// Whether it records a file.
+    /// Whether the template records a file.
     pub(crate) fn is_pinned(&self) -> bool {
         !self.inner.files.is_empty()
     }
 
-    /// Compares the executable and the caller's credentials with what was recorded, as each spawn does.
+    /// Compares the executable and the caller's credentials with the recorded ones, as each spawn does.
     ///
     /// # Errors
-    /// ESTALE: another file, or a changed one. EACCES: the calling thread's credentials differ from the creator's.
+    /// ESTALE: the path names another file, or the file has changed. EACCES: the calling thread's credentials
+    /// differ from the creator's.
     pub fn revalidate(&self) -> Result<()> {
         self.settle()?;
         self.check()
@@ -228,7 +236,7 @@ impl Template {
         (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.as_bytes())))
     }
 
-    /// The name it was made with.
+    /// The name that the template was made with.
     pub fn name(&self) -> &OsStr {
         &self.inner.name
     }
@@ -257,13 +265,14 @@ impl Template {
         self.by_descriptor
     }
 
-    /// What must be checked in the caller: credentials, and contents while timestamps cannot tell.
+    /// Does the checks that the caller makes: credentials, and the contents while timestamps cannot show a change.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
             let call = format!("template({:?}): credentials are not the creator's", self.inner.name);
             return Err(Error::new(Stage::Credentials, Errno::EACCES, call));
         }
-        // Its path is compared, the descriptor executed: the application may have put something else at that number.
+        // The check compares the path but exec uses the descriptor. The application may have put another file at
+        // that number.
         if self.by_descriptor && self.inner.files[0].file.get().is_none() {
             let call = format!("fstat({})", self.descriptor().as_raw_fd());
             return Err(Error::new(Stage::Revalidate, Errno::ESTALE, call));
@@ -271,12 +280,13 @@ impl Template {
         self.inner.files.iter().try_for_each(Recorded::settle)
     }
 
-    /// What a child is to become; by the descriptor at that place of the plan's sources, where there is one.
+    /// The program for a child. `source` is the place of its descriptor among the plan's sources, if it is executed
+    /// by descriptor.
     pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program {
         Program { pinned: self.inner.pinned.clone(), source, renew }
     }
 
-    /// The error for a check that failed, by its place.
+    /// The error for a failed check, by the check's place.
     pub(crate) fn check_failed(&self, place: usize, errno: Errno) -> Error {
         let call = match self.inner.pinned.checks.get(place) {
             Some(Check::Absent { path }) => format!("search({:?}): {path:?} now comes first", self.inner.name),
@@ -295,12 +305,12 @@ fn same(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::
     }
 }
 
-/// An error about an interpreter, which says whose it is.
+/// An error about an interpreter, with the script's path.
 fn interpreter_of(script: &CStr, error: &Error) -> Error {
     Error::new(error.stage(), error.errno(), format!("{}, interpreter of {script:?}", error.call()))
 }
 
-/// What execve would ask of the file: regular, and executable by the caller.
+/// Checks what execve would check: the file is regular, and the caller may execute it.
 fn may_execute(file: &Recorded) -> Result<()> {
     let refused = |errno| {
         let call = if file.path.is_empty() { "template(fd)".to_owned() } else { format!("execve({:?})", file.path) };
@@ -315,7 +325,8 @@ fn may_execute(file: &Recorded) -> Result<()> {
     call::may_execute(features::killed(), &file.path).map(drop).or_else(refused)
 }
 
-/// The interpreter of a file's `#!` line; `None` also for one that may only be executed, which no interpreter could read either.
+/// The interpreter of a file's `#!` line. `None` also if the caller may execute but not read the file, because no
+/// interpreter could read it either.
 fn read_script(file: &Recorded) -> Result<Option<CString>> {
     use std::io::Read;
     let mut head = Vec::with_capacity(script::HEAD);

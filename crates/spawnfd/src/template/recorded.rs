@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One recorded file, and the doubt about one that changed too recently to tell.
+//! A recorded file, and the comparison of contents if the file changed too recently for timestamps to show a
+//! change.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -25,14 +26,16 @@ use crate::host::numbers::Known;
 pub(crate) struct Recorded {
     pub(crate) path: CString,
     pub(crate) identity: Identity,
-    /// Keeps the inode, so that its number cannot come to mean another file.
+    /// Keeps the inode in use, so that its number cannot be reused for another file.
     pub(crate) file: Known,
     doubt: Doubt,
 }
 
-/// A file that had changed so shortly before its recording that another change could have left the same timestamps.
+/// Whether the file had changed so shortly before its recording that another change could leave the same
+/// timestamps.
 ///
-/// Git calls such an index entry racily clean and compares contents; so is done here, until the clock has moved on.
+/// Git calls such an index entry racily clean and compares contents. This library does the same until the clock has
+/// moved on.
 #[derive(Debug, Default)]
 struct Doubt {
     open: AtomicBool,
@@ -40,7 +43,7 @@ struct Doubt {
 }
 
 impl Recorded {
-    /// Opens and records what `path` names. Follows symbolic links, as exec does.
+    /// Opens and records the file that `path` names. Follows symbolic links, as exec does.
     pub(crate) fn open(path: &CStr) -> Result<Recorded> {
         let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
         let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
@@ -52,27 +55,28 @@ impl Recorded {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
-        // What is no regular file is not executed; reading it could wait for ever, or take what is somebody else's.
+        // Exec refuses other files than regular ones. Reading them could block forever, or consume data meant for
+        // others.
         if identity.is_regular() && is_recent(&identity) {
             match recorded.digest() {
                 Ok(digest) => {
                     recorded.doubt = Doubt { open: true.into(), digest };
-                    // What was read may be newer than what was recorded before.
+                    // The contents may be newer than the identity recorded before.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
                         return Err(Error::new(Stage::Template, Errno::ESTALE, format!("statx({:?})", recorded.path)));
                     }
                 }
-                // Executable but not readable: wait until timestamps can tell.
+                // The file is executable but not readable: wait until timestamps show changes.
                 Err(_) => std::thread::sleep(granularity(&identity)),
             }
         }
         Ok(recorded)
     }
 
-    /// Whether contents still equal the recorded ones, for the short time in which timestamps cannot tell.
+    /// Checks that the contents are still the recorded ones, while timestamps cannot show a change.
     ///
-    /// Whether timestamps do is checked in the child.
+    /// The child checks the timestamps.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.doubt.open.load(Ordering::Acquire) {
             return Ok(());
@@ -80,7 +84,7 @@ impl Recorded {
         let over = !is_recent(&self.identity);
         let failed = |errno| Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path));
         let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
-            // It says nothing of the file.
+            // A lack of resources says nothing about the file.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
             _ => failed(Errno::ESTALE),
         })?;
@@ -93,9 +97,10 @@ impl Recorded {
         Ok(())
     }
 
-    /// Opens it for reading; by its path, if it stands there unchanged, where there is no /proc or the application has taken its number.
+    /// Opens the file for reading through its descriptor. Without /proc, or if the application has taken the
+    /// descriptor's number, opens the path, if it still names the same unchanged file.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        // A FIFO that has come to stand there, or at that number since, is not waited for.
+        // Do not block on a FIFO that has replaced the file, or taken the number.
         let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
         let only = |file: File, is_it: bool| match is_it {
             true => Ok(file),
@@ -130,7 +135,7 @@ impl Recorded {
     }
 }
 
-/// Whether the file changed within its timestamps' granularity of now: then another change could leave the same timestamps.
+/// Whether the file changed so recently that another change could leave the same timestamps.
 pub(crate) fn is_recent(identity: &Identity) -> bool {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let age = |(seconds, nanoseconds): (i64, u32)| {
@@ -138,12 +143,12 @@ pub(crate) fn is_recent(identity: &Identity) -> bool {
         whole.saturating_add(now.tv_nsec - i64::from(nanoseconds))
     };
     let granularity = granularity(identity).as_nanos() as i64;
-    // A modification ahead of the clock has been set by somebody: the next change gives another time.
+    // A modification time ahead of the clock was set explicitly. The next change gives another time.
     age(identity.ctime) < granularity || (-granularity..granularity).contains(&age(identity.mtime))
 }
 
-/// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz), or, where
-/// no fraction of a second is stored, the two seconds of FAT.
+/// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz),
+/// or the two seconds of FAT if no fraction of a second is stored.
 fn granularity(identity: &Identity) -> Duration {
     if identity.ctime.1 == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }

@@ -5,16 +5,16 @@ use std::ffi::CString;
 
 use spawnfd_sys::Errno;
 
-/// How much of a file the kernel looks at (BINPRM_BUF_SIZE, 256 since Linux 5.1).
+/// How many bytes of a file the kernel reads (BINPRM_BUF_SIZE, 256 since Linux 5.1).
 pub(crate) const HEAD: usize = 256;
 
-/// How many interpreters may themselves be scripts before exec says ELOOP (fs/exec.c, exec_binprm).
+/// How many interpreters may themselves be scripts before exec fails with ELOOP (fs/exec.c, exec_binprm).
 pub(crate) const NESTING: usize = 5;
 
-/// The interpreter that the line names, from the first bytes of a file. `None`: no script.
+/// The interpreter that the `#!` line names, from the first bytes of a file. `None`: not a script.
 ///
 /// # Errors
-/// ENOEXEC: no interpreter is named, or its name is cut off at [`HEAD`] bytes.
+/// ENOEXEC: the line names no interpreter, or the name is cut off at [`HEAD`] bytes.
 pub(crate) fn parse(head: &[u8]) -> Result<Option<CString>, Errno> {
     let Some(rest) = head.strip_prefix(b"#!") else {
         return Ok(None);
@@ -24,7 +24,7 @@ pub(crate) fn parse(head: &[u8]) -> Result<Option<CString>, Errno> {
     let end = rest.iter().position(|&byte| byte == b'\n');
     let whole = end.is_some() || head.len() < HEAD;
     let line = &rest[..end.unwrap_or(rest.len())];
-    // The kernel's buffer is zero-filled: a NUL ends what it takes for a name.
+    // The kernel's buffer is zero-filled, so a NUL ends the name.
     let Some(start) = line.iter().position(|byte| !blank(byte)) else {
         return Err(Errno::ENOEXEC);
     };

@@ -9,14 +9,14 @@ use spawnfd_sys::{Errno, call};
 use crate::error::{Error, Result, Stage};
 use crate::host::features;
 
-/// All places a search looks at, in order, each once.
+/// All paths that a search tries, in order, without duplicates.
 pub(crate) struct Found {
     pub(crate) places: Vec<CString>,
-    /// The first that has it.
+    /// The index of the first path that is an executable.
     pub(crate) place: usize,
 }
 
-/// The PATH of this process, or what the C library takes for none.
+/// The PATH of this process, or the C library's default.
 pub(crate) fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"))
 }
