@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that the kernel and the calling thread's seccomp filters permit. The library asks once and remembers.
+//! The system calls that the kernel and the calling thread's seccomp filters permit. The library probes once and
+//! remembers.
 //!
 //! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
 //! In a thread with a filter, a probe child tries all calls of [`Call::ALL`] first.
@@ -17,7 +18,7 @@ use crate::host::authority;
 use crate::host::own_proc::{self, Own};
 use crate::host::per_process::PerProcess;
 
-/// A yes or no that is found out at most a few times. A filter added later may make a yes wrong.
+/// A yes or no that the library probes at most a few times. A filter added later may make a yes wrong.
 #[derive(Debug)]
 pub(crate) struct Feature(AtomicU8);
 
@@ -45,7 +46,7 @@ static UNFILTERED: Features = Features::new(Calls::NONE);
 /// A number of filters, and the features of all threads with that number.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
-/// What a thread with filters keeps. A forked process has the same filters, and keeps it too.
+/// The features that a thread with filters keeps. A forked process has the same filters, so it keeps them too.
 #[derive(Clone)]
 struct Kept {
     /// The number of filters; `None` if the kernel does not count them.
@@ -88,19 +89,21 @@ pub(crate) fn of_calling_thread() -> OfThread {
     OfThread::Filtered(match kept {
         Ok(Some(kept)) if kept.is_current() => kept.features,
         Ok(_) => find_filtered(),
-        // The thread is ending, and can keep nothing.
+        // The thread is exiting and cannot store them.
         Err(_) => unprobed(),
     })
 }
 
 impl Kept {
-    /// Whether the thread has added no filter since. A new filter may kill the process for a call that was probed.
+    /// Whether the thread has added no filter since the probe. A new filter may kill the process for a call that
+    /// was probed.
     fn is_current(&self) -> bool {
         self.is_settled && is_settled() || self.count.is_none() || count_filters() == self.count
     }
 }
 
-/// Whether the calling thread cannot add a filter: this needs no_new_privs, which is never cleared, or CAP_SYS_ADMIN.
+/// Whether the calling thread cannot add a filter. Adding one needs no_new_privs, which is never cleared, or
+/// CAP_SYS_ADMIN.
 fn is_settled() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
@@ -122,7 +125,8 @@ pub(crate) fn to_hand_down() -> Inheritance {
     Inheritance(features, count)
 }
 
-/// Takes what the thread that has started the calling one hands down: no descriptor may be free for a probe child later.
+/// Stores the features that the starting thread hands to the calling thread. A probe child later might find no free
+/// descriptor.
 pub(crate) fn inherit(Inheritance(features, count): Inheritance) {
     if let OfThread::Filtered(features) = features {
         let _ = FILTERED.try_with(|kept| kept.replace(Some(Kept { count, is_settled: is_settled(), features })));
@@ -190,7 +194,8 @@ fn probe_may_share_memory() -> bool {
     is_recent && call::limit(abi::RLIMIT_CORE).is_ok_and(|limit| limit.rlim_max >= 1)
 }
 
-/// Our patches are for one version. Other versions may have other calls at the patches' numbers.
+/// The patches in `kernel/patches` are for one version. Other versions may have other calls at the patches'
+/// numbers.
 fn is_patched_version() -> bool {
     call::release().is_ok_and(|release| release.starts_with(b"6.12."))
 }
@@ -208,17 +213,17 @@ impl Features {
         }
     }
 
-    /// The builder of kernels with our patches (`kernel/patches`).
+    /// Whether the kernel has the builder (`kernel/patches`).
     pub(crate) fn has_kernel(&self) -> bool {
         self.kernel.or_ask(|| is_patched_version() && Builder::open(self.killed).is_ok())
     }
 
-    /// The kernel, or a filter added since, refuses the builder.
+    /// Notes that the kernel, or a filter added since, refuses the builder.
     pub(crate) fn refuse_kernel(&self) {
         self.kernel.learn(false);
     }
 
-    /// clone3 (Linux 5.3; ENOSYS under Docker's default profile).
+    /// Whether clone3 works (Linux 5.3; ENOSYS under Docker's default profile).
     pub(crate) fn has_clone3(&self) -> bool {
         self.clone3.or_ask(|| has_clone3(self.killed))
     }
@@ -230,37 +235,39 @@ impl Features {
         answer
     }
 
-    /// Whether clone may be called with flags of new namespaces. No filter sees the flags of clone3.
+    /// Whether clone may be called with namespace flags. No filter sees the flags of clone3.
     pub(crate) fn can_clone_namespaces(&self) -> bool {
         !self.killed.contains(Call::CloneNamespaces)
     }
 
-    /// close_range (Linux 5.9), without which a child cannot leave the caller's table at a price that does not grow.
+    /// Whether close_range works (Linux 5.9). Without it, the cost of leaving the caller's table grows with that
+    /// table.
     pub(crate) fn has_close_range(&self) -> bool {
         self.close_range.or_ask(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
     }
 
-    /// Leaving the caller's table by close_range alone.
+    /// Whether a child can leave the caller's table by close_range alone.
     pub(crate) fn can_trim(&self) -> bool {
         self.trim.or_ask(|| true)
     }
 
-    /// pidfd_getfd by a child on its caller (Linux 6.9 for pidfds of threads).
+    /// Whether a child may use pidfd_getfd on its caller (Linux 6.9 for pidfds of threads).
     ///
-    /// Docker's default profile refuses it, and so does Yama. Only a child can tell: the answer is yes until one fails.
+    /// Docker's default profile and Yama refuse it. Only a child can find out, so the answer is yes until a child
+    /// fails.
     pub(crate) fn can_fetch(&self) -> bool {
         self.fetch.or_ask(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed.contains(call)))
     }
 
-    /// Whether descriptors may be sent to a child over a socket: no filter kills the calls.
+    /// Whether descriptors may be sent to a child over a socket: no filter kills the process for these calls.
     pub(crate) fn can_pass(&self) -> bool {
         ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed.contains(call))
     }
 
-    /// Whether a child can receive these descriptors over a socket: not known before one has tried.
+    /// Whether a child can receive these descriptors over a socket. Unknown until a child has tried.
     ///
-    /// The caller waits for that child, so that it can start another. A child without sources shows only that it can leave
-    /// the caller's table.
+    /// The caller waits for the child that tries, so it can start another one after a failure. A child without
+    /// sources shows only that it can leave the caller's table.
     pub(crate) fn passing(&self, sources: &[RawFd]) -> &Feature {
         &self.passing[usize::from(!sources.is_empty())]
     }
@@ -271,7 +278,7 @@ impl Feature {
         Feature(AtomicU8::new(UNKNOWN))
     }
 
-    /// The answer: asked for the first time, remembered afterwards.
+    /// The answer, probed at the first call and remembered.
     fn or_ask(&self, ask: impl FnOnce() -> bool) -> bool {
         self.known().unwrap_or_else(|| {
             let answer = ask();
@@ -300,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter that kills for these calls.
+    /// A filter that kills the process for these calls.
     fn filter(calls: &[u32]) -> Vec<FilterInstruction> {
         let instruction = |code, jt, jf, k| FilterInstruction { code, jt, jf, k };
         let (load, jump_if_equal, answer) = (0x20, 0x15, 0x06);

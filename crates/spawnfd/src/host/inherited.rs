@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a child has from the thread that starts it, beside authority, descriptors and signal mask.
+//! The state that a child inherits from the thread that starts it, except authority, descriptors and signal mask.
 //!
-//! | | how it is told |
+//! | state | how it is read |
 //! |---|---|
 //! | policy, priority, nice value, deadline, clamps | sched_getattr |
 //! | processors | sched_getaffinity |
@@ -9,12 +9,13 @@
 //! | I/O priority | ioprio_get |
 //! | NUMA policy | get_mempolicy |
 //! | timer slack, machine check policy, time stamp counter, I/O flusher | prctl |
-//! | no memory that is written and executed, no huge pages, merged pages: of the memory, and handed on by exec | prctl |
+//! | MDWE, no transparent huge pages, memory merging: belong to the memory, kept by exec | prctl |
 //! | execution domain | personality |
-//! | cgroup, which in threaded mode and in version 1 is a thread's | /proc/thread-self/cgroup |
+//! | cgroup, which belongs to the thread in threaded mode and in version 1 | /proc/thread-self/cgroup |
 //!
-//! What differs is not imitated: lowering a nice value or widening a mask can need rights that a fork needs not. A question that is
-//! refused to both is one that no longer can be answered differently, by the same filter.
+//! The library does not imitate differences: lowering a nice value or widening a mask can need rights that a fork
+//! does not need. If the kernel refuses a query both times, the answer counts as equal, because the same filter
+//! refuses both.
 
 use std::ffi::CStr;
 
@@ -25,7 +26,7 @@ use crate::host::own_proc::{self, Own};
 
 type Answer<T> = Result<T, Errno>;
 
-/// All of it, of one thread.
+/// The inherited state of one thread.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     scheduling: Answer<[u64; 7]>,
@@ -40,7 +41,7 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// From the calling thread.
+    /// The calling thread's state.
     pub(crate) fn of_calling_thread() -> Inherited {
         const SWITCHES: [u32; 6] = [
             prctl::PR_GET_TIMERSLACK,
@@ -64,13 +65,13 @@ impl Inherited {
         }
     }
 
-    /// SCHED_OTHER or another.
+    /// The scheduling policy, such as SCHED_OTHER.
     pub(crate) fn policy(&self) -> Option<u32> {
         // struct sched_attr: size, then policy.
         self.scheduling.ok().map(|words| (words[0] >> 32) as u32)
     }
 
-    /// In what `other` differs.
+    /// The first difference from `other`.
     pub(crate) fn differs(&self, other: &Inherited) -> Option<&'static str> {
         let equal = [
             ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
@@ -85,13 +86,13 @@ impl Inherited {
     }
 }
 
-/// Device, inode and mount.
+/// A directory or file, identified by device, inode and mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place(u32, u32, u64, u64);
 
 impl Place {
-    /// What the calling thread finds by that path; an empty one is the working directory itself, whatever may be searched. `None`: the
-    /// kernel does not say.
+    /// The file that `path` names for the calling thread. An empty path is the working directory itself and needs
+    /// no search permission. `None`: statx failed.
     pub(crate) fn of(path: &CStr) -> Option<Place> {
         call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| Place::from(&found))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's own files in memory. RLIMIT_FSIZE holds for them, too: beyond it the kernel does not only refuse (EFBIG), but sends
-//! SIGXFSZ, which must not end the host.
+//! The library's in-memory files. RLIMIT_FSIZE applies to them too. A write beyond it fails with EFBIG and also
+//! sends SIGXFSZ, which must not kill the host.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use spawnfd_sys::{Call, Errno, call};
 use crate::error::errno;
 use crate::host::features;
 
-/// An empty one, which can be sealed.
+/// Creates an empty file that can be sealed.
 ///
 /// # Errors
 /// As memfd_create(2). EACCES: `executable`, where vm.memfd_noexec is 2.
@@ -26,7 +26,7 @@ pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
     outcome.map_err(errno)
 }
 
-/// One that can be executed, holds these bytes and cannot be changed.
+/// Creates an immutable, executable file with these bytes.
 ///
 /// # Errors
 /// As [`create`] and [`write_all`].
@@ -37,10 +37,10 @@ pub(crate) fn holding(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(memfd)
 }
 
-/// A file of this length to share with another process: it can be written to, and keeps its length.
+/// Creates a writable file of fixed length, to share with another process.
 ///
 /// # Errors
-/// The system call that failed.
+/// The name of the system call that failed, and its errno.
 pub(crate) fn shared(name: &str, length: usize) -> Result<OwnedFd, (&'static str, Errno)> {
     let memfd = create(name, false).map_err(|errno| ("memfd_create()", errno))?;
     set_length(&memfd, length as u64).map_err(|errno| ("ftruncate()", errno))?;
@@ -48,7 +48,7 @@ pub(crate) fn shared(name: &str, length: usize) -> Result<OwnedFd, (&'static str
     Ok(memfd)
 }
 
-/// Writes to such a file, or another of the library's own.
+/// Writes all bytes to a file of the library.
 ///
 /// # Errors
 /// As write(2).
@@ -60,7 +60,7 @@ pub(crate) fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes it so long.
+/// Sets the file's length.
 ///
 /// # Errors
 /// As ftruncate(2).
@@ -68,7 +68,7 @@ pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
     call::without_signal(|| ftruncate(file, length).map_err(errno))
 }
 
-/// Has it keep its length, its seals and, unless it is to be written to, its contents.
+/// Seals the file's length and its seals, and its contents unless `writable`.
 ///
 /// # Errors
 /// As fcntl(2).

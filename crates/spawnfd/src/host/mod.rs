@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host process as the library finds it: threads and their authority, descriptors, system calls that work. Depends on [`crate::error`] only.
+//! The state of the host process: threads and their authority, descriptors, available system calls. Depends on
+//! [`crate::error`] only.
 
 pub(crate) mod authority;
 pub(crate) mod features;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calling thread's own files in /proc, kept open from one look to the next: opening one costs more than reading it.
+//! The calling thread's files in /proc, kept open between reads: opening one costs more than reading it.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -13,12 +13,13 @@ use spawnfd_sys::fork_generation;
 
 use crate::host::numbers::Known;
 
-/// A file that says something of the calling thread, or of its process.
+/// A /proc file about the calling thread, or about its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Own {
     Status,
     Label,
-    /// The label that the next exec gives; empty if the usual one. The other three are the same of what is made.
+    /// The label for the next exec; empty for the usual one. The next three are labels for new files, sockets and
+    /// keys.
     ExecLabel,
     FileLabel,
     SocketLabel,
@@ -27,9 +28,9 @@ pub(crate) enum Own {
     Cgroup,
     OomScoreAdj,
     CoreFilter,
-    /// The directory of its namespaces.
+    /// The directory of the thread's namespaces.
     Namespaces,
-    /// The same of the process's parent, as of when it was opened.
+    /// The directory of the parent's namespaces, for the parent at the time of opening.
     Parent,
 }
 
@@ -71,16 +72,17 @@ fn open(which: Own) -> rustix::io::Result<OwnedFd> {
 fn open_parent() -> rustix::io::Result<OwnedFd> {
     let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let pid = parent();
-    // 0: the parent is in another pid namespace. In the /proc of another one, its number is another process's.
+    // 0 means that the parent is in another pid namespace. In a foreign /proc, the number belongs to another
+    // process.
     if pid == 0 || is_foreign() {
         return Err(rustix::io::Errno::SRCH);
     }
     let directory = openat(CWD, format!("{}/{pid}/ns", Own::Parent.path()), Own::Parent.flags(), Mode::empty())?;
-    // The parent had its number when the directory was opened.
+    // If the parent is unchanged, the number was the parent's when the directory was opened.
     if parent() == pid { Ok(directory) } else { Err(rustix::io::Errno::SRCH) }
 }
 
-/// All of one thread, of one process: see [`fork_generation`].
+/// The open files of one thread in one process; see [`fork_generation`].
 #[derive(Default)]
 struct All {
     generation: Option<u64>,
@@ -111,7 +113,7 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     });
     match kept {
         Ok(Some(outcome)) => outcome,
-        // The thread is ending.
+        // The thread is exiting.
         _ => match look {
             Some(look) => look(&open(which)?),
             None => Err(rustix::io::Errno::IO),
@@ -119,12 +121,12 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
     }
 }
 
-/// Has the calling thread open that file anew, the next time.
+/// Closes the file, so that the calling thread opens it again the next time.
 fn forget(which: Own) {
     let _ = ALL.try_with(|all| all.borrow_mut().files[which as usize] = None);
 }
 
-/// What it says now.
+/// The file's current contents.
 pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
     with(which, |file| {
         let mut contents = Vec::with_capacity(2048);
@@ -132,7 +134,7 @@ pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
             contents.reserve(1024);
             let room = contents.capacity() - contents.len();
             let at = contents.len() as u64;
-            // The kernel writes it anew for each read: where it is not long, one is all.
+            // The kernel generates the contents for each read. A short read returns all of a short file.
             if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut contents), at)? < room {
                 return Ok(contents);
             }
@@ -140,13 +142,14 @@ pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
     })
 }
 
-/// The calling thread's namespaces of these names, as the kernel prints them; `None` of a kind that this kernel has not.
+/// The calling thread's namespaces with these names, as the kernel prints them; `None` for a kind that this kernel
+/// lacks.
 pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result<[Option<CString>; N]> {
     with(Own::Namespaces, |directory| {
         let mut found = [const { None }; N];
         for (namespace, name) in found.iter_mut().zip(names) {
             *namespace = match readlinkat(directory, name, Vec::with_capacity(32)) {
-                // So some kernels refuse.
+                // Some kernels refuse with an empty link.
                 Ok(found) if found.is_empty() => return Err(rustix::io::Errno::ACCESS),
                 Ok(found) => Some(found),
                 Err(rustix::io::Errno::NOENT) => None,
@@ -157,17 +160,17 @@ pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result
     })
 }
 
-/// The user namespace of this process's parent; `None`: the calling thread may not look into the parent.
+/// The user namespace of this process's parent; `None` if the calling thread may not inspect the parent.
 pub(crate) fn user_namespace_of_parent() -> Option<CString> {
     let look = || {
         with(Own::Parent, |directory| match readlinkat(directory, "user", Vec::with_capacity(32)) {
-            // So some kernels refuse.
+            // Some kernels refuse with an empty link.
             Ok(found) if found.is_empty() => Err(rustix::io::Errno::ACCESS),
             found => found,
         })
     };
     match look() {
-        // The parent has ended, and another process is the parent now.
+        // The parent has exited, and this process has a new parent.
         Err(rustix::io::Errno::SRCH | rustix::io::Errno::NOENT) => {
             forget(Own::Parent);
             look().ok()

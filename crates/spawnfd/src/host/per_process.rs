@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locked state of which a fork's copy gets its own.
+//! Locked state that a forked process does not share with its parent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use spawnfd_sys::fork_generation;
 
-/// A lock that a fork of the host cannot leave locked for ever.
+/// A lock that a fork of the host cannot leave locked forever.
 ///
-/// A host with threads can fork while one of them holds a lock of ours; in the copy nobody would ever let go of it. So nothing is
-/// carried over: the copy begins with a value of its own, and what it was forked with stays where it is, untouched, but for what is
-/// [kept for reuse](PerProcess::for_reuse).
+/// A host can fork while another of its threads has one of the library's locks. In the forked process no thread
+/// would ever release it. So the forked process starts with a new value. It leaves the old value untouched, unless
+/// that is [for reuse](PerProcess::for_reuse).
 #[derive(Debug)]
 pub struct PerProcess<T> {
-    /// Whose this is: a generation of [`fork_generation`], or 0 before the first use.
+    /// The process that owns this value: a generation of [`fork_generation`], or 0 before the first use.
     generation: AtomicU64,
     value: Mutex<T>,
     in_copy: fn() -> T,
-    /// What a copy does with what it was forked with, where nobody was at it then.
+    /// What a forked process does with the old value if it was not locked at the fork.
     leave: fn(&mut T),
-    /// That of a process forked from it.
+    /// The value of a process forked from the owner.
     copy: OnceLock<Box<PerProcess<T>>>,
 }
 
 impl<T> PerProcess<T> {
-    /// State of whichever process locks it first; a copy begins with the default.
+    /// State that belongs to the first process that locks it. A forked process starts with the default.
     pub const fn new(value: T) -> PerProcess<T>
     where
         T: Default,
@@ -38,7 +38,8 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// The same, of what is kept open to be used again: a copy drops it, as it would hold on to it for nothing.
+    /// Like `new`, for resources that are kept open for reuse. A forked process drops them, because it would only
+    /// keep them open.
     pub const fn for_reuse(value: T) -> PerProcess<T>
     where
         T: Default,
@@ -48,18 +49,18 @@ impl<T> PerProcess<T> {
         state
     }
 
-    /// State of the calling process; a copy begins with what `in_copy` says.
+    /// State that belongs to the calling process. A forked process starts with the result of `in_copy`.
     pub fn here(value: T, in_copy: fn() -> T) -> PerProcess<T> {
         let generation = current_generation().into();
         PerProcess { generation, value: Mutex::new(value), in_copy, leave: |_| (), copy: OnceLock::new() }
     }
 
-    /// Whether the calling process is the one it was made for, and no copy.
+    /// Whether the calling process owns this state, and is not a forked copy.
     pub fn is_here(&self) -> bool {
         self.generation.load(Ordering::Relaxed) == current_generation()
     }
 
-    /// Locks this process's.
+    /// Locks this process's value.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let generation = current_generation();
         let mut state = self;
@@ -87,7 +88,7 @@ impl<T: Default> Default for PerProcess<T> {
 }
 
 fn current_generation() -> u64 {
-    // Without a page for the mark a copy cannot be told from its original.
+    // Without the page that marks forks, a forked process cannot be recognized.
     fork_generation().unwrap_or(1)
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads beside the host's.
+//! The library's threads.
 
 use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
@@ -11,7 +11,7 @@ use spawnfd_sys::call::{self, SignalSet};
 use crate::error::from_io;
 use crate::host::features;
 
-/// Starts a thread, all signals blocked: they are the host's.
+/// Starts a thread with all signals blocked, because signals are for the host's threads.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     stack: usize,
@@ -27,10 +27,10 @@ pub(crate) fn start_thread<T: Send + 'static>(
     thread.map_err(|error| from_io(&error))
 }
 
-/// How long somebody waits for a thread to be gone, which takes some 100 us.
+/// How long to wait for a thread to exit, which takes about 100 us.
 pub(crate) const GOING: Duration = Duration::from_secs(1);
 
-/// A thread of ours at its end: it counts as one of the host's until it is gone.
+/// A thread of the library that is exiting. Until it is gone, the kernel counts it as a thread of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving {
     thread: i32,
@@ -44,30 +44,31 @@ impl Leaving {
     }
 
     pub(crate) fn is_there(self) -> bool {
-        // Later its number may be another one's.
+        // After that time, another thread may have its number.
         self.since.elapsed() < GOING && call::has_thread(self.thread)
     }
 }
 
-/// The stack that std gives a thread, for one that runs callbacks.
+/// The stack size of std's threads, for a thread that runs callbacks.
 pub(crate) const ORDINARY_STACK: usize = 2 << 20;
 
 thread_local! {
-    /// The signal mask of the thread that had the engine made, in the engine's own.
+    /// In the engine's thread: the signal mask of the thread that had it started.
     static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
 }
 
-/// Makes the calling thread the one that moves runs on, in the name of one with that signal mask.
+/// Makes the calling thread the engine's thread, which drives runs, on behalf of a thread with this signal mask.
 pub(crate) fn become_engine(mask: SignalSet) {
     ENGINE.set(Some(mask));
 }
 
-/// The signal mask of programs that are started in the engine's thread, whose own is not the host's. `None`: this is another thread.
+/// The signal mask for programs that the engine's thread starts; its own mask is not the host's. `None` in other
+/// threads.
 pub(crate) fn mask_in_engine() -> Option<SignalSet> {
     ENGINE.get()
 }
 
-/// Whether the calling thread moves runs on: who waited for one there would wait for ever.
+/// Whether the calling thread is the engine's thread. Waiting for a run there would deadlock.
 pub(crate) fn is_engine() -> bool {
     ENGINE.get().is_some()
 }

@@ -30,8 +30,9 @@ use recorded::Recorded;
 /// One executable, pinned: each spawn from it runs that file, unchanged, or fails as [`Stale`](crate::ErrorKind::Stale).
 ///
 /// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's
-/// credentials. At each spawn the child compares them again right before exec. A template keeps one descriptor open
-/// (two for a script). It detects changes to the file; it does not prevent them.
+/// credentials. At each spawn the caller compares the credentials, and the child compares the file right before
+/// exec. A template keeps one descriptor open (two for a script). It detects changes to the file; it does not
+/// prevent them.
 ///
 /// A template made from a path has a window of one system call between the check and exec, in which another file
 /// can replace the path. [`by_descriptor`](Template::by_descriptor) closes this window. Cloning a template is

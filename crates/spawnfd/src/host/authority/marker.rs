@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that show the Landlock domain of the thread that left them.
+//! Ended child processes by which a thread's Landlock domain can be tested later.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -10,11 +10,12 @@ use spawnfd_sys::{Errno, call, wait_pidfd};
 use crate::host::features;
 use crate::host::numbers::Known;
 
-/// A child of the thread that makes it. It has ended, and shows that thread's Landlock domain until this is dropped.
+/// A child that has ended but is not reaped. It keeps the Landlock domain of the thread that created it until this
+/// value is dropped.
 #[derive(Debug)]
 pub(crate) struct Marker {
     pidfd: Known,
-    /// The path by which the child is looked into.
+    /// The path that `is_visible` reads.
     namespace: PathBuf,
 }
 
@@ -28,10 +29,12 @@ impl Marker {
         Ok(Marker { pidfd, namespace: format!("/proc/{}/ns/user", marker.pid).into() })
     }
 
-    /// Whether the calling thread may look into the marker, which Landlock permits if it confines the thread no more than the marker.
+    /// Whether the calling thread may read the marker's namespace link. Landlock permits this if it confines the
+    /// thread no more than the marker.
     ///
-    /// It may not either if this process is not dumpable (it has changed its ids), or if the thread has several user or group ids, or
-    /// capabilities permitted that are not effective, unless it has CAP_SYS_PTRACE. Yama does not restrict ptrace's right to read.
+    /// The kernel also refuses in these cases: this process is not dumpable (it has changed its ids); the thread's
+    /// user ids, or its group ids, are not all equal; it has permitted capabilities that are not effective.
+    /// CAP_SYS_PTRACE overrides all of these. Yama does not restrict ptrace's read access.
     ///
     /// # References
     /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). A child that has ended keeps its credentials until it is
@@ -39,7 +42,7 @@ impl Marker {
     pub(crate) fn is_visible(&self) -> bool {
         // If the host has reaped the marker, another process may have its pid.
         let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).is_ok();
-        // Some kernels refuse by an empty name (seen in Debian's 5.10.262).
+        // Some kernels refuse with an empty link (seen in Debian's 5.10.262).
         self.pidfd.get().is_some_and(is_own)
             && std::fs::read_link(&self.namespace).is_ok_and(|name| !name.as_os_str().is_empty())
     }
@@ -48,7 +51,7 @@ impl Marker {
 impl Drop for Marker {
     fn drop(&mut self) {
         if let Some(pidfd) = self.pidfd.get() {
-            // ECHILD in a fork's copy.
+            // A forked copy of this process gets ECHILD.
             let _ = wait_pidfd(pidfd.as_raw_fd(), true);
         }
     }

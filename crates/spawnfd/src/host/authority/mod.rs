@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much a thread may do, as a value that can be compared: a child of another task is started only where it is shown that it
-//! may do no more, and no less, than a fork in the calling thread.
+//! A thread's authority as a value that can be compared. Another task starts a child for the calling thread only if
+//! the child provably has the authority of a fork of that thread: no more and no less.
 //!
-//! Authority belongs to threads, and nearly all of it shows in /proc. Two things do not:
+//! Authority belongs to threads, and /proc shows nearly all of it. Two parts are not shown:
 //!
-//! - *Which* seccomp filters there are; only how many. They are a chain, handed down from thread to thread, and only ever get longer.
-//!   So the same number means the same filters in one and the same thread, or in any two of a process that was once seen with that
-//!   number and no other thread: all have theirs from there. Otherwise equality is not shown.
-//! - Landlock. The kernel lets a task look into another only if the other is at least as confined ([`marker`]); not asked between
-//!   threads of one process, so there has to be a process born with the credentials in question.
+//! - Which seccomp filters a thread has; /proc shows only their number. A thread's filters form a chain, which new
+//!   threads inherit and which only grows. So an equal number means equal filters in one thread. It also means
+//!   equal filters in two threads of a process that once had that number and a single thread, because all threads
+//!   inherited the filters from that one. Otherwise equality is not proven.
+//! - Landlock. The kernel lets a task inspect another task only if the other is at least as confined. It does not
+//!   check this between threads of one process. So the test needs a process that was created with the credentials
+//!   in question ([`marker`]).
 //!
-//! [`Reach`] is the part that the library's own threads and helpers need to act for a caller.
+//! [`Reach`] is the part of the authority that the library's threads and helpers need to act for a caller.
 
 mod marker;
 mod reach;
@@ -29,7 +31,7 @@ use marker::Marker;
 
 pub(crate) use reach::Reach;
 
-/// The lines of /proc/thread-self/status that say what a thread may do, and what to call them.
+/// The lines of /proc/thread-self/status that describe authority, and their names in reasons for a cold start.
 const LINES: [(&str, &str); 14] = [
     ("Uid", "user ids"),
     ("Gid", "group ids"),
@@ -49,26 +51,26 @@ const LINES: [(&str, &str); 14] = [
 
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// The namespaces that a child inherits. A running thread never changes `pid` and `time` themselves.
+/// The namespaces that a child inherits. A running thread never changes its own `pid` and `time` namespaces.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
 
 type Namespaces = [Option<CString>; NAMESPACES.len()];
 
 thread_local! {
-    /// The calling thread's, and the reach that it had when they were read.
+    /// The calling thread's namespaces, and its reach when they were read.
     static NAMESPACES_OF: RefCell<Option<(Weak<Reach>, Arc<Namespaces>)>> = const { RefCell::new(None) };
 }
 
-/// The calling thread's.
+/// The calling thread's namespaces.
 ///
-/// A thread without CAP_SYS_ADMIN can enter others only with a user namespace that it makes or owns, and then never comes back
-/// (user_namespaces(7)). That changes its reach.
+/// A thread without CAP_SYS_ADMIN can enter other namespaces only with a user namespace that it creates or owns. It
+/// never comes back from that user namespace (user_namespaces(7)), and its reach changes.
 fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
     let all = || own_proc::namespaces(NAMESPACES).map(Arc::new);
     if !reach.is_settled() {
         return all();
     }
-    // A thread that is ending has nowhere to keep them.
+    // A thread that is exiting has no thread-local storage.
     let known = NAMESPACES_OF.try_with(|known| known.borrow().clone()).ok().flatten();
     if let Some((of, namespaces)) = known
         && std::ptr::eq(of.as_ptr(), Arc::as_ptr(reach))
@@ -85,39 +87,43 @@ fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
 pub(crate) struct Authority {
     reach: Arc<Reach>,
     umask: String,
-    /// Of signals.
+    /// The signals that are ignored.
     ignored: u64,
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
     namespaces: Arc<Namespaces>,
-    /// The security module's label, and the user who has logged in, for audit; errors where there is no such thing.
+    /// The security module's label, and the login user id for audit; errors if the kernel has none.
     labels: [rustix::io::Result<Vec<u8>>; 2],
     /// See [`has_pending_label`].
     pending_label: bool,
-    /// Session keyring, and where keys that are asked for go. Process and thread keyrings are not handed down.
+    /// The session keyring, and the destination keyring for requested keys. Process and thread keyrings are not
+    /// inherited.
     keyrings: [Result<usize, Errno>; 2],
 }
 
-/// How many filters this process, or the one it was forked from, had when it was last seen with one thread; [`NEVER`] if it was not.
+/// The number of filters that this process, or the process it was forked from, had when last seen with one thread.
+/// [`NEVER`] if it never was.
 static ALONE_WITH: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
-/// Whether all threads of this process have that many seccomp filters, if they have that many, from the one that was there first.
+/// Whether all threads of this process that have this number of filters inherited them from the first thread.
 pub(crate) fn were_handed_down(filters: u32) -> bool {
     ALONE_WITH.load(Ordering::Relaxed) == filters
 }
 
-/// The user namespace of this process when it had one thread, without no_new_privs and CAP_SYS_ADMIN. No thread that has come of that one
-/// can have entered a Landlock domain since, if it still has neither, and is still in that namespace.
+/// The user namespace of this process when it had one thread without no_new_privs and CAP_SYS_ADMIN.
+///
+/// A thread started since by that thread, directly or not, cannot have entered a Landlock domain if it still has
+/// neither and is still in that user namespace.
 static ALONE_IN: PerProcess<Option<CString>> = PerProcess::new(None);
 
-/// Whether that is so of the calling thread, which has neither.
+/// Whether this holds for the calling thread, which has neither no_new_privs nor CAP_SYS_ADMIN.
 fn comes_from_one_thread(user_namespace: Option<&CStr>) -> bool {
     user_namespace.is_some() && ALONE_IN.lock().as_deref() == user_namespace
 }
 
-/// Whether a thread can enter a Landlock domain together with all others: LANDLOCK_RESTRICT_SELF_TSYNC, Linux 7.0.
+/// Whether one thread can put all other threads into a Landlock domain: LANDLOCK_RESTRICT_SELF_TSYNC, Linux 7.0.
 fn threads_share_domains() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -129,9 +135,9 @@ fn threads_share_domains() -> bool {
     })
 }
 
-/// Looks whether this process has one thread yet, when it first uses the library.
+/// Records whether this process has one thread when it first uses the library.
 pub(crate) fn remember_if_alone() {
-    /// The generation of the process that has looked.
+    /// The generation of the process that has been checked.
     static LOOKED: AtomicU64 = AtomicU64::new(0);
     let generation = fork_generation().unwrap_or(1);
     if LOOKED.load(Ordering::Relaxed) == generation {
@@ -148,23 +154,23 @@ pub(crate) fn remember_if_alone() {
     }
 }
 
-/// A thread's authority as its /proc status file shows it, and some other fields of that file.
+/// A thread's authority as its /proc status file shows it, and other fields of that file.
 struct Status {
     /// The [`LINES`] there are, in the kernel's order.
     lines: String,
     filters: Option<u32>,
     umask: String,
     ignored: u64,
-    /// CAP_SYS_ADMIN is permitted, or may be.
+    /// CAP_SYS_ADMIN is permitted, or the status file does not say.
     administers: bool,
     /// The process has one thread.
     alone: bool,
 }
 
 impl Status {
-    /// Reads the text of a /proc status file in one pass: each start does this.
+    /// Parses a /proc status file in one pass, because each start does this.
     fn parse(text: Vec<u8>) -> Status {
-        // A name may hold any bytes; the lines that count do not.
+        // The process name may have any bytes; the other lines are ASCII.
         let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
         let mut status = Status {
             lines: String::with_capacity(512),
@@ -211,12 +217,12 @@ fn read_status() -> rustix::io::Result<Status> {
     Ok(status)
 }
 
-/// Name and value of a status line.
+/// The name and value of a status line.
 fn field(line: &str) -> (&str, &str) {
     line.split_once(':').map_or((line, ""), |(name, value)| (name, value.trim_ascii()))
 }
 
-/// The name of a status line in a reason for a cold start.
+/// The name for a status line in a reason for a cold start.
 fn name_of(line: &str) -> &'static str {
     let (name, _) = field(line);
     LINES.iter().find(|(known, _)| *known == name).map_or("status", |(_, what)| what)
@@ -225,9 +231,9 @@ fn name_of(line: &str) -> &'static str {
 /// The authority that a process reports after its exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reported<'a> {
-    /// The text of its /proc/thread-self/status.
+    /// The text of the process's /proc/thread-self/status.
     pub(crate) status: &'a [u8],
-    /// Its security label; empty if there is none.
+    /// The security label; empty if there is none.
     pub(crate) label: &'a [u8],
     pub(crate) securebits: u32,
 }
@@ -240,19 +246,20 @@ pub(crate) struct Added {
     pub(crate) filters: u32,
 }
 
-/// Labels that an exec gives, or that new files, sockets and keys get, instead of the usual ones.
+/// The labels that the next exec, or new files, sockets and keys get instead of the usual labels.
 const PENDING_LABELS: [Own; 4] = [Own::ExecLabel, Own::FileLabel, Own::SocketLabel, Own::KeyLabel];
 
-/// Whether the calling thread has set one of the [`PENDING_LABELS`], or may have. `label` is its own.
+/// Whether the calling thread has set one of the [`PENDING_LABELS`], or may have. `label` is its current label.
 ///
-/// `absent` takes the places of those that no security module of this kernel has: the modules do not change at run time.
+/// `absent` collects the indexes of labels that no security module of this kernel supports. The modules do not
+/// change at run time.
 fn has_pending_label(
     label: &rustix::io::Result<Vec<u8>>,
     absent: &AtomicU8,
     read: impl Fn(Own) -> rustix::io::Result<Vec<u8>>,
 ) -> bool {
     use rustix::io::Errno;
-    // The module that has the label has the others.
+    // The module that provides this label provides the others.
     if matches!(label, Err(Errno::INVAL | Errno::NOENT)) {
         return false;
     }
@@ -271,20 +278,21 @@ fn has_pending_label(
     )
 }
 
-/// The places in [`PENDING_LABELS`] that this kernel does not have.
+/// The indexes in [`PENDING_LABELS`] that this kernel does not support.
 static ABSENT_LABELS: AtomicU8 = AtomicU8::new(0);
 
 impl Authority {
-    /// The calling thread's.
+    /// The calling thread's authority.
     ///
     /// # Errors
-    /// /proc cannot be read: nothing can be shown.
+    /// /proc cannot be read, so nothing can be proven.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
         let reach = Reach::read().map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
         Authority::of_heir_of(&reach)
     }
 
-    /// The calling thread's, which has confined itself no further since a thread with this reach has started it.
+    /// The calling thread's authority. The thread was started by a thread with this reach, and has not confined
+    /// itself since.
     ///
     /// # Errors
     /// As for [`of_calling_thread`](Authority::of_calling_thread).
@@ -310,7 +318,8 @@ impl Authority {
         })
     }
 
-    /// In what `other`, read of the calling thread later, differs, or cannot be shown not to.
+    /// The first difference from `other`, which was read from the calling thread later, or the first part whose
+    /// equality is not proven.
     pub(crate) fn differs(&self, other: &Authority) -> Option<&'static str> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
@@ -326,16 +335,17 @@ impl Authority {
             .next()
             .or((self.securebits != other.securebits).then_some("securebits"))
             .or((self.labels != other.labels).then_some("security label"))
-            // A child of another thread does not get a pending label.
+            // A child that another thread starts does not get a pending label.
             .or((self.pending_label || other.pending_label).then_some("exec label"))
             .or((!self.reach.has_domain_of(&other.reach)).then_some("landlock"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
     }
 
-    /// In what the authority of a process differs from this thread's, which started and executed it with what was `added`.
+    /// The first difference between this thread's authority and that of a process after exec. This thread started
+    /// the process with the confinement `added`.
     ///
-    /// If nothing differs, an exec changes nothing: a program that is executed from that process, and one that takes its place without an
-    /// exec, both have the authority that a child of this thread has before and after its exec.
+    /// If there is none, exec changes nothing. A program that the process execs, and one that it becomes without
+    /// exec, then have the authority of a child of this thread before and after its exec.
     pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: Added) -> Option<&'static str> {
         let found = Status::parse(reported.status.to_vec());
         if self.status.lines().count() != found.lines.lines().count() {
@@ -350,7 +360,7 @@ impl Authority {
                     let count = |text: &str| text.parse::<u32>();
                     count(now) == count(before).map(|before| before + added.filters)
                 }
-                // Before Linux 5.16 a filter turns mitigations on.
+                // Before Linux 5.16 a seccomp filter enables mitigations.
                 "Speculation_Store_Bypass" | "SpeculationIndirectBranch" if added.filters > 0 => true,
                 _ => before == now,
             };
@@ -365,12 +375,12 @@ impl Authority {
         (!securebits).then_some("securebits").or((!label).then_some("security label"))
     }
 
-    /// The signals that are ignored, as a set. No authority either.
+    /// The set of ignored signals, read from the same file. Not part of the authority.
     pub(crate) fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// The file creation mask, as /proc prints it. No authority; it is just read along.
+    /// The file mode creation mask, as /proc prints it, read from the same file. Not part of the authority.
     pub(crate) fn umask(&self) -> &str {
         &self.umask
     }
@@ -386,7 +396,7 @@ mod tests {
         let label = || Ok(b"system_u:system_r:unconfined_t:s0\n".to_vec());
         let unset = |_| Ok(Vec::new());
         let absent = AtomicU8::new(0);
-        // SELinux: all four are there, and empty.
+        // SELinux supports all four; they are empty.
         assert!(!has_pending_label(&label(), &absent, unset));
         for pending in PENDING_LABELS {
             assert!(has_pending_label(&label(), &absent, |which| if which == pending {
@@ -395,7 +405,7 @@ mod tests {
                 unset(which)
             }));
         }
-        // AppArmor: one is there, and the kernel refuses to read it while it is not set.
+        // AppArmor supports one. The kernel refuses to read it while it is unset.
         assert!(!has_pending_label(&label(), &absent, |_| Err(Errno::INVAL)));
         let asked = std::cell::Cell::new(0);
         let only_exec = |which| {
@@ -407,7 +417,7 @@ mod tests {
         assert_eq!(asked.get(), 1);
         // No security module has labels.
         assert!(!has_pending_label(&Err(Errno::INVAL), &absent, |_| unreachable!()));
-        // Equality cannot be shown.
+        // Equality cannot be proven.
         assert!(has_pending_label(&label(), &AtomicU8::new(0), |_| Err(Errno::ACCESS)));
     }
 

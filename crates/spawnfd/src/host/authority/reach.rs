@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread's own power over processes and files, as a value that can be compared. A thread or a helper of the library acts for a
-//! caller only if both have the same [`Reach`]. docs/adr/0022-reach.md has the proof.
+//! A thread's power over processes and files, as a value that can be compared.
+//!
+//! A thread or helper of the library acts for a caller only if both have the same [`Reach`]. docs/adr/0022-reach.md
+//! has the proof.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -14,26 +16,26 @@ use crate::error::{self, Error, Stage};
 use crate::host::features;
 use crate::host::own_proc;
 
-/// The power of a thread over processes and files, and its scheduling.
+/// A thread's power over processes and files, and its scheduling.
 ///
-/// A thread that it starts has the same, and so has a process that it forks.
+/// New threads and forked processes have the same reach.
 #[derive(Debug)]
 pub(crate) struct Reach {
     generation: u64,
     thread: ThreadId,
     readable: Readable,
     user_namespace: Option<CString>,
-    /// Of a thread that could change it without a new user namespace.
+    /// The mount namespace, recorded only for a thread that can change it without a new user namespace.
     mount_namespace: Option<CString>,
-    /// How many seccomp filters there are; `None` if the kernel does not count them.
+    /// The number of seccomp filters; `None` if the kernel does not count them.
     filters: Option<u32>,
     domain: Domain,
 }
 
-/// The part that a thread can read of itself with a few cheap system calls.
+/// The part that a thread can read with a few cheap system calls.
 #[derive(PartialEq, Debug)]
 struct Readable {
-    /// Real, effective and saved ids, and those for file access: users, then groups.
+    /// Real, effective and saved ids of users and groups; then the ids for file access.
     ids: ([u32; 6], [u32; 2]),
     /// Effective, permitted and inheritable.
     capabilities: Result<[u64; 3], Errno>,
@@ -47,27 +49,30 @@ struct Readable {
 /// The thread's Landlock domain, which the kernel does not show.
 #[derive(Debug)]
 enum Domain {
-    /// The one that this process began with: a thread in any other cannot look into the process's parent, which is in the same user
-    /// namespace. Nor can a thread in another user namespace.
+    /// The domain that this process began with. A thread in another domain, or in another user namespace, cannot
+    /// inspect the process's parent, which is in the same user namespace.
     Inherited,
-    /// Some domain. The thread cannot enter another one as long as its [`Readable`] part and its user namespace stay the same.
+    /// An unknown domain. The thread cannot enter another one as long as its [`Readable`] part and its user
+    /// namespace stay the same.
     Fixed,
-    /// Some domain, which this marker shows.
+    /// An unknown domain, which this marker has too.
     Marked(Marker),
-    /// Some domain, which nothing shows: there is no /proc, or the kernel does not let this process be looked into.
+    /// An unknown domain that nothing shows: there is no /proc, or the kernel does not permit inspection of this
+    /// process.
     Hidden,
 }
 
 thread_local! {
-    /// The calling thread's reach when it was last read. One with a marker, which is a process, is kept only while a service has it.
+    /// The calling thread's reach when it was last read. A reach with a marker, which is a process, is kept only
+    /// while other code uses it.
     static LAST: RefCell<(Weak<Reach>, Option<Arc<Reach>>)> = const { RefCell::new((Weak::new(), None)) };
 }
 
 impl Reach {
-    /// The calling thread's: the same `Arc` as last time, if it is shown that nothing has changed.
+    /// The calling thread's reach. Returns the same `Arc` as last time if nothing has provably changed.
     ///
     /// # Errors
-    /// As [`Reach::read`], of that stage.
+    /// As [`Reach::read`], with this stage.
     pub(crate) fn of_calling_thread(stage: Stage) -> error::Result<Arc<Reach>> {
         Reach::read().map_err(|errno| Error::new(stage, errno, "clone()"))
     }
@@ -97,12 +102,12 @@ impl Reach {
             readable,
         });
         let kept = (!matches!(reach.domain, Domain::Marked(_))).then(|| reach.clone());
-        // A thread that is ending has no place for it.
+        // A thread that is exiting has no thread-local storage.
         let _ = LAST.try_with(|last| last.replace((Arc::downgrade(&reach), kept)));
         Ok(reach)
     }
 
-    /// Whether the part that is not [`Readable`] is still the same for the thread that this was read of.
+    /// Whether the part that is not [`Readable`] is unchanged. Called in the thread that this reach was read from.
     fn is_unchanged(&self) -> bool {
         let is_settled = self.readable.is_settled();
         let same_filters = !self.readable.is_filtered
@@ -110,7 +115,7 @@ impl Reach {
             || self.readable.filters() == self.filters;
         let same_user_namespace = || namespace("user") == self.user_namespace;
         let same_domain = || match &self.domain {
-            // Both at once.
+            // This check covers the user namespace and the domain.
             Domain::Inherited => own_proc::user_namespace_of_parent().is_some(),
             Domain::Fixed | Domain::Hidden => same_user_namespace(),
             Domain::Marked(marker) => same_user_namespace() && marker.is_visible(),
@@ -118,12 +123,12 @@ impl Reach {
         same_filters && same_domain() && self.readable.mount_namespace() == self.mount_namespace
     }
 
-    /// Whether the thread can enter other namespaces, or another Landlock domain, only in a way that changes its reach.
+    /// Whether the thread's reach changes whenever the thread enters other namespaces or another Landlock domain.
     pub(crate) fn is_settled(&self) -> bool {
         self.readable.is_settled()
     }
 
-    /// Whether the calling thread, which `other` was just read of, is shown to have the same reach as the thread that this was read of had.
+    /// Whether both reaches are provably the same. `other` was just read from the calling thread.
     pub(crate) fn equals(self: &Arc<Reach>, other: &Arc<Reach>) -> bool {
         Arc::ptr_eq(self, other)
             || self.generation == other.generation
@@ -133,16 +138,17 @@ impl Reach {
                 && self.has_domain_of(other)
     }
 
-    /// The same for seccomp filters alone.
+    /// Whether both provably have the same seccomp filters.
     pub(super) fn has_filters_of(&self, other: &Reach) -> bool {
-        // They are a chain that only grows: in one thread, or below one, the same length means the same filters.
+        // Filters form a chain that only grows. In one thread, or in threads that it started, an equal length means
+        // equal filters.
         self.filters == other.filters
             && self
                 .filters
                 .is_some_and(|filters| filters == 0 || self.thread == other.thread || super::were_handed_down(filters))
     }
 
-    /// The same for the Landlock domain alone, if both are in the same user namespace.
+    /// Whether both provably have the same Landlock domain, if both are in the same user namespace.
     pub(super) fn has_domain_of(&self, other: &Reach) -> bool {
         if std::ptr::eq(self, other) {
             return true;
@@ -151,7 +157,7 @@ impl Reach {
         match (&self.domain, &other.domain) {
             (Domain::Inherited, Domain::Inherited) => true,
             (Domain::Fixed, Domain::Fixed) => is_same_thread || comes_from_one_thread(self.user_namespace.as_deref()),
-            // A domain is only ever left for one inside it, which the marker is not in.
+            // A thread leaves a domain only for a nested one, and the marker is not in the nested one.
             (Domain::Marked(marker), _) => is_same_thread && marker.is_visible(),
             _ => false,
         }
@@ -172,10 +178,12 @@ impl Readable {
         }
     }
 
-    /// Whether the thread can enter another Landlock domain, or get another seccomp filter, only in a way that changes what is read here.
+    /// Whether this value changes whenever the thread enters another Landlock domain or gets another seccomp
+    /// filter.
     ///
-    /// Both ask for no_new_privs, which is never taken back, or for CAP_SYS_ADMIN, which a thread without it gets only in a new user
-    /// namespace or by an exec. From Linux 7.0 on another thread can change the domain (LANDLOCK_RESTRICT_SELF_TSYNC).
+    /// Both require no_new_privs, which is never cleared, or CAP_SYS_ADMIN. A thread without CAP_SYS_ADMIN gets it
+    /// only in a new user namespace or by exec. From Linux 7.0 on, another thread can change the domain
+    /// (LANDLOCK_RESTRICT_SELF_TSYNC).
     fn is_settled(&self) -> bool {
         !self.no_new_privs && !administers(&self.capabilities) && !super::threads_share_domains()
     }
@@ -198,7 +206,7 @@ fn administers(capabilities: &Result<[u64; 3], Errno>) -> bool {
     capabilities.map_or(true, |[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// The calling thread's namespace of that kind; `None` if there is none, or no /proc.
+/// The calling thread's namespace of this kind; `None` if the kernel has none, or without /proc.
 fn namespace(kind: &str) -> Option<CString> {
     own_proc::namespaces([kind]).ok().and_then(|[namespace]| namespace)
 }
