@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands that confine what they start: `bwrap … PROGRAM ARGUMENTS`, with what they are given to read.
+//! Commands that confine the programs they start, such as `bwrap … PROGRAM ARGUMENTS`, and the descriptors they
+//! need.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -14,14 +15,15 @@ use crate::error::{Error, Result, Stage, errno};
 use crate::host::numbers::{Known, above_standard};
 use crate::template::Template;
 
-/// How many descriptors a sandbox is given at most.
+/// The maximum number of descriptors of a sandbox.
 const MOST: usize = 64;
 
-/// A command through which programs are started, and the descriptors it is given: `bwrap --seccomp 10 … -- PROGRAM ARGUMENTS`.
+/// A command through which programs are started, and its descriptors: `bwrap --seccomp 10 … -- PROGRAM ARGUMENTS`.
 ///
-/// What it confines, and how, is its own affair: it is started with its own arguments, then the program's name and arguments. A value: it
-/// can serve any number of commands ([`Command::sandbox`](crate::Command::sandbox)), at once too, and programs that
-/// are kept warm inside it ([`Park::sandbox`](crate::Park::sandbox)).
+/// The library starts the command with its own arguments, followed by the program's name and arguments. The command
+/// itself decides what it confines. A `Sandbox` is a value: it can serve any number of commands
+/// ([`Command::sandbox`](crate::Command::sandbox)), also concurrently, and parked processes inside it
+/// ([`Park::sandbox`](crate::Park::sandbox)).
 ///
 /// # Examples
 /// ```
@@ -33,20 +35,20 @@ const MOST: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// What its program was called.
+    /// The program's name as the caller gave it.
     pub(crate) name: OsString,
-    /// Where that was found.
+    /// The path where the name was found.
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
     pub(crate) given: Vec<Given>,
 }
 
 impl Sandbox {
-    /// The program, an absolute path or a name that is searched in this process's PATH, now, and its own arguments. (Not in the PATH of
-    /// a command, which is for what is confined.)
+    /// Creates a sandbox from a program and its own arguments. The program is an absolute path, or a name that is
+    /// searched now in this process's PATH. The PATH of a command is for the confined program and is not searched.
     ///
     /// # Errors
-    /// EINVAL: it is empty. As [`Template::search`].
+    /// EINVAL: `command` is empty. Otherwise as [`Template::search`].
     pub fn new<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Result<Sandbox> {
         let mut words = command.into_iter().map(|word| word.as_ref().to_owned());
         let Some(name) = words.next() else {
@@ -57,12 +59,14 @@ impl Sandbox {
         Ok(Sandbox { name, program, args: words.collect(), given: Vec::new() })
     }
 
-    /// Gives it a duplicate of a descriptor, as that number. A regular file that can be read is there for reading only, and each start reads
-    /// for itself, from where this one stands now: what one has read is not missing in the next. Anything else is shared by
-    /// all starts; so give what is to be written a descriptor that is for writing only.
+    /// Gives the sandbox a duplicate of a descriptor, as `number`.
+    ///
+    /// For a readable regular file, each start gets its own read-only descriptor at the current position, so a
+    /// start does not consume what the next one reads. All other descriptors are shared by all starts. If the
+    /// sandbox writes to a file, pass a write-only descriptor.
     ///
     /// # Errors
-    /// EINVAL: a standard stream's number, or one that is given already. E2BIG: more than 64. EMFILE.
+    /// EINVAL: `number` is a standard stream's, or already used. E2BIG: more than 64 descriptors. EMFILE.
     pub fn descriptor(mut self, fd: impl AsFd, number: i32) -> Result<Sandbox> {
         if number < 3 {
             return Err(Error::invalid(format!("sandbox: descriptor {number}: standard streams are the program's")));
@@ -78,12 +82,12 @@ impl Sandbox {
     }
 }
 
-/// A descriptor it is given, and the number as which.
+/// A descriptor of the sandbox, and its number there.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) number: RawFd,
     fd: Arc<Known>,
-    /// In a regular file that can be read: where that begins.
+    /// For a readable regular file: the start position.
     position: Option<u64>,
 }
 
@@ -95,10 +99,12 @@ impl Given {
         Ok(Given { number, fd: Arc::new(Known::new(copy)), position })
     }
 
-    /// One for the next start. What that reads it reads from where it began, so each has a description of its own.
+    /// A descriptor for the next start. A readable regular file gets a new open file description, at the start
+    /// position.
     ///
     /// # Errors
-    /// EBADF: the application has closed ours. EACCES: the file may not be opened any more. EMFILE, ENFILE.
+    /// EBADF: the application has closed the library's descriptor. EACCES: the file may no longer be opened.
+    /// EMFILE, ENFILE.
     pub(crate) fn another(&self) -> Result<OwnedFd> {
         let failed = |errno| failed(self.number, errno);
         let fd = self.fd.get().ok_or_else(|| failed(Errno::EBADF))?;
@@ -122,7 +128,7 @@ fn failed(number: RawFd, errno: Errno) -> Error {
     Error::new(Stage::Descriptors, errno, format!("sandbox: descriptor {number}"))
 }
 
-/// Where a regular file that can be read stands; by its status flags and mode.
+/// The position of a regular file, if its status flags and mode show that it can be read.
 pub(crate) fn position(fd: RawFd, flags: i32, mode: u16) -> Option<u64> {
     let flags = flags as u32;
     let is_read = flags & abi::O_ACCMODE != abi::O_WRONLY && flags & abi::O_PATH == 0;

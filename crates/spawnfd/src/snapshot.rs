@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Immutable views of files: contents that stay as they were, whatever happens to the file.
+//! Immutable copies of files: the contents stay the same whatever happens to the file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -20,14 +20,15 @@ use crate::template::{identify, is_recent};
 /// How a snapshot keeps its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// Shares the file's extents in an unnamed file (btrfs, XFS); opened for reading only.
+    /// An unnamed file that shares the original's extents (btrfs, XFS), opened for reading only.
     Reflink,
     /// A copy in memory, sealed against write, grow, shrink, and further seals.
     Memfd,
 }
 
-/// A file's contents as they were. The descriptor is the caller's own; it can be read, mapped and executed. It stands at the beginning; those
-/// that a cache gives of one version share where they stand, so let them be read by pread(2).
+/// A file's contents at one time. The descriptor belongs to the caller, and can be read, mapped and executed. Its
+/// position is the beginning of the file. Snapshots of one version from one cache share the position, so read them
+/// with pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
     fd: Known,
@@ -36,27 +37,28 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How it is kept.
+    /// How the snapshot keeps its contents.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the file was.
+    /// The identity of the original file at the time of the snapshot.
     pub fn source(&self) -> &Identity {
         &self.source
     }
 
-    /// Its descriptor, compared: for hosts that close numbers which are not theirs.
+    /// The descriptor, after a check that its number still refers to the snapshot. For hosts in which other code
+    /// closes foreign numbers.
     ///
     /// # Errors
-    /// EBADF: the application has put something else there.
+    /// EBADF: the application has put another file at the number.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         let lost =
             || failed(Errno::EBADF, format!("fstat({}): another file than the snapshot", self.as_fd().as_raw_fd()));
         self.fd.get().map(AsFd::as_fd).ok_or_else(lost)
     }
 
-    /// The same, by another descriptor.
+    /// The same snapshot with another descriptor.
     ///
     /// # Errors
     /// As [`descriptor`](Snapshot::descriptor), and EMFILE.
@@ -68,7 +70,7 @@ impl Snapshot {
 }
 
 impl AsFd for Snapshot {
-    /// Not compared: see [`descriptor`](Snapshot::descriptor).
+    /// The descriptor without a check: see [`descriptor`](Snapshot::descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -86,21 +88,26 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 
 /// Takes a snapshot of an open regular file (opened for reading).
 ///
-/// A file that changes while it is copied is copied again. Where timestamps are coarse (before Linux 6.13, and on file systems without
-/// fine ones) two changes within one tick look like one, and a copy from between them can go unnoticed.
+/// If the file changes during the copy, it is copied again. With coarse timestamps (before Linux 6.13, and on file
+/// systems without fine ones), two changes within one clock tick look like one. A copy from between them can then
+/// go unnoticed.
 ///
 /// # Errors
-/// EINVAL: no regular file, or one that does not say how long it is (/proc). ESTALE: the file kept changing while it was copied. EFBIG: longer than RLIMIT_FSIZE, where it is copied.
-/// EACCES: it is to be copied, and vm.memfd_noexec is 2: what cannot be executed is no snapshot. ENOMEM, ENOSPC, EMFILE. EBADF: not open for reading.
+/// - EINVAL: not a regular file, or one that does not report its size (/proc).
+/// - ESTALE: the file changed during each attempt to copy it.
+/// - EFBIG: the copy would exceed RLIMIT_FSIZE.
+/// - EACCES: a copy is needed but vm.memfd_noexec is 2, so it could not be executed.
+/// - EBADF: the descriptor is not open for reading.
+/// - ENOMEM, ENOSPC, EMFILE.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
-    // Twice in a row is bad luck, more often is a file being written.
+    // Two changes in a row may be chance; more mean that the file is being written.
     for _ in 0..4 {
         let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         if !source.is_regular() {
             return Err(failed(Errno::EINVAL, "snapshot(fd): no regular file"));
         }
-        // As in /proc.
+        // Files in /proc report size 0.
         if source.size == 0 && pread(file, &mut [0u8], 0).map_err(|e| failed(errno(e), "pread(fd)"))? > 0 {
             return Err(failed(Errno::EINVAL, "snapshot(fd): a file that does not say how long it is"));
         }
@@ -118,19 +125,19 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
 /// Takes a snapshot of the file at `path`.
 ///
 /// # Errors
-/// As open(2) and [`take`]; one that is no regular file is not waited for.
+/// As open(2) and [`take`]. The call does not block on a FIFO or another special file.
 pub fn open(path: impl AsRef<Path>) -> Result<Snapshot> {
     take(opened(path.as_ref())?)
 }
 
 fn opened(path: &Path) -> Result<OwnedFd> {
-    // Whoever opens a FIFO waits for its other end.
+    // Without O_NONBLOCK, opening a FIFO blocks until its other end is open.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     openat(CWD, path, flags, Mode::empty()).map(above_standard).map_err(|e| failed(errno(e), format!("open({path:?})")))
 }
 
-/// Shares the extents in an unnamed file beside the original. `None` where that cannot be: another kind of file system, a
-/// directory the caller may not write to.
+/// Shares the extents in an unnamed file in the same directory. `None` if that is impossible: the file system has
+/// no reflinks, or the caller may not write to the directory.
 fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     /// Magic numbers of statfs(2): btrfs, XFS, bcachefs, OCFS2.
     const REFLINKING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
@@ -141,11 +148,11 @@ fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let directory = path.parent().filter(|directory| directory.is_absolute())?;
     let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;
     ioctl_ficlone(&copy, file).ok()?;
-    // Nobody keeps it open for writing: executing it would be ETXTBSY.
+    // Reopen for reading only: exec of a file that is open for writing fails with ETXTBSY.
     read_only(&copy).ok()
 }
 
-/// A description of its own, which stands at the beginning.
+/// Opens a new read-only file description, positioned at the beginning.
 fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -154,14 +161,15 @@ fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 /// Copies into a sealed memfd, inside the kernel.
 fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     let memfd = memfd::create("spawnfd-snapshot", true).map_err(|errno| failed(errno, "memfd_create()"))?;
-    // A sendfile beyond RLIMIT_FSIZE says how much it has copied, and sends the signal all the same.
+    // Set the length first: a sendfile beyond RLIMIT_FSIZE sends SIGXFSZ even if it reports a partial copy.
     let set_length = |length| memfd::set_length(&memfd, length).map_err(|errno| failed(errno, "ftruncate()"));
     set_length(size)?;
     let mut offset = 0;
     while offset < size {
         let left = usize::try_from(size - offset).unwrap_or(usize::MAX);
         match sendfile(&memfd, file, Some(&mut offset), left) {
-            // Cut short meanwhile: the caller sees the change. Or shorter than it says, as in /sys.
+            // The file was truncated during the copy, which `take` detects. Or it is shorter than its reported
+            // size, as in /sys.
             Ok(0) => {
                 set_length(offset)?;
                 break;
@@ -171,14 +179,16 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
         }
     }
     memfd::seal(&memfd, false).map_err(|errno| failed(errno, "fcntl(F_ADD_SEALS)"))?;
-    // Without /proc it stays one that could be written, but for the seals.
+    // Without /proc the descriptor stays open for writing, but the seals prevent writes.
     let read_only = read_only(&memfd).or_else(|_| seek(&memfd, SeekFrom::Start(0)).map(|_| memfd));
     read_only.map_err(|e| failed(errno(e), "lseek()"))
 }
 
-/// Snapshots by the version of the file they are of: device, inode, ctime, mtime, size. The least recently used leaves first.
+/// A bounded set of snapshots by the file's version: device, inode, ctime, mtime, size. The cache drops the least
+/// recently used snapshot first.
 ///
-/// A hit costs two fstats and a dup. A file that has changed within the granularity of timestamps is not kept.
+/// A hit costs two fstats and a dup. The cache does not keep a file that changed within the granularity of
+/// timestamps.
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -187,24 +197,24 @@ pub struct SnapshotCache {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Most recently used last. 64 entries are searched faster than hashed.
+    /// Most recently used last. A linear search of 64 entries is faster than hashing.
     entries: Vec<Snapshot>,
     stats: SnapshotStats,
 }
 
-/// What a snapshot cache has done so far.
+/// The counters of a snapshot cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SnapshotStats {
-    /// Found.
+    /// Snapshots found in the cache.
     pub hits: u64,
-    /// Taken.
+    /// Snapshots taken because the cache did not have them.
     pub misses: u64,
-    /// Dropped as the file had changed.
+    /// Snapshots dropped because the file had changed.
     pub stale: u64,
-    /// Dropped for room.
+    /// Snapshots dropped because the cache was full.
     pub evicted: u64,
-    /// Held now.
+    /// Snapshots in the cache now.
     pub entries: usize,
 }
 
@@ -238,7 +248,7 @@ impl SnapshotCache {
                 state.stats.stale += 1;
             } else {
                 let ours = entry.duplicate();
-                // Closed by the application, it is taken anew.
+                // If the application has closed the descriptor, take a new snapshot.
                 if !ours.as_ref().is_err_and(|error| error.errno() == Errno::EBADF) {
                     state.entries.push(entry);
                     state.stats.hits += 1;
@@ -248,7 +258,7 @@ impl SnapshotCache {
         }
         state.stats.misses += 1;
         drop(state);
-        // Another change could leave the same timestamps: such a version cannot be told from the next one.
+        // Do not keep this version: another change could leave the same timestamps.
         let doubtful = is_recent(&now);
         let snapshot = take(file)?;
         if doubtful || snapshot.source != now {
@@ -265,12 +275,12 @@ impl SnapshotCache {
         Ok(snapshot)
     }
 
-    /// Drops all snapshots; descriptors given out stay good.
+    /// Drops all snapshots. Descriptors that callers already have stay valid.
     pub fn clear(&self) {
         self.lock().entries.clear();
     }
 
-    /// The counters, and how many snapshots are held.
+    /// The counters, and the number of snapshots in the cache.
     pub fn stats(&self) -> SnapshotStats {
         let state = self.lock();
         SnapshotStats { entries: state.entries.len(), ..state.stats }
@@ -291,7 +301,7 @@ fn same_file(one: &Identity, other: &Identity) -> bool {
     (one.device, one.inode) == (other.device, other.inode)
 }
 
-/// Mode and owner are no part of the contents; a change of them shows in ctime all the same.
+/// Mode and owner are not part of the contents. A change of them still changes ctime.
 fn same_version(one: &Identity, other: &Identity) -> bool {
     (one.ctime, one.mtime, one.size) == (other.ctime, other.mtime, other.size)
 }

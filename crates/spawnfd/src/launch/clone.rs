@@ -23,7 +23,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// What the launcher that has waited for the child answers.
+    /// The answer of a launcher that waited for the child.
     pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
         let Arrived { pid, pidfd, outcome } = self;
         let name = attempt.command.program_name();
@@ -61,7 +61,7 @@ pub(super) enum NoChild {
 }
 
 impl NoChild {
-    /// What the launcher that met it answers.
+    /// The answer of the launcher that got this error.
     pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
         let NoChild::Clone(errno) = self else {
             return Launch::Failed(closed_source(&attempt.plan, attempt.command.program_name()));
@@ -146,10 +146,10 @@ fn failure_in_table(born: &Arrived) -> Option<Errno> {
     }
 }
 
-/// Makes the clone plainer after this refusal.
+/// Replaces the clone that the kernel refused with a plainer one.
 ///
 /// # Errors
-/// There is no plainer one.
+/// No plainer clone is left.
 pub(super) fn plainer(birth: &mut Birth, features: &Features, refused: Errno) -> Result<(), NoChild> {
     // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
     if birth.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.ask_for_clone3() {

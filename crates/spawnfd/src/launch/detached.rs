@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher of detached spawns: the caller goes on while the child is on its way to exec. See docs/adr/0005-starts-without-vfork.md.
+//! The launcher of detached spawns: the caller continues before the child reaches exec. See
+//! docs/adr/0005-starts-without-vfork.md.
 //!
-//! The child uses a slot of ours until it has left our memory. The next start looks at the word that says so. The outcome is
-//! read once the child's pidfd says that the child has ended.
+//! The child uses a stack slot until it has left the caller's memory, which it reports in a shared word. The next
+//! start reads that word. The library reads the outcome once the pidfd shows that the child has ended.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::tables::Strategy;
 use super::{Attempt, Launch, Wait, handlers, reap};
 use crate::host::features::Features;
 
-/// How many children may be on their way at once. A start takes a tenth of a millisecond: with more under way the machine is overloaded, and
-/// waiting for the next one helps it.
+/// The maximum number of detached children that have not reached exec. A start takes 0.1 ms. With more in progress
+/// the machine is overloaded, and waiting for the next one helps.
 const MOST: usize = 32;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
@@ -42,14 +43,15 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     })
 }
 
-/// Clones a child in the caller's memory. `None` if that is not possible or not known to work: nothing has happened then.
+/// Clones a child in the caller's memory. `None` if that is impossible or not known to work; nothing has happened
+/// then.
 fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(Cloned, Flight)> {
     let works = features.has_close_range() && features.passing(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
         return None;
     }
     let mut slot = slots::take().ok()?;
-    // If a source is not open, a child that is waited for finds and names it.
+    // If a source is not open, the vfork launcher starts a child that finds and names it.
     let Ok(Some(table)) = Strategy::ScmRights.prepare(&mut slot, &plan.sources, features) else {
         slots::put(slot);
         return None;
@@ -61,7 +63,7 @@ fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(
             slots::lend(Taken { lent, generation, channel, flight: flight.clone(), begun });
             Some((child, flight))
         }
-        // The channel holds descriptors for no child, and is closed.
+        // The channel has descriptors for a child that does not exist, so close it.
         Err((_, room)) => {
             slots::put(Slot { generation, room, channel: None });
             None
@@ -69,7 +71,7 @@ fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(
     }
 }
 
-/// Clones a child with memory of its own, however many are on their way: for actions that may block forever.
+/// Clones a child with its own memory, without a limit on their number: for actions that may block forever.
 fn copy_memory(
     mut birth: Birth,
     plan: &Arc<Plan>,
@@ -92,8 +94,10 @@ fn copy_memory(
     }
 }
 
-/// Has a child receive descriptors as this one would, and execute nothing. An action that may block cannot be the one that shows whether
-/// [`Strategy::ScmRights`] works: its caller would have to wait for it.
+/// Tests whether [`Strategy::ScmRights`] works: starts a child that receives the same descriptors and execs
+/// nothing.
+///
+/// A start with an action that may block cannot be the test, because its caller would have to wait for it.
 fn probe_scm_rights(plan: &Plan, features: &Features) {
     if features.passing(&plan.sources).known().is_some() {
         return;

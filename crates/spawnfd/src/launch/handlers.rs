@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that have handlers, if clone3 is not available to clear them (CLONE_CLEAR_SIGHAND). A child reads them; the result holds for 10 ms.
+//! Which signals have handlers, if clone3 is not available to clear them (CLONE_CLEAR_SIGHAND). A child reads them;
+//! the result is valid for 10 ms.
 //!
 //! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the signals known to be
 //! caught, and reads all signals if one is pending.
 //!
-//! The cache has a race. It needs a first handler for a signal, installed less than 10 ms ago, and that signal sent to the child between its
-//! last two system calls before exec (0.3 us). The handler then runs once in the child, on the parent's memory. See
-//! docs/adr/0003-handlers-without-clone3.md.
+//! The cache has a race. It needs a signal whose first handler was installed less than 10 ms ago, and that signal
+//! must reach the child between its last two system calls before exec (0.3 us). The handler then runs once in the
+//! child, on the parent's memory. See docs/adr/0003-handlers-without-clone3.md.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,21 +15,21 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use spawnfd_child::Handlers;
 
-/// How long a result holds.
+/// How long a result is valid.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// The signals that any child has found caught.
+/// All signals for which a child has found a handler.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-/// When a child last read them, by [`now`]; 0: never.
+/// When a child last read the handlers, by [`now`]; 0: never.
 static READ: AtomicU64 = AtomicU64::new(0);
 
-/// Microseconds of the monotonic clock, and one.
+/// Microseconds of the monotonic clock, plus one.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
-/// What is known of the handlers of a child that is about to be cloned; and the time, for [`learn`].
+/// The known handlers for a child that is about to be cloned, and the time, for [`learn`].
 pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
     if clone3 {
         return (Handlers::Cleared, 0);
@@ -39,7 +40,7 @@ pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
     (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
-/// Notes what a child found that was cloned at `begun`.
+/// Records the handlers that a child found. The child was cloned at `begun`.
 pub(super) fn learn(caught: u64, begun: u64) {
     // A signal that was caught once may be caught again, so it stays in the set.
     CAUGHT.fetch_or(caught, Ordering::AcqRel);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher of kernels that have our patches: one system call makes the child, out of nothing of its parent's but what it is to have.
+//! The launcher for patched kernels (`kernel/patches`): one system call builds the child from only the resources
+//! that the caller names.
 //!
-//! It is asked first, for whatever it can do; the clone launcher does the rest, and all that is refused before there is a child.
+//! It starts whatever the patched kernel supports. Later launchers start the rest, and whatever the kernel refuses
+//! before a child exists.
 
 use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
@@ -31,7 +33,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     }
 }
 
-/// Carries a plan out, and returns pid and pidfd. `None`: the kernel cannot, or will not; nothing has happened.
+/// Carries out a plan and returns pid and pidfd. `None`: the kernel does not support it or refuses; nothing has
+/// happened.
 fn carry_out(
     plan: &Plan,
     template: &Template,
@@ -39,7 +42,7 @@ fn carry_out(
     features: &Features,
 ) -> Option<Result<(i32, OwnedFd), Failure>> {
     let Prepared { actions, moved } = prepare(plan)?;
-    // What it says then is for the clone launcher to find out, who may know another file of that name.
+    // If the check fails, the clone launcher reports the failure, or finds another file of that name.
     template.check().ok()?;
     let builder = Builder::open(features.killed).ok()?.placed(above_standard);
     let program = plan.program.source.map(|source| plan.sources.get(source).copied().unwrap_or(-1));
@@ -58,37 +61,39 @@ fn carry_out(
         Err(failed) => failed,
     };
     let stage = match at {
-        // Arguments and environment, which are taken before there is a child.
+        // The kernel copies arguments and environment before it creates the child.
         FailedAt::Setup if errno == Errno::E2BIG => Stage::Exec,
         FailedAt::Setup => {
-            // A filter may have been laid over this process; namespaces are refused with the same error.
+            // A seccomp filter may have been added to this process. The kernel refuses namespaces with the same
+            // errno.
             if errno == Errno::ENOSYS || errno == Errno::EPERM && birth.namespaces == 0 {
                 features.refuse_kernel();
             }
             return None;
         }
-        // No room for a descriptor out of the way.
+        // No number was free to move a source to.
         FailedAt::Action(index) if index < moved => return None,
         FailedAt::Action(index) => match plan.steps.get(index - moved) {
             Some(step) => Stage::Action(step.index),
             None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
             None => Stage::Signals,
         },
-        // A filter would have somebody asked about execve: so the child has to make the call.
+        // A seccomp filter notifies a supervisor about execve, so the child itself must make the call.
         FailedAt::Exec if errno == Errno::ENOSYS => return None,
         FailedAt::Exec => Stage::Exec,
     };
     Some(Err(Failure { stage, errno }))
 }
 
-/// A plan in the kernel's terms.
+/// A plan as the kernel's actions.
 struct Prepared<'a> {
-    /// `moved` that bring descriptors out of the way, one for each step, what else the plan has, the filter last.
+    /// First `moved` actions that move descriptors to spare numbers, then one for each step, then the rest of the
+    /// plan. The filter is last.
     actions: BuilderActions<'a>,
     moved: usize,
 }
 
-/// `None`: there are no terms for it.
+/// `None`: the kernel has no action for a step.
 fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
     let numbers = Numbers::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
@@ -166,7 +171,7 @@ fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
     Some(match *op {
         Op::Place { source: from, to } => plain(DUP2, source(from)?, to),
         Op::Dup2 { from, to } => plain(DUP2, from, to),
-        // It need not be open.
+        // The descriptor need not be open.
         Op::Close { fd } => plain(CLOSE_RANGE, fd, fd),
         Op::CloseRange { first, last } => numbers.close_range(first, last)?,
         Op::Open { dir, ref path, how, to } => opened(dir.map_or(Some(abi::AT_FDCWD), source)?, to, Open(path, how)),
@@ -197,34 +202,35 @@ fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
         Op::GroupMap { ref map } => with(GID_MAP, 0, Text(map)),
         Op::OomScoreAdj { value, .. } => plain(OOM_SCORE_ADJ, value, 0),
         Op::Landlock { ruleset } => plain(LANDLOCK, source(ruleset)?, 0),
-        // Where a path leads then only somebody in there can compare with what was recorded.
+        // Only a child inside the new root or namespace can compare the path's file with the recorded one.
         Op::Chroot { .. } if numbers.by_path() => return None,
         Op::Chroot { ref path } => with(CHROOT, 0, Text(path)),
         Op::JoinNamespace { kinds, .. } if numbers.by_path() && (kinds == 0 || kinds & abi::CLONE_NEWNS != 0) => {
             return None;
         }
         Op::JoinNamespace { namespace, kinds } => Action { flags: kinds, ..plain(SETNS, source(namespace)?, 0) },
-        // Not a second cgroup, after the one it is born in; nor memory of the caller's.
+        // The kernel supports no second cgroup after the one that the child is created in, and no memory shared
+        // with the caller.
         Op::Cgroup { .. } | Op::Announce { .. } => return None,
     })
 }
 
-/// The child's table, which begins with what actions name of the caller's, under the caller's numbers. A source whose number means
-/// something else by the time it is used is displaced: it waits elsewhere from the beginning.
+/// The child's descriptor table. It starts with the sources at the caller's numbers. A source is displaced if its
+/// number gets another meaning before its use: the child then keeps it at a spare number from the start.
 struct Numbers<'a> {
     plan: &'a Plan,
-    /// Where sources wait, if any is displaced: each has a number there.
+    /// The spare numbers, if any source is displaced: one for each source.
     spare: Option<RangeInclusive<RawFd>>,
 }
 
 impl Numbers<'_> {
-    /// `None`: there is no room for those that are displaced.
+    /// `None`: no numbers are free for the displaced sources.
     fn new(plan: &Plan) -> Option<Numbers<'_>> {
         let mut numbers = Numbers { plan, spare: None };
         if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {
             return Some(numbers);
         }
-        // What is inherited may be anywhere.
+        // Inherited descriptors may have any number.
         plan.keep.as_ref()?;
         let first = plan.sources.iter().fold(plan.above, |first, &source| first.max(source.saturating_add(1)));
         let last = first.checked_add(plan.sources.len() as RawFd - 1)?;
@@ -242,7 +248,7 @@ impl Numbers<'_> {
         steps.any(|op| self.changes(op, number)) && steps.any(|op| op.source() == Some(source))
     }
 
-    /// Whether a step gives a number another meaning.
+    /// Whether a step changes the meaning of a number.
     fn changes(&self, op: &Op, number: RawFd) -> bool {
         match *op {
             Op::Place { source, to } => to == number && self.plan.sources.get(source) != Some(&number),
@@ -260,7 +266,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// Spares those that wait, which exec closes. Nothing lies above them.
+    /// Leaves the spare numbers open; exec closes them. No descriptors exist above them.
     fn close_range<'a>(&self, first: u32, last: u32) -> Option<Action<'a>> {
         let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
         Some(match &self.spare {

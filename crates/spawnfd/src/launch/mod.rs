@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a command to a running child, or to the reason why there is none.
+//! Starts a command: returns a running child, or the reason why there is none.
 //!
-//! [`spawn`] finds the template, [`Attempt::prepare`] lowers the command, and the [`LAUNCHERS`] are asked in order. Each starts the child,
-//! fails, or says that the start is not its own; then the next is asked. Once an action of the caller has run, a launcher never says
-//! that, so nothing runs twice.
+//! [`spawn`] finds the template, [`Attempt::prepare`] lowers the command, and [`spawn`] asks the [`LAUNCHERS`] in
+//! order. A launcher starts the child, fails, or declines; after a refusal the next one is asked. A launcher never
+//! declines once an action of the caller has run, so no action runs twice.
 
 mod clone;
 mod detached;
@@ -29,7 +29,7 @@ use crate::host::authority;
 use crate::host::features::{self, OfThread};
 use crate::template::{Named, Template, TemplateCache};
 
-/// What became of a start that a launcher was asked for.
+/// A launcher's answer.
 enum Launch {
     Started(Child),
     Failed(Error),
@@ -41,30 +41,31 @@ enum Launch {
 const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
     [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
 
-/// How often a start renews its cached template, after the file disappeared or the caller's credentials changed. (The child itself finds
-/// the new file if one has taken the place of the old.)
+/// How often a start renews its cached template, after the file disappeared or the caller's credentials changed.
+/// (If another file replaced the old one, the child itself finds it.)
 const RENEWALS: usize = 8;
 
-/// What the caller waits for.
+/// The event that the caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
-    /// Exec: the call reports what fails on the way there.
+    /// Exec: the call reports failures before and at exec.
     Exec,
     /// The program's end, later: the call may wait for exec too, unless an action may block forever.
     End,
-    /// Nothing but the start: a parked process has begun, and a child exists.
+    /// The start only: a parked process has begun, or a child exists.
     Start,
-    /// Nothing: a parked process may not even have begun.
+    /// Nothing: a parked process may not have begun yet.
     Nothing,
 }
 
 impl Command<'_> {
-    /// Starts the program, and returns as soon as it has become the program (but see [`wait_for_exec`](Command::wait_for_exec)).
+    /// Starts the program, and returns as soon as the child has become the program (see
+    /// [`wait_for_exec`](Command::wait_for_exec) for the exception).
     ///
     /// # Errors
-    /// Whatever failed, with its [`Stage`], errno, and the index of the action; nothing of the child is left.
-    /// A command made from a [`Template`] fails as stale when the executable has changed; one made from a name gets a
-    /// new template instead.
+    /// The failed [`Stage`], errno, and the index of the action. No process is left behind. A command made from a
+    /// [`Template`] fails as stale if the executable has changed. A command made from a name gets a new template
+    /// instead.
     pub fn spawn(&mut self) -> Result<Child> {
         spawn(self, if self.waits { Wait::Exec } else { Wait::Nothing })
     }
@@ -72,15 +73,15 @@ impl Command<'_> {
     /// Finds the program and checks all arguments; starts nothing.
     ///
     /// # Errors
-    /// What [`spawn`](Command::spawn) would report before a child exists.
+    /// The errors that [`spawn`](Command::spawn) reports before a child exists.
     pub fn validate(&self) -> Result<()> {
-        // In the order of a spawn, so that both report the same of several errors.
+        // Use the order of a spawn, so that both report the same one of several errors.
         let (template, _) = self.template()?;
         Lowered::new(self, &template, &features::of_calling_thread(), false, None).map(drop)
     }
 }
 
-/// Starts a command. Without a free descriptor, it starts again after the cache has given up its other templates.
+/// Starts a command. If no descriptor is free, starts it again after the cache has dropped its other templates.
 pub(crate) fn spawn(command: &mut Command<'_>, wait: Wait) -> Result<Child> {
     authority::remember_if_alone();
     let outcome = match spawn_renewing(command, wait) {
@@ -113,7 +114,7 @@ fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
 
 /// Starts a command from one template: asks each launcher in turn.
 fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>, wait: Wait) -> Result<Child> {
-    // A second time if all decline: then clone3 has turned out not to work, and a plan without it is needed.
+    // Try a second time if all decline: clone3 then turned out not to work, and the plan must do without it.
     let mut declined = "";
     for _ in 0..2 {
         let mut attempt = Attempt::prepare(command, template, cached, wait)?;
@@ -131,7 +132,7 @@ fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>
 /// The cache that a template came from, and its key there.
 type Cached<'a> = Option<(&'a Named, &'a TemplateCache)>;
 
-/// One start, as the launchers get it.
+/// One start, as the launchers receive it.
 struct Attempt<'a, 'fd> {
     command: &'a Command<'fd>,
     template: &'a Template,
@@ -205,7 +206,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         Ok(attempt)
     }
 
-    /// Whether the caller goes on before exec, and the child can use the caller's memory meanwhile.
+    /// Whether the caller continues before exec, and the child can use the caller's memory meanwhile.
     fn is_detachable(&self) -> bool {
         let goes_on = match self.wait {
             Wait::Exec => false,
@@ -231,13 +232,14 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         }
     }
 
-    /// There is no child.
+    /// The error if no child could be created.
     fn failed(&self, errno: Errno) -> Error {
         Error::new(Stage::Clone, errno, format!("spawn({:?})", self.command.program_name()))
     }
 }
 
-/// Reaps a child that did not become the program: it has ended or is about to, and left no status, signal or zombie to anybody else.
+/// Reaps a child that did not become the program. It has ended or is about to, and leaves no status, signal or
+/// zombie behind.
 fn reap(pidfd: &OwnedFd) -> Option<Ended> {
     wait_pidfd(pidfd.as_raw_fd(), true).ok().flatten()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What became of a child: the program, or the error that names the stage, the action and the errno.
+//! The outcome of a start: the program, or the error that names the stage, the action and the errno.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -39,8 +39,8 @@ pub(super) fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: O
     }
 }
 
-/// The error of a child that a signal killed in this stage. A filter's SIGSYS is an error of that stage: what has run is known, and the
-/// same call would be killed again.
+/// The error of a child that a signal killed in this stage. A filter's SIGSYS is an error of that stage: the
+/// actions that have run are known, and the filter would kill the same call again.
 pub(super) fn explain_killed(
     plan: &Plan,
     template: &Template,
@@ -55,7 +55,7 @@ pub(super) fn explain_killed(
     }
 }
 
-/// The error of a plan one of whose descriptors is not open in the caller: it names the action.
+/// The error of a plan with a source that is not open in the caller. It names the action.
 pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
     let is_closed = |&source: &usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
     match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
@@ -64,7 +64,7 @@ pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
     }
 }
 
-/// The child of a detached spawn, which asks for the outcome once it has ended.
+/// The child of a detached spawn. Its handle reads the outcome once the child has ended.
 pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight, strategy: Strategy) -> Child {
     let pending = Pending {
         flight,
@@ -77,19 +77,19 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight,
     Child::new(child.pid, OwnedFd::from(child.pidfd), Started::Clone, Some(Box::new(pending)))
 }
 
-/// What the outcome of a detached spawn is explained by.
+/// The data that explains the outcome of a detached spawn.
 struct Pending {
     flight: Flight,
     template: Template,
     cached: Option<(Named, TemplateCache)>,
     name: OsString,
-    /// Those of the thread that started the child.
+    /// The features of the thread that started the child.
     features: OfThread,
     strategy: Strategy,
 }
 
 impl fmt::Debug for Pending {
-    /// The name only: the plan holds the program's environment.
+    /// Prints the name only, because the plan contains the program's environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("name", &self.name).finish_non_exhaustive()
     }
@@ -113,7 +113,8 @@ impl PendingStart for Pending {
                 explain_killed(plan, template, name, stage, ended)
             }
         };
-        // The slot's socket may still hold the child's descriptors. Only the next start would look there.
+        // The slot's socket may still contain the child's descriptors, and otherwise only the next start would
+        // close them.
         slots::take_back();
         Err(error)
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher of parked processes: one of them becomes the program, if it has all that a child of the calling thread would have.
+//! The launcher that uses parked processes. A parked process becomes the program if it has everything that a child
+//! of the calling thread would have.
 
 use super::outcome::explain;
 use super::{Attempt, Launch, Wait};
 use crate::command::{Command, Order, ParkedOffer};
 use crate::template::Template;
 
-/// Reserves a parked process before the command is lowered: the plan depends on it. `None` if the command asks for none.
+/// Reserves a parked process before the command is lowered, because the plan depends on it. `None` if the command
+/// uses none.
 pub(super) fn inspect<'a>(
     command: &'a Command<'_>,
     template: &Template,

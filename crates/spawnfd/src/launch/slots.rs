@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one spawn at a time needs and the next can use again: a stack, and a low socket for the child's descriptors.
+//! Resources that spawns reuse: a stack, and a socket with a low number for the child's descriptors.
 //!
-//! Slots are taken out of the pool and put back with `try_lock`, never waited for, so threads do not queue, and a place that was locked
-//! when the host forked merely stays out of use in the copy.
+//! Spawns take slots from the pool and return them with `try_lock`, so threads never queue. If the host forks while
+//! an entry is locked, that entry stays unused in the forked process.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::error::errno;
 use crate::host::numbers::Known;
 use crate::host::per_process::PerProcess;
 
-/// How many spawns at once find everything ready; beyond, each brings its own.
+/// The number of pooled slots. Further concurrent spawns create their own.
 const SLOTS: usize = 64;
 
 static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) channel: Option<Channel>,
 }
 
-/// A socket pair. Each end is checked before use, as applications dup2 over anything.
+/// A socket pair. Each end is checked before use, because applications may dup2 over any number.
 #[derive(Debug)]
 pub(super) struct Channel {
     receive: Known,
@@ -37,15 +37,15 @@ pub(super) struct Channel {
     tag: u64,
 }
 
-/// Takes a slot. The stack is there; the socket only if it can be had.
+/// Takes a slot. It has a stack, but not always a socket.
 pub(super) fn take() -> Result<Slot, Errno> {
     let generation = fork_generation()?;
-    // One of another generation belongs to the process this was forked from: its sockets are shared with that one.
+    // A slot of another generation belongs to the process that this one was forked from, which shares its sockets.
     let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
     pooled.filter(|slot| slot.generation == generation).map_or_else(|| Slot::new(generation), Ok)
 }
 
-/// Puts a slot back.
+/// Returns a slot to the pool.
 pub(super) fn put(slot: Slot) {
     let free = POOL.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
     if let Some(mut place) = free {
@@ -58,7 +58,8 @@ impl Slot {
         Ok(Slot { generation, room: Room::new()?, channel: None })
     }
 
-    /// Sends `sources` to the child's end of the socket; `None` if no low socket is available, or the socket does not take them.
+    /// Sends `sources` to the child's end of the socket. `None` if no low number is free for a socket, or the
+    /// socket refuses them.
     ///
     /// # Errors
     /// EBADF: a source is not open.
@@ -85,7 +86,7 @@ impl Slot {
         Ok(Some(Table::Passed { socket, identity: channel.receive.identity(), tag: channel.tag }))
     }
 
-    /// Gives the socket up, with what may be left in it.
+    /// Closes the socket, with any descriptors left in it.
     pub(super) fn discard_channel(&mut self) {
         self.channel = None;
     }
@@ -102,30 +103,32 @@ impl Channel {
         Ok(Channel { receive, send, tag: 0 })
     }
 
-    /// Whether the sending end's number still means that end. The child checks the receiving one, in its own table.
+    /// Whether the sending end's number still refers to that end. The child checks the receiving end in its own
+    /// table.
     fn sends_to_itself(&self) -> bool {
         self.send.get().is_some()
     }
 }
 
-/// A slot that a child uses.
+/// A slot that a detached child uses.
 pub(super) struct Taken {
     pub(super) lent: Lent,
     pub(super) generation: u64,
     pub(super) channel: Option<Channel>,
     pub(super) flight: Flight,
-    /// When the child was cloned, as [`handlers::at_birth`] has it.
+    /// When the child was cloned, as [`handlers::at_birth`] returns it.
     pub(super) begun: u64,
 }
 
 static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
 
-/// Notes that a child uses a slot.
+/// Records that a child uses a slot.
 pub(super) fn lend(taken: Taken) {
     TAKEN.lock().push(taken);
 }
 
-/// Puts the slots of children that have left our memory back into the pool. Returns how many have not.
+/// Returns the slots of children that have left the caller's memory to the pool. Returns the number of those that
+/// have not.
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();

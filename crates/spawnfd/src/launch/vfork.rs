@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher that sleeps until the child has become the program (CLONE_VFORK). It starts whatever the others do not.
+//! The launcher that sleeps until the child has become the program (CLONE_VFORK). It starts whatever the others
+//! decline.
 
 use super::{Attempt, Launch, clone, slots};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether the calling thread is the only one of its process. See docs/adr/0009-a-trimmed-table.md.
+//! Checks whether the calling thread is the only one of its process. See docs/adr/0009-a-trimmed-table.md.
 //!
-//! The kernel counts a process's threads in the links of its /proc/PID/task. That directory is kept open by the main thread: any other
-//! is not alone by being another.
+//! The kernel counts a process's threads in the link count of /proc/PID/task. The main thread keeps that directory
+//! open. Any other thread is not alone, since the main thread exists too.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,11 +12,11 @@ use spawnfd_sys::{call, fork_generation};
 
 use crate::host::numbers::Known;
 
-/// The directory's own links, and one thread's.
+/// The link count with one thread: the directory's own two links, and one for the thread.
 const ALONE: u64 = 3;
 
 struct Here {
-    /// Not the thread of a process this one was forked from; see [`fork_generation`].
+    /// Tells this process from the one that it was forked from; see [`fork_generation`].
     generation: u64,
     threads: Option<Threads>,
 }
@@ -30,8 +30,8 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// Whether there is no other thread. `false` also if that cannot be told, and the first time: then the caller's pidfd or socket gets a low
-/// number, in case threads appear later.
+/// Whether there is no other thread. `false` also if that is unknown, and at the first call: then the caller's
+/// pidfd or socket gets a low number, in case threads appear later.
 pub(super) fn is_alone() -> bool {
     let Ok(generation) = fork_generation() else { return false };
     let alone = HERE.try_with(|here| {
@@ -43,7 +43,8 @@ pub(super) fn is_alone() -> bool {
         let Threads { directory } = here.as_ref()?.threads.as_ref()?;
         match call::identify_and_count_links(directory.as_fd().as_raw_fd()) {
             Ok((found, links)) if found == directory.identity() => Some(links == ALONE),
-            // Somebody else's file stands there now: leave it alone, and open the directory again next time.
+            // The application has put another file at the number: leave that file alone, and open the directory
+            // again next time.
             _ => {
                 *here = None;
                 None

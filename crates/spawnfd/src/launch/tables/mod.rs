@@ -15,17 +15,19 @@ use spawnfd_sys::{Birth, Errno, abi};
 use super::slots::Slot;
 use crate::host::features::Features;
 
-/// The highest number of a descriptor that a child keeps to get the others by: the kernel copies what lies below it.
+/// The highest number of a descriptor through which a child gets the others. The kernel copies all descriptors
+/// below that number.
 pub(super) const LOW: RawFd = 256;
 
-/// A way for the child to get its table.
+/// A strategy for the child's descriptor table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strategy {
-    /// The child keeps what lies at and below its sources, under the caller's numbers. For a caller with one thread.
+    /// The child keeps the descriptors up to its highest source, under the caller's numbers. For a caller with one
+    /// thread.
     TrimTable,
     /// The child copies its sources from the calling thread, which sleeps, by pidfd_getfd(2).
     PidfdGetfd,
-    /// The sources wait in a socket (SCM_RIGHTS).
+    /// The child receives its sources from a socket (SCM_RIGHTS).
     ScmRights,
     /// The kernel copies the whole table.
     CopyTable,
@@ -54,7 +56,7 @@ impl Strategy {
 
     /// The strategies for a child that the caller waits for, in order.
     ///
-    /// `try_scm_rights`: the first is [`ScmRights`](Strategy::ScmRights) if it is not known yet whether that works.
+    /// `try_scm_rights`: start with [`ScmRights`](Strategy::ScmRights) if it is not yet known to work or fail.
     pub(super) fn for_sleeping_caller(
         plan: &Plan,
         birth: &Birth,
@@ -63,7 +65,7 @@ impl Strategy {
     ) -> impl Iterator<Item = Strategy> + use<> {
         let leaves = plan.keep.is_some() && features.has_close_range();
         let explores = try_scm_rights && features.passing(&plan.sources).known().is_none();
-        // A child in another user namespace has no access to the caller.
+        // A child in another user namespace may not inspect the caller.
         let may_fetch = leaves && !explores && birth.namespaces & abi::CLONE_NEWUSER == 0;
         let may_trim = leaves && !explores && can_trim(plan, features);
         Strategy::ALL.into_iter().filter(move |strategy| match strategy {
@@ -74,7 +76,7 @@ impl Strategy {
         })
     }
 
-    /// Makes the sources ready for the child; `None` if this strategy is not available for them.
+    /// Prepares the sources for the child; `None` if this strategy is not available for them.
     pub(super) fn prepare(
         self,
         slot: &mut Slot,
@@ -93,7 +95,7 @@ impl Strategy {
         })
     }
 
-    /// What this errno of the child means. A filter that kills the child counts as EPERM.
+    /// The meaning of the child's errno. A filter that kills the child counts as EPERM.
     pub(super) fn refusal(self, errno: Errno) -> Refusal {
         use Strategy::{CopyTable, PidfdGetfd, ScmRights, TrimTable};
         match (self, errno) {
@@ -106,7 +108,7 @@ impl Strategy {
         }
     }
 
-    /// Notes for later starts that the strategy is unavailable.
+    /// Records for later starts that the strategy is unavailable.
     pub(super) fn learn_unavailable(self, features: &Features, sources: &[RawFd]) {
         match self {
             Strategy::TrimTable => features.trim.learn(false),
@@ -119,7 +121,7 @@ impl Strategy {
         }
     }
 
-    /// Notes for later starts, which may not be waited for, that the strategy works.
+    /// Records for later starts, which may be detached, that the strategy works.
     pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
         if self == Strategy::ScmRights {
             features.passing(sources).learn(true);
@@ -127,16 +129,17 @@ impl Strategy {
     }
 }
 
-/// Opens a new pidfd of the calling thread, and leaves alone what the application has put at the old one's number.
+/// Opens a new pidfd of the calling thread. Leaves alone the file that the application has put at the old number.
 pub(super) fn renew_pidfd() {
     own_pidfd::renew();
 }
 
-/// Whether the child may hold a copy of what lies below its sources for the moment until it closes the copies: no other thread can notice, and
-/// the kernel would copy as many in any case (64 at a time).
+/// Whether the child may keep copies of the caller's low descriptors until it closes them. No other thread can
+/// notice, and the kernel copies up to 64 in any case.
 fn can_trim(plan: &Plan, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
-    // Without sources there is nothing to gain. An action that blocks would hold the copies for as long.
+    // Without sources, this strategy gains nothing. With an action that blocks, the child would keep the copies
+    // that long.
     features.can_trim()
         && !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pidfd of the calling thread, at a low number of the caller's table: a child copies descriptors by it (pidfd_getfd).
+//! A pidfd of the calling thread, at a low number of the caller's table. A child copies descriptors through it
+//! (pidfd_getfd).
 //!
-//! Each thread that spawns has one, as a thread can have a table of its own. The first spawn opens it, and it is closed with
-//! the thread. If no low number is free, the child opens a pidfd itself, which costs it a system call.
+//! Each thread that spawns has its own pidfd, because a thread can have its own table. The first spawn opens it,
+//! and it is closed when the thread exits. If no low number is free, the child opens a pidfd itself, which costs
+//! one system call.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,9 +17,9 @@ use super::{LOW, Strategy};
 use crate::host::features::Features;
 use crate::host::numbers::Known;
 
-/// The calling thread, as its children know it.
+/// The calling thread, as its children identify it.
 struct Here {
-    /// Not the thread of a process this one was forked from; see [`fork_generation`].
+    /// Tells this process from the one that it was forked from; see [`fork_generation`].
     generation: u64,
     thread: i32,
     /// `None` if no low number was free.
@@ -28,7 +30,8 @@ thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
 
-/// The table of a child that copies its descriptors by the pidfd; `None` if pidfds of threads are not available.
+/// The table for a child that copies its descriptors through the pidfd; `None` if pidfds of threads are not
+/// available.
 pub(super) fn table(features: &Features) -> Option<Table> {
     let generation = fork_generation().ok()?;
     let fetched = HERE.try_with(|here| {
@@ -40,11 +43,11 @@ pub(super) fn table(features: &Features) -> Option<Table> {
         let door = pidfd.as_ref().map(|pidfd| (pidfd.as_fd().as_raw_fd(), pidfd.identity()));
         Some(Table::Fetched { door, thread: *thread })
     });
-    // A thread that is ending has lost its pidfd.
+    // A thread that is exiting has already closed its pidfd.
     fetched.ok().flatten()
 }
 
-/// The application has put another file at the pidfd's number: leave that file alone, and open a new pidfd.
+/// Opens a new pidfd after the application has put another file at the old number. Leaves that file alone.
 pub(super) fn renew() {
     let _ = HERE.try_with(|here| here.try_borrow_mut().map(|mut here| *here = None));
 }
@@ -52,7 +55,8 @@ pub(super) fn renew() {
 impl Here {
     fn new(generation: u64, features: &Features) -> Option<Here> {
         let thread = call::gettid().ok()?;
-        // PIDFD_THREAD, Linux 6.9, which also gives each pidfd an inode of its own. EMFILE is no reason to do without.
+        // PIDFD_THREAD needs Linux 6.9, which also gives each pidfd its own inode. EMFILE does not disable the
+        // strategy.
         let thread_flag = PidfdFlags::from_bits_retain(spawnfd_sys::abi::O_EXCL);
         let pidfd = match pidfd_open(Pid::from_raw(thread)?, thread_flag) {
             Ok(pidfd) => Some(Known::new(pidfd)),
