@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many runs are under way at once, and whose turn is next.
+//! Limits the number of concurrent runs, and queues the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,10 +18,11 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::waker::{Waker, contained};
 
-/// Bounds how many runs are under way at once. Clones are the same limiter.
+/// Limits the number of concurrent runs. Clones share one limiter.
 ///
-/// A run holds its place from before its program is started until its result is there. Whoever came first is served first.
-/// A process forked from this one begins with the same limit and all places free: its parent's runs are not its own.
+/// A run has a permit from before its program starts until its result is available. Waiting runs get permits in
+/// order of arrival. A forked process starts with the same limit and all permits free, because its parent's runs
+/// are not its own.
 ///
 /// # Examples
 /// ```
@@ -47,40 +48,42 @@ struct State {
     running: usize,
     waiting: VecDeque<(u64, Grant)>,
     next: u64,
-    /// Somebody gives places out; whatever has changed meanwhile they see.
+    /// A thread is granting permits. It sees all changes made meanwhile.
     granting: bool,
 }
 
 type Grant = Box<dyn FnOnce(Permit) + Send>;
 
 impl Limiter {
-    /// With so many places; 0: nobody's turn comes until there are more.
+    /// Creates a limiter with `limit` permits. With 0, no run starts until [`set_limit`](Limiter::set_limit) raises
+    /// the limit.
     pub fn new(limit: usize) -> Limiter {
         Limiter(Arc::new(Shared { limit: limit.into(), state: PerProcess::default() }))
     }
 
-    /// How many places there are.
+    /// The limit.
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes that. With fewer than are taken nothing is ended; the next turn comes when enough have ended.
+    /// Changes the limit. Running runs continue even if they exceed the new limit; the next run starts when enough
+    /// have ended.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Ordering::Relaxed);
         self.settle(0);
     }
 
-    /// How many places are taken.
+    /// The number of permits in use.
     pub fn running(&self) -> usize {
         self.0.state.lock().running
     }
 
-    /// How many wait for one.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.0.state.lock().waiting.len()
     }
 
-    /// Takes a place if one is free and nobody waits for it.
+    /// Takes a permit if one is free and there are no waiters.
     pub fn try_acquire(&self) -> Option<Permit> {
         let mut state = self.0.state.lock();
         let free = state.running < self.limit() && state.waiting.is_empty();
@@ -89,23 +92,24 @@ impl Limiter {
         free.then(|| self.permit())
     }
 
-    /// Waits for a place, blocking this thread.
+    /// Waits for a permit, blocking this thread.
     ///
     /// # Errors
-    /// EMFILE, ENFILE: there is no descriptor to wait with. EAGAIN: no place is free, and this is a run's callback, in the thread that all runs
-    /// need to end and give their places back.
+    /// EMFILE, ENFILE: no descriptor is free to wait with. EAGAIN: no permit is free and this is a callback of a
+    /// run. Waiting would block the thread that all runs need to end and return their permits.
     pub fn acquire(&self) -> Result<Permit> {
         self.acquire_unless(&mut || false)
     }
 
-    /// Gets in line, and gives a future of the place.
+    /// Enters the queue, and returns a future of the permit.
     pub fn acquire_async(&self) -> Acquiring {
         let mut acquiring = Acquiring { limiter: self.clone(), place: Arc::default(), enlisted: None };
         acquiring.enlist();
         acquiring
     }
 
-    /// The same as [`acquire`](Limiter::acquire), given up when `interrupted` says so: asked at first, and after each signal.
+    /// Like [`acquire`](Limiter::acquire), but fails with EINTR when `interrupted` returns true. Asks it once at
+    /// first, and again after each signal.
     pub(crate) fn acquire_unless(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Permit> {
         let failed = |errno| Error::new(Stage::Limit, errno, "limiter: acquire()");
         let mut acquiring = self.acquire_async();
@@ -119,7 +123,7 @@ impl Limiter {
                 "limiter: no place is free, and a callback cannot wait for one",
             ));
         }
-        // poll(2) comes back for every signal.
+        // poll(2) returns for every signal.
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
         let wake = Arc::new(above_standard(wake));
         let ring = wake.clone();
@@ -144,7 +148,7 @@ impl Limiter {
         Permit { limiter: self.clone(), generation: generation() }
     }
 
-    /// Has `grant` called with a place: now, or by whoever makes one free. Its number in the line.
+    /// Calls `grant` with a permit: now, or when a permit is returned. Returns the number in the queue.
     fn enlist(&self, grant: Grant) -> u64 {
         let mut state = self.0.state.lock();
         state.next += 1;
@@ -167,11 +171,12 @@ impl Limiter {
         drop(grant);
     }
 
-    /// Takes places back, and gives out what is free.
+    /// Takes back `freed` permits, and grants the free ones.
     fn settle(&self, freed: usize) {
         let mut state = self.0.state.lock();
         state.running -= freed;
-        // One at a time: who is given a place may give it back at once, and the next, and so on.
+        // Only one thread grants, in a loop. A grant may return its permit at once, and recursion would nest with
+        // each such grant.
         if std::mem::replace(&mut state.granting, true) {
             return;
         }
@@ -181,7 +186,7 @@ impl Limiter {
             state.running += 1;
             drop(state);
             let permit = self.permit();
-            // Nothing is locked. A panic is its waker's own; the others' turns come all the same.
+            // No lock is taken here. A panic in a waker must not stop the other grants.
             contained(move || grant(permit));
             state = self.0.state.lock();
         }
@@ -200,12 +205,12 @@ fn generation() -> u64 {
     fork_generation().unwrap_or(1)
 }
 
-/// A place with a [`Limiter`], given back when it is dropped; see [`Command::permit`](crate::Command::permit).
+/// A permit of a [`Limiter`], returned when it is dropped; see [`Command::permit`](crate::Command::permit).
 #[derive(Debug)]
 #[must_use = "dropping it gives the place back"]
 pub struct Permit {
     limiter: Limiter,
-    /// The process it is of: a fork's copy of it is nothing.
+    /// The process that owns the permit. A copy in a forked process has no effect.
     generation: u64,
 }
 
@@ -217,13 +222,13 @@ impl Drop for Permit {
     }
 }
 
-/// One who waits for a place, as a future. Dropped, it is out of the line, and the place goes to the next.
+/// A future that waits for a permit. Dropping it leaves the queue, and its permit goes to the next waiter.
 #[derive(Debug)]
 #[must_use = "dropping it gives the place up"]
 pub struct Acquiring {
     limiter: Limiter,
     place: Arc<PerProcess<Place>>,
-    /// Of which process, and its number there.
+    /// The process that entered the queue, and the number in its queue.
     enlisted: Option<(u64, u64)>,
 }
 
@@ -234,7 +239,7 @@ struct Place {
 }
 
 impl Acquiring {
-    /// Gets in line, also in a fork's copy, which has one of its own.
+    /// Enters the queue. A forked process enters its own queue.
     fn enlist(&mut self) {
         let now = generation();
         if self.enlisted.is_some_and(|(generation, _)| generation == now) {
@@ -254,18 +259,18 @@ impl Acquiring {
         self.enlisted = Some((now, number));
     }
 
-    /// The place, once, when it is there.
+    /// The permit, once, when it is available.
     pub fn take(&mut self) -> Option<Permit> {
         self.enlist();
         self.place.lock().permit.take()
     }
 
-    /// Calls `waker` once when the place is there, at once if it is.
+    /// Calls `waker` once when the permit is available; at once if it is.
     pub fn when_ready(&mut self, waker: Waker) {
         self.enlist();
         let mut place = self.place.lock();
         if place.permit.is_none() {
-            // What a waker holds may have locks of its own, or a place, so it is dropped outside of ours.
+            // Drop the old waker outside the lock: its drop may take locks or return a permit.
             let before = place.waker.replace(waker);
             drop(place);
             drop(before);
@@ -284,7 +289,7 @@ impl Future for Acquiring {
             return Poll::Ready(permit);
         }
         let task = context.waker().clone();
-        // Called at once if the place has come meanwhile.
+        // Calls the waker at once if the permit has arrived meanwhile.
         self.when_ready(Waker::new(move || task.wake_by_ref()));
         Poll::Pending
     }
@@ -297,7 +302,7 @@ impl Drop for Acquiring {
         {
             self.limiter.leave(number);
         }
-        // A place that came, or is just coming, goes with its last holder.
+        // A permit that has arrived, or is just arriving, is returned when its last owner drops it.
     }
 }
 
@@ -337,7 +342,7 @@ mod tests {
         drop(second);
         assert_eq!(count(&limiter), (1, 2));
         drop(held);
-        // It had got the place, and did not take it.
+        // `first` had received the permit but did not take it.
         drop(first);
         assert!(third.take().is_some());
         assert_eq!(count(&limiter), (0, 0));
@@ -366,7 +371,7 @@ mod tests {
         assert!(line[3].take().is_some());
     }
 
-    /// Each gives its place back while it is given: that must not go deeper with each.
+    /// Each grant returns its permit while it is granted. The stack must not grow with each.
     #[test]
     fn thousands_who_give_it_back_at_once() {
         let limiter = Limiter::new(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Methods that many public types have in the same form.
+//! Macros for methods that many public types share.
 
 /// Gives an enum its list of values and their names: `ALL`, `name` and `Display`.
 macro_rules! names {

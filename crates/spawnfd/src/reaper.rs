@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reaps children that were dropped while they ran: a thread while there are any, none otherwise.
+//! Reaps children that were dropped while they ran. A thread exists only while there are such children.
 //!
-//! A seccomp filter can keep a thread from waiting, so each thread that drops a child has a reaper with its own [`Reach`].
+//! A seccomp filter can prevent a thread from waiting. So threads with different [`Reach`] use different reapers.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::host::numbers::Known;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{Leaving, start_thread};
 
-/// How long a thread that cannot be woken leaves those that arrive unseen.
+/// How often a thread that cannot be woken looks for new children.
 const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug, Default)]
@@ -23,25 +23,25 @@ struct Reapers {
     running: Vec<Arc<Reaper>>,
     /// Children for which no thread could be started: the next reaper takes them.
     unclaimed: Vec<Known>,
-    /// The threads that have ended, and may still be there.
+    /// The threads that are exiting, and may not be gone yet.
     leaving: Vec<Leaving>,
 }
 
 /// A running thread.
 #[derive(Debug)]
 struct Reaper {
-    /// The thread's; `None` if that cannot be told.
+    /// The thread's reach; `None` if it is unknown.
     reach: Option<Arc<Reach>>,
     /// Children that the thread has not seen yet.
     arrived: Mutex<Vec<Known>>,
-    /// Wakes the thread. Without one, as no descriptor was free, the thread looks now and then.
+    /// Wakes the thread. `None` if no descriptor was free: the thread then looks at intervals.
     wake: Option<Known>,
 }
 
 static REAPERS: PerProcess<Reapers> =
     PerProcess::new(Reapers { running: Vec::new(), unclaimed: Vec::new(), leaving: Vec::new() });
 
-/// Takes over a child that nobody will wait for.
+/// Takes over a child whose handle was dropped.
 pub(crate) fn adopt(pidfd: Known) {
     let reach = Reach::of_calling_thread(Stage::Wait).ok();
     let mut reapers = REAPERS.lock();
@@ -49,7 +49,7 @@ pub(crate) fn adopt(pidfd: Known) {
         (Some(own), Some(reach)) => own.equals(reach),
         (own, reach) => own.is_none() && reach.is_none(),
     };
-    // A thread that cannot be woken, because the application has put something else at the number, is replaced.
+    // A reaper that cannot be woken, because the application has put another file at its number, is replaced.
     let serving = reapers.running.iter().filter(serves).find(|reaper| reaper.wake());
     match serving {
         Some(reaper) => reaper.arrived().push(pidfd),
@@ -60,23 +60,23 @@ pub(crate) fn adopt(pidfd: Known) {
     }
 }
 
-/// Whether a thread reaps what is handed over.
+/// Whether a reaper thread is running.
 pub(crate) fn is_there() -> bool {
     !REAPERS.lock().running.is_empty()
 }
 
-/// Whether a thread is on its way out, and none is at work.
+/// Whether a thread is exiting, and none is running.
 pub(crate) fn is_leaving() -> bool {
     let reapers = REAPERS.lock();
     reapers.running.is_empty() && reapers.leaving.iter().any(|thread| thread.is_there())
 }
 
-/// Starts a thread, which takes the unclaimed children. If no thread can be started, they wait for the next one.
+/// Starts a thread, which takes the unclaimed children. If that fails, the next reaper takes them.
 fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Known::new);
     let reaper = Arc::new(Reaper { reach, arrived: Mutex::default(), wake });
     let thread = reaper.clone();
-    // The thread waits for the lock that is held here.
+    // The new thread first waits for the lock that the caller has.
     if start_thread("spawnfd-reaper", 128 << 10, move || thread.run()).is_ok() {
         reaper.arrived().append(&mut reapers.unclaimed);
         reapers.running.push(reaper);
@@ -88,7 +88,7 @@ impl Reaper {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread sees what arrives.
+    /// Wakes the thread. Returns whether the thread will see new children.
     fn wake(&self) -> bool {
         let Some(wake) = &self.wake else { return true };
         wake.get().is_some_and(|eventfd| rustix::io::write(eventfd, &1u64.to_ne_bytes()).is_ok())
@@ -112,7 +112,7 @@ impl Reaper {
         }
     }
 
-    /// Sleeps until a child has ended, or another arrives.
+    /// Sleeps until a child has ended or a new child arrives.
     fn sleep(&self, children: &[Known]) {
         let eventfd = self.wake.as_ref().and_then(Known::get);
         let mut watched: Vec<PollFd<'_>> = children

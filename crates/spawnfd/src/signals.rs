@@ -14,7 +14,7 @@ impl SignalSet {
     /// Every signal.
     pub const ALL: SignalSet = SignalSet(u64::MAX);
 
-    /// The set of one signal; numbers outside 1 to 64 give `None`.
+    /// The set with one signal; `None` for numbers outside 1 to 64.
     pub const fn of(signal: i32) -> Option<SignalSet> {
         if 1 <= signal && signal <= 64 { Some(SignalSet(1 << (signal - 1))) } else { None }
     }

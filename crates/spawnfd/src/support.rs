@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What of the kernel this library uses, and what it does where that is missing: for `spawnfd doctor`, and for callers who
-//! want to know before they rely on it.
+//! The kernel features that this library uses, and what it does without them. For `spawnfd doctor`, and for callers
+//! that want to know before they rely on a feature.
 
 use std::path::PathBuf;
 
 use crate::host::features;
 use crate::tree;
 
-/// What happens where the kernel, or a filter over it, does not have a feature.
+/// What happens if the kernel lacks a feature, or a filter refuses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Without {
-    /// No program can be started: the library asks for it.
+    /// No program can be started: the library requires the feature.
     Nothing,
-    /// Only what asks for it fails, with the kernel's errno.
+    /// Only requests that need the feature fail, with the kernel's errno.
     Refused,
-    /// Something else is done, by itself.
+    /// The library automatically uses a fallback.
     Instead {
-        /// What.
+        /// The fallback.
         way: &'static str,
-        /// What that costs, or gives up.
+        /// The cost of the fallback, or what is lost.
         cost: &'static str,
     },
-    /// Nothing: the library does not use it.
+    /// Nothing: the library does not use the feature.
     Unused,
 }
 
@@ -30,34 +30,37 @@ pub enum Without {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Feature {
-    /// The call, or the call and the flag.
+    /// The system call, or the call and its flag.
     pub name: &'static str,
-    /// The first Linux that has it.
+    /// The first Linux version that has the feature.
     pub since: &'static str,
     /// What the library needs it for.
     pub purpose: &'static str,
-    /// What happens without.
+    /// What happens without the feature.
     pub without: Without,
 }
 
-/// What the library uses in this process.
+/// The features that the library uses in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Support {
-    /// Programs are started by the kernel in one call, where that can do what is asked for; else by clone and exec.
+    /// A patched kernel starts programs in one system call, if it supports the request; otherwise clone and exec.
     pub kernel: bool,
-    /// Children are born by clone3; else by clone.
+    /// clone3 creates children; otherwise clone.
     pub clone3: bool,
-    /// Children leave the caller's descriptor table by close_range; else they list and mark what they were born with.
+    /// Children leave the caller's descriptor table by close_range; otherwise they list their descriptors and mark
+    /// them close-on-exec.
     pub close_range: bool,
-    /// Children fetch the descriptors they are to have from the caller; else they get them through a socket, or by a copy of the
-    /// caller's table. Only a child can find out that it may not: until one has had something to fetch, this is a guess.
+    /// Children copy their descriptors from the caller by pidfd_getfd; otherwise they receive them through a
+    /// socket, or get a copy of the caller's table. Only a child can find out that the kernel refuses pidfd_getfd.
+    /// Until a child with descriptors has tried, this value is a guess.
     pub fetch: bool,
-    /// All features, with what is done without each.
+    /// All features, with the fallback of each.
     pub features: &'static [Feature],
 }
 
-/// What the library uses in the calling thread: as found by asking once, or, after a spawn that met a filter, as found then.
+/// The features that the library uses in the calling thread. The values come from a probe, or from a later spawn
+/// that a filter refused.
 pub fn support() -> Support {
     let here = features::of_calling_thread();
     Support {
@@ -83,7 +86,7 @@ const fn instead(way: &'static str, cost: &'static str) -> Without {
     Without::Instead { way, cost }
 }
 
-/// In the order in which a spawn meets them.
+/// In the order in which a spawn uses them.
 static FEATURES: [Feature; 23] = [
     feature(
         "pidfd_spawn_run",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one side calls so that the other looks again.
+//! A callback that wakes another thread or task.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A callback without arguments, called from the other side's thread with nothing locked. It must not block. A panic of its own goes no
-/// further: that thread has others to serve.
+/// A callback without arguments. A thread of the library calls it without holding a lock, so it must not block.
+/// Panics are contained, because that thread serves others too.
 #[derive(Clone)]
 pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 
@@ -33,20 +33,20 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Calls somebody's code, whose panics are its own; the hook has told of them. `None`: there was one.
+/// Calls foreign code and contains its panics; the panic hook has reported them. `None`: the code panicked.
 pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => return Some(value),
         Err(payload) => payload,
     };
-    // That is somebody's, too. What dropping it panics with is left where it is.
+    // The payload's drop is foreign code too. If it panics, leak the new payload.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
     None
 }
 
-/// Somebody's value, of which a panic while it is dropped is its own as well.
+/// A foreign value. Contains panics of its drop.
 pub(super) struct Foreign<T>(Option<T>);
 
 impl<T> Foreign<T> {
@@ -54,7 +54,7 @@ impl<T> Foreign<T> {
         Foreign(Some(value))
     }
 
-    /// It is there until it is dropped.
+    /// The value; always there until the drop.
     pub(super) fn get(&self) -> Option<&T> {
         self.0.as_ref()
     }

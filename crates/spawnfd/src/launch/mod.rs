@@ -2,8 +2,8 @@
 //! Starts a command: returns a running child, or the reason why there is none.
 //!
 //! [`spawn`] finds the template, [`Attempt::prepare`] lowers the command, and [`spawn`] asks the [`LAUNCHERS`] in
-//! order. A launcher starts the child, fails, or declines; after a refusal the next one is asked. A launcher never
-//! declines once an action of the caller has run, so no action runs twice.
+//! order. A launcher starts the child, fails, or declines; if it declines, [`spawn`] asks the next one. A launcher
+//! never declines once an action of the caller has run, so no action runs twice.
 
 mod clone;
 mod detached;
