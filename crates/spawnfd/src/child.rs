@@ -38,7 +38,7 @@ pub struct Child {
     started: Started,
     /// The signals that the handle's owner has sent, as a set.
     sent: AtomicU64,
-    /// The handle's owner sent SIGTERM before the parked process began the start.
+    /// The handle's owner sent SIGTERM before the parked process began to start the program.
     withdrawn: bool,
     /// The start, if the caller did not wait for exec.
     pending: Option<Box<dyn PendingStart>>,
@@ -120,7 +120,7 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
     /// The reason why it had not.
     fn outcome(&self, ended: Option<Ended>) -> Result<()>;
 
-    /// The time within which a parked process must begin the start; `None` if the child begins at once.
+    /// The time within which a parked process must begin to start the program; `None` if the child begins at once.
     fn patience(&self) -> Option<Duration> {
         None
     }
@@ -131,7 +131,7 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
     }
 }
 
-/// What a child used, as wait4(2) reports it.
+/// A child's resource usage, as wait4(2) reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// User and system time of the child and the descendants it has waited for.
@@ -171,12 +171,12 @@ impl Child {
         self
     }
 
-    /// The deadline for a parked process to begin the start, if it has one.
+    /// The deadline for a parked process to begin to start the program, if it has one.
     pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
         Some(now + self.pending.as_ref()?.patience()?)
     }
 
-    /// Kills a parked process that has not begun the start; the start then counts as not made. Returns whether it
+    /// Kills a parked process that has not begun to start the program; the start then counts as not made. Returns whether it
     /// did so.
     pub(crate) fn withdraw(&self) -> bool {
         let (Some(pending), Some(pidfd)) = (&self.pending, self.own_pidfd()) else { return false };
@@ -188,7 +188,7 @@ impl Child {
         withdrawn
     }
 
-    /// Kills a parked process that has not begun the start, and reports the end that SIGTERM would have caused.
+    /// Kills a parked process that has not begun to start the program, and reports the end that SIGTERM would have caused.
     pub(crate) fn terminate_unbegun(&mut self) {
         if self.withdraw() {
             self.withdrawn = true;

@@ -133,9 +133,9 @@ impl Env {
 
     /// Sets variables that stop common tools from prompting, paging and colouring their output.
     ///
-    /// Sets `PAGER`, `GIT_PAGER`, `MANPAGER` and `SYSTEMD_PAGER` to `cat`, `GIT_TERMINAL_PROMPT=0`, `GIT_EDITOR`, `EDITOR` and
-    /// `VISUAL` to `true`, `DEBIAN_FRONTEND=noninteractive`, `PIP_NO_INPUT=1`, `npm_config_yes=true`, `NO_COLOR=1`,
-    /// `CLICOLOR=0`, `TERM=dumb`, `CI=1`, and removes the variables that force colour.
+    /// Sets `PAGER`, `GIT_PAGER`, `MANPAGER` and `SYSTEMD_PAGER` to `cat`, `GIT_TERMINAL_PROMPT=0`, `GIT_EDITOR`,
+    /// `EDITOR` and `VISUAL` to `true`, `DEBIAN_FRONTEND=noninteractive`, `PIP_NO_INPUT=1`, `npm_config_yes=true`,
+    /// `NO_COLOR=1`, `CLICOLOR=0`, `TERM=dumb`, `CI=1`. Removes the variables that force colour.
     pub fn noninteractive(mut self) -> Env {
         const SET: [(&str, &str); 15] = [
             ("PAGER", "cat"),

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use spawnfd_sys::Ended;
 pub use spawnfd_sys::Errno;
 
-/// Where an operation failed.
+/// The stage in which an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -40,7 +40,7 @@ pub enum Stage {
     /// A signal killed the child before exec. Actions may have run.
     ///
     /// The errno is ECANCELED, because only the sender of the signal knows whether a retry makes sense. The call
-    /// names the signal if it is known. ESRCH: a parked process was killed before it began the start.
+    /// names the signal if it is known. ESRCH: a parked process was killed before it began to start the program.
     ///
     /// SIGSYS comes from a seccomp filter. It is reported as an error of the stage that the child was in, with
     /// ECANCELED.
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// What a caller can do about an error.
+/// The class of an error, by what a caller can do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -200,13 +200,13 @@ impl Error {
         self.0.stage == Stage::Descriptors && !self.0.acted
     }
 
-    /// Whether a parked process was killed before it began the start. Nothing has happened, so the start may be
+    /// Whether a parked process was killed before it began to start the program. Nothing has happened, so the start may be
     /// repeated.
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.stage == Stage::Killed && self.0.errno == Errno::ESRCH
     }
 
-    /// What a caller can do about it.
+    /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         match (self.0.errno, self.0.stage) {
             (Errno::ESTALE, _) => ErrorKind::Stale,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::host::features;
 use crate::tree;
 
-/// What happens if the kernel lacks a feature, or a filter refuses it.
+/// The consequence if the kernel lacks a feature, or a filter refuses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Without {
@@ -34,9 +34,9 @@ pub struct Feature {
     pub name: &'static str,
     /// The first Linux version that has the feature.
     pub since: &'static str,
-    /// What the library needs it for.
+    /// The library's use of the feature.
     pub purpose: &'static str,
-    /// What happens without the feature.
+    /// The consequence without the feature.
     pub without: Without,
 }
 

@@ -105,8 +105,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Treats the following actions as the run's own, until `forget_actions_from`
-    /// removes them. Returns the number of actions so far.
+    /// Treats the following actions as the run's own, until `forget_actions_from` removes them. Returns the number
+    /// of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
         *self.own_from.insert(self.actions.len())
     }
@@ -124,7 +124,8 @@ impl<'fd> Command<'fd> {
         self.action(Op::Place { source, to: to.into().0 })
     }
 
-    /// Makes the program's descriptor `to` a copy of its `from`, which an earlier action or the standard streams provide.
+    /// Makes the program's descriptor `to` a copy of its descriptor `from`. An earlier action or the standard
+    /// streams provide `from`.
     pub fn dup2(&mut self, from: impl Into<ChildFd>, to: impl Into<ChildFd>) -> &mut Self {
         self.action(Op::Dup2 { from: from.into().0, to: to.into().0 })
     }
@@ -215,7 +216,8 @@ impl<'fd> Command<'fd> {
         self.action(Op::Nice { nice })
     }
 
-    /// Sets policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and static priority (1 to 99 for FIFO and RR, else 0).
+    /// Sets the scheduling policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and the static priority
+    /// (1 to 99 for FIFO and RR, otherwise 0).
     #[doc(alias = "sched_setscheduler")]
     pub fn scheduler(&mut self, policy: u32, priority: i32) -> &mut Self {
         self.action(Op::Scheduler { policy, priority: priority as u32 })

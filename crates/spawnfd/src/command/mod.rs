@@ -136,7 +136,7 @@ pub(crate) trait ParkedOffer {
 /// before exec.
 pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 
-/// What a parked process carries out.
+/// The work for a parked process.
 pub(crate) struct Order<'a> {
     pub(crate) plan: &'a Arc<Plan>,
     pub(crate) template: &'a Template,

@@ -29,7 +29,7 @@ const NO: u8 = 2;
 /// The features of all threads with the same seccomp filters.
 #[derive(Debug)]
 pub(crate) struct Features {
-    /// The calls that a filter kills. Neither the host nor a child makes them.
+    /// The calls for which a filter kills the process. Neither the host nor a child makes them.
     pub(crate) killed: Calls,
     kernel: Feature,
     clone3: Feature,
@@ -139,7 +139,7 @@ pub(crate) fn probe_again_if_not(count: Option<u32>) {
     let _ = FILTERED.try_with(|kept| kept.borrow_mut().take_if(differs));
 }
 
-/// For a thread that could start no probe child: any call may be killed.
+/// For a thread that could start no probe child: a filter may kill the process for any call.
 fn unprobed() -> Arc<Features> {
     Arc::new(Features::new(Calls::ALL))
 }
@@ -165,7 +165,8 @@ fn find_filtered() -> Arc<Features> {
     features
 }
 
-/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9), or there is no /proc.
+/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9),
+/// or there is no /proc.
 fn count_filters() -> Option<u32> {
     let status = own_proc::read(Own::Status).ok()?;
     let count = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"))?;
@@ -183,8 +184,8 @@ fn probe() -> Result<Calls, Errno> {
 
 /// Whether a probe child may die in this process's memory.
 ///
-/// Its death must not reach this process (Linux 5.16). It must not dump this process's memory either: the child prevents
-/// that by a limit of 1, if the hard limit permits it.
+/// Its death must not kill this process (Linux 5.16), nor dump this process's memory. The child prevents a dump by
+/// a core size limit of 1, if the hard limit permits it.
 fn probe_may_share_memory() -> bool {
     let number = |part: Option<&[u8]>| std::str::from_utf8(part?).ok()?.parse::<u32>().ok();
     let is_recent = call::release().is_ok_and(|release| {

@@ -17,7 +17,7 @@ pub struct PerProcess<T> {
     generation: AtomicU64,
     value: Mutex<T>,
     in_copy: fn() -> T,
-    /// What a forked process does with the old value if it was not locked at the fork.
+    /// The function that a forked process applies to the old value if it was not locked at the fork.
     leave: fn(&mut T),
     /// The value of a process forked from the owner.
     copy: OnceLock<Box<PerProcess<T>>>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clones a child and sleeps until it has become the program or failed; tries strategies for its descriptor table until one works.
+//! Clones a child and sleeps until it has become the program or failed. Tries strategies for the child's descriptor
+//! table until one works.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -135,7 +136,8 @@ pub(super) fn start(
     Err(NoChild::Clone(Errno::EPERM))
 }
 
-/// The errno of a child that failed in its descriptor table, before any action. A filter that killed the child there counts as EPERM.
+/// The errno of a child that failed in its descriptor table, before any action. A filter that killed the child
+/// there counts as EPERM.
 fn failure_in_table(born: &Arrived) -> Option<Errno> {
     match born.outcome {
         Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),

@@ -2,8 +2,8 @@
 //! Which signals have handlers, if clone3 is not available to clear them (CLONE_CLEAR_SIGHAND). A child reads them;
 //! the result is valid for 10 ms.
 //!
-//! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the signals known to be
-//! caught, and reads all signals if one is pending.
+//! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the
+//! signals known to be caught. It reads all signals if one is pending.
 //!
 //! The cache has a race. It needs a signal whose first handler was installed less than 10 ms ago, and that signal
 //! must reach the child between its last two system calls before exec (0.3 us). The handler then runs once in the

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher of programs whose tree has a pid namespace: an intermediate process enters the namespace and starts the program there.
+//! The launcher of programs whose tree has a pid namespace. An intermediate process enters the namespace and starts
+//! the program there.
 
 use std::os::fd::AsRawFd;
 

@@ -15,7 +15,7 @@ pub(crate) struct Credentials {
 const FEW: usize = 64;
 
 impl Credentials {
-    /// Those of the calling thread.
+    /// The calling thread's credentials.
     pub(crate) fn current() -> Credentials {
         let mut groups = vec![0; 1 << 16];
         let count = call::groups(&mut groups).unwrap_or(0);

@@ -27,7 +27,8 @@ use crate::host::numbers::Known;
 pub(crate) use credentials::Credentials;
 use recorded::Recorded;
 
-/// One executable, pinned: each spawn from it runs that file, unchanged, or fails as [`Stale`](crate::ErrorKind::Stale).
+/// One executable, pinned. Each spawn runs exactly that file, unchanged, or fails as
+/// [`Stale`](crate::ErrorKind::Stale).
 ///
 /// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's
 /// credentials. At each spawn the caller compares the credentials, and the child compares the file right before

@@ -37,8 +37,8 @@ impl Marker {
     /// CAP_SYS_PTRACE overrides all of these. Yama does not restrict ptrace's read access.
     ///
     /// # References
-    /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). A child that has ended keeps its credentials until it is
-    /// reaped.
+    /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). A child that has ended keeps its
+    /// credentials until it is reaped.
     pub(crate) fn is_visible(&self) -> bool {
         // If the host has reaped the marker, another process may have its pid.
         let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).is_ok();

@@ -123,7 +123,7 @@ impl Reach {
         same_filters && same_domain() && self.readable.mount_namespace() == self.mount_namespace
     }
 
-    /// Whether the thread's reach changes whenever the thread enters other namespaces or another Landlock domain.
+    /// Whether any entry into other namespaces or another Landlock domain changes the thread's reach.
     pub(crate) fn is_settled(&self) -> bool {
         self.readable.is_settled()
     }
@@ -178,8 +178,7 @@ impl Readable {
         }
     }
 
-    /// Whether this value changes whenever the thread enters another Landlock domain or gets another seccomp
-    /// filter.
+    /// Whether any entry into another Landlock domain, and any new seccomp filter, changes this value.
     ///
     /// Both require no_new_privs, which is never cleared, or CAP_SYS_ADMIN. A thread without CAP_SYS_ADMIN gets it
     /// only in a new user namespace or by exec. From Linux 7.0 on, another thread can change the domain

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a child gets its descriptor table: the strategies, in the order in which they are tried, and what each refusal means.
+//! Strategies for a child's descriptor table, in the order in which they are tried, and the meaning of each
+//! refusal.
 //!
-//! The first three leave the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so they cost the same for ten descriptors and ten
-//! thousand. See docs/adr/0001 and docs/adr/0009.
+//! The first three leave the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so they cost the same for ten
+//! descriptors and ten thousand. See docs/adr/0001 and docs/adr/0009.
 
 mod alone;
 mod own_pidfd;
@@ -33,7 +34,7 @@ pub(super) enum Strategy {
     CopyTable,
 }
 
-/// What a failure in the child, before any action has run, means for the strategy.
+/// The meaning of a failure in the child before any action has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// A source is not open in the caller.
