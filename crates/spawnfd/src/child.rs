@@ -176,8 +176,8 @@ impl Child {
         Some(now + self.pending.as_ref()?.patience()?)
     }
 
-    /// Kills a parked process that has not begun to start the program; the start then counts as not made. Returns whether it
-    /// did so.
+    /// Kills a parked process that has not begun to start the program. The start then counts as not made. Returns
+    /// whether it did so.
     pub(crate) fn withdraw(&self) -> bool {
         let (Some(pending), Some(pidfd)) = (&self.pending, self.own_pidfd()) else { return false };
         let withdrawn = pending.withdraw();
@@ -188,7 +188,8 @@ impl Child {
         withdrawn
     }
 
-    /// Kills a parked process that has not begun to start the program, and reports the end that SIGTERM would have caused.
+    /// Kills a parked process that has not begun to start the program. Reports the end that SIGTERM would have
+    /// caused.
     pub(crate) fn terminate_unbegun(&mut self) {
         if self.withdraw() {
             self.withdrawn = true;

@@ -200,8 +200,8 @@ impl Error {
         self.0.stage == Stage::Descriptors && !self.0.acted
     }
 
-    /// Whether a parked process was killed before it began to start the program. Nothing has happened, so the start may be
-    /// repeated.
+    /// Whether a parked process was killed before it began to start the program. Nothing has happened, so the start
+    /// may be repeated.
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.stage == Stage::Killed && self.0.errno == Errno::ESRCH
     }

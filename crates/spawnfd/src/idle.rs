@@ -12,10 +12,10 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// Ends the library's idle threads, and returns when they are gone.
 ///
-/// The threads that drive runs and the guard of process trees end by themselves soon after the last run. Call this
-/// before operations that a process with threads should not or may not do: fork, and `unshare` or `setns` with a
-/// user namespace. Busy threads stay, and the call does not wait for them. The next run starts the threads that it
-/// needs.
+/// The threads that drive runs, and those that wait for the guard of process trees, end by themselves soon after
+/// the last run. Call this before operations that a process with threads should not or may not do: fork, and
+/// `unshare` or `setns` with a user namespace. Busy threads stay, and the call does not wait for them. The next run
+/// starts the threads that it needs.
 pub fn end_idle_threads() {
     // If one thread stays, ending the others gains nothing.
     if thread::is_engine() || !job::end_if_idle() {

@@ -55,8 +55,7 @@ struct State {
 type Grant = Box<dyn FnOnce(Permit) + Send>;
 
 impl Limiter {
-    /// Creates a limiter with `limit` permits. With 0, no run starts until `set_limit` raises
-    /// the limit.
+    /// Creates a limiter with `limit` permits. With 0, no run starts until `set_limit` raises the limit.
     pub fn new(limit: usize) -> Limiter {
         Limiter(Arc::new(Shared { limit: limit.into(), state: PerProcess::default() }))
     }

@@ -61,8 +61,8 @@ impl Sandbox {
 
     /// Gives the sandbox a duplicate of a descriptor, as `number`.
     ///
-    /// For a readable regular file, each start gets its own read-only descriptor at the current position, so a
-    /// start does not consume what the next one reads. All other descriptors are shared by all starts. If the
+    /// For a readable regular file, each start gets its own read-only descriptor, at the position that `fd` has
+    /// now. So a start does not consume what the next one reads. All starts share any other descriptor. If the
     /// sandbox writes to a file, pass a write-only descriptor.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A callback without arguments. A thread of the library calls it without holding a lock, so it must not block.
-/// Panics are contained, because that thread serves others too.
+/// A callback without arguments. A thread of the library calls it without holding a lock, so it must not block. The
+/// library catches its panics, because that thread serves others too.
 #[derive(Clone)]
 pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 

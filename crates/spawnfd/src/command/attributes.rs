@@ -228,7 +228,7 @@ impl<'fd> Command<'fd> {
     pub fn affinity(&mut self, cpus: impl IntoIterator<Item = usize>) -> &mut Self {
         let mut mask = Vec::new();
         for cpu in cpus {
-            // No kernel supports 2^16 processors. A larger number makes the whole mask invalid.
+            // No kernel supports a CPU number of 2^16 or more. Such a number makes the whole mask invalid.
             if cpu >= 1 << 16 {
                 self.actions.push(Err(format!("sched_setaffinity: no CPU {cpu}")));
                 return self;

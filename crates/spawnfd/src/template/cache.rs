@@ -98,7 +98,7 @@ pub struct CacheStats {
     pub entries: usize,
 }
 
-/// A program by name or absolute path, with the PATH a name is searched in.
+/// A program by name or absolute path, and the PATH to search for a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Named {
     program: OsString,

@@ -36,8 +36,7 @@ use recorded::Recorded;
 /// prevent them.
 ///
 /// A template made from a path has a window of one system call between the check and exec, in which another file
-/// can replace the path. [`by_descriptor`](Template::by_descriptor) closes this window. Cloning a template is
-/// cheap.
+/// can take the path. [`by_descriptor`](Template::by_descriptor) closes this window. Cloning a template is cheap.
 ///
 /// For a script (`#!`), the template also pins the interpreter. The interpreter opens the script by its path after
 /// the check, so the guarantee for the script itself is weaker.
