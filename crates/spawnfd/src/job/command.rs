@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A command's supervised runs: to the end in the calling thread, with a callback, or by a handle.
+//! Starts supervised runs of a command: blocking, with a callback, or with a handle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -17,15 +17,17 @@ use crate::launch::{self, Wait};
 use crate::limiter::Permit;
 
 impl Command<'_> {
-    /// Runs the program to its end and captures what it writes.
+    /// Runs the program to its end and captures its output.
     ///
-    /// It runs in a session of its own, with nothing to read, unless the command says otherwise
-    /// ([`process_group`](Command::process_group): it stays in this one). Standard output and error
-    /// are captured where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). Its process tree is ended with a timeout.
+    /// The program runs in a session of its own and reads `/dev/null`, unless the command says otherwise. With
+    /// [`process_group`](Command::process_group) it stays in the caller's session. The library captures standard
+    /// output and standard error where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). A timeout
+    /// ends the whole process tree.
     ///
     /// # Errors
-    /// Only that the program could not be started or watched; how it ended is in the [`Output`](crate::Output). One that cannot be watched any more
-    /// is killed, with its process tree; it is left alone where numbers that it was watched by have become the application's (EBADF).
+    /// The program could not be started or watched. How the program ended is in the [`Output`](crate::Output). If the
+    /// library cannot watch the program any longer, it kills the program and its process tree. If the application has
+    /// reused one of the run's descriptor numbers (EBADF), the library leaves the program alone.
     pub fn run(&mut self) -> Result<Output> {
         self.run_with(&Run::default())
     }
@@ -46,18 +48,22 @@ impl Command<'_> {
         self.run_interruptible(run, || false)
     }
 
-    /// Runs the program to its end in the calling thread, unless `interrupted` says that a signal has made that pointless.
+    /// Runs the program to its end in the calling thread, unless `interrupted` returns `true`.
     ///
-    /// It is called before or once the program has been started, whenever a signal handler has run in this thread, and where that cannot be told
-    /// as the program writes, every few milliseconds. When it returns `true` the program and its process tree are ended, and the output says [`Stop::Cancelled`](crate::Stop::Cancelled).
-    /// They are if it panics, too, before that goes on.
+    /// The library calls `interrupted` when it begins to wait for the run's limiter, once after the program has
+    /// started, and after each signal handler that runs in this thread. A signal that arrives while the library reads
+    /// output interrupts no sleep, so the library also calls `interrupted` after every 10 ms of such work. When
+    /// `interrupted` returns `true`, the library ends the program and its process tree, and the output says
+    /// [`Stop::Cancelled`](crate::Stop::Cancelled). If `interrupted` panics, the library does the same before it
+    /// resumes the panic.
     ///
     /// # Errors
-    /// As [`run`](Command::run). EINTR: while the run waited for a place with its [limiter](Run::limiter).
+    /// As [`run`](Command::run). EINTR: `interrupted` returned `true` while the run waited for a place with its
+    /// [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let (mut gives_up, mut panic) = (false, None);
         let mut interrupted = || {
-            // Nobody would end the program that unwinding leaves behind.
+            // Unwinding would leave the program running.
             let mut asked = || catch_unwind(AssertUnwindSafe(&mut interrupted));
             gives_up = gives_up
                 || asked().unwrap_or_else(|payload| {
@@ -89,28 +95,30 @@ impl Command<'_> {
         }
     }
 
-    /// The next start is cold, as one from a parked process was killed as it was about to begin (`Stage::Killed`, ESRCH).
+    /// Makes the next start cold: a parked process was killed before it began (`Stage::Killed`, ESRCH).
     #[doc(hidden)]
     pub fn died(&mut self) -> &mut Self {
         self.died = true;
         self
     }
 
-    /// Starts the program, and calls `done` with its output from a thread of the library once it has ended.
+    /// Starts the program; a thread of the library calls `done` with the output once the program has ended.
     ///
-    /// One thread serves all runs of callers that are confined in the same way; it starts with the first and ends when there have been none
-    /// for a while. The program is
-    /// started by the calling thread, whose confinement it inherits; the call does not wait until it has become the program.
-    /// Dropping the handle changes nothing.
+    /// One thread serves all runs of callers that are confined in the same way. It starts with the first run and
+    /// exits after it has been idle for 500 ms. The calling thread starts the program, so the program inherits the
+    /// caller's confinement. The call does not wait for exec. Dropping the handle has no effect on the run.
     ///
-    /// No other run is moved on while `done` is called, so it must not block. What would wait there for a run, or for a place with a
-    /// [`Limiter`](crate::Limiter), is an error at once. A program that is started there inherits what the library's thread has.
-    /// From there also comes the program's signal mask, while all signals are blocked in `done` itself, and in threads that it makes.
+    /// The library's thread serves no other run while it executes `done`, so `done` must not block. A call in `done`
+    /// that would wait for a run, or for a place with a [`Limiter`](crate::Limiter), fails at once. A program that
+    /// `done` starts inherits the confinement of the library's thread, and gets the signal mask of the caller whose
+    /// run started that thread. All signals are blocked in `done` itself, and in threads that `done` creates.
     ///
     /// # Errors
-    /// As [`run`](Command::run); in another run's `done` EAGAIN: all places of the run's [limiter](Run::limiter) are taken. Then `done` is not
-    /// called. What goes wrong only in the child (an action, exec) is told to `done`. So is that a parked process was killed before it had
-    /// begun ([`Stage::Killed`](crate::Stage::Killed), ESRCH): then nothing has happened, and the start can be repeated.
+    /// As [`run`](Command::run). EAGAIN, in another run's `done`: all places of the run's [limiter](Run::limiter) are
+    /// taken. After an error of this call the library does not call `done`. `done` gets the errors that occur only in
+    /// the child (an action, exec). It also gets the error if a parked process was killed before it began
+    /// ([`Stage::Killed`](crate::Stage::Killed), ESRCH): then nothing has been executed, and the caller can repeat
+    /// the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default())?, ()));
         let submitted = engine::submit(begin, Box::new(done));
@@ -118,10 +126,10 @@ impl Command<'_> {
         submitted.map(|(handle, ())| handle)
     }
 
-    /// Starts the program and gives a handle to it: to wait without ending it, to read, to write, to stop it.
+    /// Starts the program and returns its handle, which can wait, read, write, and stop the program.
     ///
-    /// Dropping the handle ends the program, unless it is [detached](Job::detach). That is done by the library's thread: a host that
-    /// exits right afterwards may be gone before it, and then the guard ends it.
+    /// Dropping the handle ends the program, unless the caller has [detached](Job::detach) it. The library's thread
+    /// does this. If the host exits before that thread has acted, the guard ends the program.
     ///
     /// # Errors
     /// As [`run_then`](Command::run_then).
@@ -141,7 +149,7 @@ impl Command<'_> {
         self.start_with(run, true, |_| (None, ())).map(|(job, ())| job)
     }
 
-    /// Starts the program; what it writes also comes as events while it runs.
+    /// Starts the program and also delivers its output as events while it runs.
     ///
     /// # Errors
     /// As [`run_then`](Command::run_then).
@@ -152,7 +160,7 @@ impl Command<'_> {
         })
     }
 
-    /// `listen` connects who is to have the output as it comes.
+    /// `listen` connects the consumer of the output, if there is one.
     pub(super) fn start_with<E>(
         &mut self,
         run: &Run,
@@ -175,13 +183,13 @@ impl Command<'_> {
             },
             Box::new(move |output| told.set(output.map(Arc::new))),
         );
-        // Taken, unless it did not even come to that.
+        // Used up by the start; dropped here if the start failed before it.
         self.permit = None;
         let (handle, (log, pid, seen)) = submitted?;
         Ok((Job { handle, pid, state, log, writer, ends: true }, seen))
     }
 
-    /// Gives the next supervised run of this command a place that is taken already; it does not wait for one then.
+    /// Gives the next supervised run of this command a place from its limiter; that run does not wait for one.
     pub fn permit(&mut self, permit: Permit) -> &mut Self {
         self.permit = Some(permit);
         self
@@ -202,7 +210,7 @@ impl Command<'_> {
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        // What stands in for the command's own streams is this run's alone.
+        // This run replaces streams of the command; they are restored after the start.
         let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];
         for (number, (stdio, own)) in self.stdio.iter_mut().zip(&mut own).enumerate() {
             let captured = matches!(stdio, Stdio::Inherit) || run.terminal.is_some();
@@ -219,7 +227,7 @@ impl Command<'_> {
         let launched = self.launch(run, wait, &mut connections);
         self.new_session = false;
         self.forget_actions_from(actions);
-        // A start into a cgroup is waited for: its child needs the directory no more.
+        // A start into a cgroup has waited for exec, so the child no longer needs the directory.
         self.end_tree();
         for (stdio, own) in self.stdio.iter_mut().zip(own) {
             if let Some(own) = own {
@@ -231,7 +239,7 @@ impl Command<'_> {
         RunState::new(child, program, started, run, connections)
     }
 
-    /// Makes what a run's program is to be born with, and starts it.
+    /// Prepares the terminal, tree and limits, then starts the program.
     fn launch(&mut self, run: &Run, wait: Wait, connections: &mut Connections) -> Result<Child> {
         if let Some(size) = run.terminal {
             let (ours, theirs) = Pty::open(size)?;

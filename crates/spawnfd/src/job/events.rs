@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output on its way from the engine, which must not wait, to a consumer, which may be slow, or never look.
+//! A queue of output from the engine, which must not wait, to a consumer, which may be slow or never read.
 //!
-//! The queue holds raw chunks; lines are made of them on the consumer's side, and at its cost.
+//! The queue holds raw chunks. The consumer's thread splits them into lines.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
@@ -13,42 +13,43 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::waker::Waker;
 
-/// What is done with output that the consumer has no room for.
+/// How to treat output when the queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenFull {
-    /// Nothing more is read of the program, which in time has to wait with its writing.
+    /// The library stops reading, and the program blocks once its pipe is full.
     #[default]
     Wait,
-    /// The oldest output is dropped, and counted.
+    /// The queue drops its oldest output and counts the bytes.
     DropOldest,
 }
 
-/// How events are made of output.
+/// Options of the event queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventOptions {
-    /// Bytes that may wait for the consumer, each chunk's own overhead included. One read more can come on top.
+    /// The capacity of the queue in bytes, including 64 bytes of overhead for each chunk. One more read can exceed
+    /// it.
     pub max_bytes: usize,
-    /// What happens then.
+    /// How to treat output when the queue is full.
     pub when_full: WhenFull,
-    /// Lines of at most so many bytes (at least 4), instead of chunks as they come.
+    /// The length of the longest line in bytes (at least 4). `None`: chunks instead of lines.
     pub lines: Option<usize>,
 }
 
 impl Default for EventOptions {
-    /// Chunks, of which 1 MiB may wait; then the program waits.
+    /// Chunks, with a capacity of 1 MiB; when the queue is full, the program waits.
     fn default() -> EventOptions {
         EventOptions { max_bytes: 1 << 20, when_full: WhenFull::Wait, lines: None }
     }
 }
 
-/// Something of a job's output. A position is how many bytes of both streams arrived before.
+/// An event of a job's output. A position is the number of bytes of both streams that arrived before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Bytes of one stream, in their order; a character may be cut: see [`Decoder`](super::Decoder).
+    /// Bytes of one stream, in order. A chunk may split a character: see [`Decoder`](super::Decoder).
     Chunk {
         /// Of which stream.
         stream: Stream,
-        /// Where the first byte stands.
+        /// The position of the first byte.
         position: u64,
         /// The bytes, at least one.
         bytes: Vec<u8>,
@@ -57,26 +58,26 @@ pub enum Event {
     Line {
         /// Of which stream.
         stream: Stream,
-        /// Where its first byte stands. For a piece of a line that was split: not beyond that place.
+        /// The position of its first byte. For a piece of a split line: a position at or before that byte.
         position: u64,
-        /// The line, without what ends it.
+        /// The line, without its terminator.
         bytes: Vec<u8>,
-        /// What ends it.
+        /// How the line ends.
         end: LineEnd,
     },
-    /// So many bytes of both streams were dropped between the last event and the next.
+    /// The queue dropped bytes of both streams between the previous event and the next.
     Lost {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Nothing more comes. Given again and again.
+    /// The end of the output. Every later call returns this event again.
     End,
 }
 
-/// Adjacent chunks become one up to so many bytes.
+/// The queue merges adjacent chunks up to this many bytes.
 const COALESCED: usize = 64 << 10;
 
-/// What a chunk costs beside its bytes.
+/// The overhead of a chunk in bytes.
 const OVERHEAD: usize = 64;
 
 #[derive(Debug)]
@@ -89,15 +90,15 @@ struct Chunk {
 #[derive(Debug, Default)]
 struct QueueState {
     chunks: VecDeque<Chunk>,
-    /// What waits, overhead included.
+    /// The bytes in the queue, including overhead.
     size: usize,
-    /// Dropped before the first chunk.
+    /// Bytes dropped before the first chunk.
     lost: u64,
     when_full: WhenFull,
     /// The producer has been told to wait.
     full: bool,
     ended: bool,
-    /// There is no consumer any more.
+    /// The consumer has dropped its end.
     abandoned: bool,
     /// The consumer sleeps on the condition.
     asleep: bool,
@@ -127,7 +128,7 @@ struct SharedQueue {
 }
 
 impl SharedQueue {
-    /// Changes the state from the producer's side; tells the consumer if it was empty and now is not.
+    /// Changes the state from the producer's side. Wakes the consumer if the queue was empty and no longer is.
     fn fill<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
         let mut state = self.state.lock();
         let was_empty = state.is_empty();
@@ -146,10 +147,10 @@ impl SharedQueue {
     }
 }
 
-/// Makes a queue. `resume` is called when a producer that was told to wait may go on.
+/// Creates a queue. The queue calls `resume` when a producer that was told to wait may go on.
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
     let state = QueueState { when_full: options.when_full, ..QueueState::default() };
-    // In a copy of the host nothing more comes.
+    // In a fork's copy of the host there is no producer.
     let state = PerProcess::here(state, || QueueState { ended: true, ..QueueState::default() });
     let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
@@ -161,8 +162,8 @@ pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
 pub struct Producer(Arc<SharedQueue>);
 
 impl Producer {
-    /// Adds bytes that stand at `position`; never waits. `false`: nothing more should be read until `resume` is called, which
-    /// can have happened by the time this returns: [`wants_more`](Producer::wants_more) knows.
+    /// Adds bytes at `position`; never waits. `false`: the producer should read no more until the queue calls
+    /// `resume`. The call can happen before this function returns, so check [`wants_more`](Producer::wants_more).
     pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> bool {
         let max_bytes = self.0.options.max_bytes;
         self.0.fill(|state| {
@@ -184,7 +185,7 @@ impl Producer {
                 }
             }
             match state.when_full {
-                // Stays so until the consumer has made room, and `resume` is called.
+                // Stays set until the consumer has freed space and the queue calls `resume`.
                 WhenFull::Wait => state.full |= state.size >= max_bytes,
                 WhenFull::DropOldest => state.drop_oldest(max_bytes),
             }
@@ -192,7 +193,7 @@ impl Producer {
         })
     }
 
-    /// Whether more may be read now.
+    /// Whether the producer may read more now.
     pub fn wants_more(&self) -> bool {
         !self.0.state.lock().full
     }
@@ -204,22 +205,22 @@ impl Drop for Producer {
     }
 }
 
-/// The consumer's end. Dropping it lets the job run on, unseen.
+/// The consumer's end. Dropping it does not end the job; later output is not queued.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<SharedQueue>,
     lines: Option<[Lines; 2]>,
-    /// Made of chunks that have been taken out already.
+    /// Events made from chunks that have left the queue.
     ready: VecDeque<Event>,
 }
 
 impl Events {
-    /// The next event, if there is one. Who waits for the waker has to ask until there is none.
+    /// The next event, if there is one. After a wake-up, call this until it returns `None`.
     pub fn try_next(&mut self) -> Option<Event> {
         self.next_of(|shared| shared.state.lock())
     }
 
-    /// The next event; waits for it so long at most, and not at all in a run's [callback](crate::Command::run_then).
+    /// The next event; waits at most `timeout`, and not at all in a run's [callback](crate::Command::run_then).
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
         let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
@@ -234,7 +235,7 @@ impl Events {
         })
     }
 
-    /// Sets what is called when there is something after there was nothing; called at once if there is something now.
+    /// Sets the waker that is called when the queue is no longer empty, or at once if it is not empty now.
     pub fn set_waker(&mut self, waker: Waker) {
         let mut state = self.shared.state.lock();
         let filled = !state.is_empty() || !self.ready.is_empty();
@@ -246,8 +247,8 @@ impl Events {
         }
     }
 
-    /// Changes what is done with output that there is no room for: a consumer that stops looking for a while lets go of the
-    /// program with [`WhenFull::DropOldest`].
+    /// Changes how to treat output when the queue is full. A consumer that stops reading for a while sets
+    /// [`WhenFull::DropOldest`] so that the program does not block.
     pub fn set_when_full(&mut self, when_full: WhenFull) {
         let mut state = self.shared.state.lock();
         state.when_full = when_full;
@@ -258,7 +259,7 @@ impl Events {
         }
     }
 
-    /// Changes whether lines are made of what comes from here on. One that has begun ends here.
+    /// Switches between lines and chunks for later output. An incomplete line ends here.
     pub fn set_lines(&mut self, lines: Option<usize>) {
         if self.lines.as_ref().map(|[lines, _]| lines.max()) != lines.map(|max| Lines::new(max).max()) {
             self.finish_lines();
@@ -266,7 +267,7 @@ impl Events {
         }
     }
 
-    /// The next event, from a state that `wait` waits for.
+    /// The next event. `wait` locks the state, and may wait for events first.
     fn next_of(&mut self, wait: impl Fn(&SharedQueue) -> MutexGuard<'_, QueueState>) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -307,7 +308,7 @@ impl Events {
         }
     }
 
-    /// What has begun as a line will not be continued.
+    /// Ends incomplete lines.
     fn finish_lines(&mut self) {
         let ready = &mut self.ready;
         for (lines, stream) in self.lines.iter_mut().flatten().zip(Stream::ALL) {
@@ -327,7 +328,7 @@ impl Drop for Events {
         let mut state = self.shared.state.lock();
         state.abandoned = true;
         let resume = std::mem::take(&mut state.full);
-        // What a waker holds may have locks of its own, so it is dropped outside of ours.
+        // The contents of a waker may take locks of their own, so it is dropped while this lock is not held.
         let dropped = (state.waker.take(), std::mem::take(&mut state.chunks));
         drop(state);
         drop(dropped);

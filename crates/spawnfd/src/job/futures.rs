@@ -13,14 +13,17 @@ use crate::limiter::Limiter;
 use crate::waker::Waker;
 
 impl Command<'_> {
-    /// Starts the program, and gives a future of its output.
+    /// Starts the program and returns a future of its output.
     ///
-    /// The program is started by this call, in the calling thread, whose confinement it inherits; the future only waits, and any
-    /// executor will do. Dropping it before it is ready ends the program and its process tree: SIGTERM, and SIGKILL after the
-    /// run's [`grace`](Run::grace). It is reaped as ever.
+    /// This call starts the program in the calling thread, and the program inherits that thread's confinement. The
+    /// future only waits, and works on any executor.
+    ///
+    /// Dropping the future before it is ready ends the program and its process tree: SIGTERM, and SIGKILL after the
+    /// run's [`grace`](Run::grace). The library still reaps the program.
     ///
     /// # Errors
-    /// As [`run`](Command::run), all from the future. EAGAIN: all places of the run's [limiter](Run::limiter) are taken.
+    /// As [`run`](Command::run). EAGAIN: all places of the run's [limiter](Run::limiter) are taken. The future
+    /// returns all errors.
     ///
     /// # Examples
     /// ```
@@ -37,10 +40,10 @@ impl Command<'_> {
         let job = self.start_if_free(run);
         async move {
             let job = job?;
-            // Nobody could write to it.
+            // The caller has no handle to write with.
             job.close_stdin();
             let output = job.wait_async().await;
-            // It has ended; what it has let go of is not ended with this.
+            // The program has ended. Dropping the handle must not end processes that the run has detached.
             job.detach();
             output.map(Arc::unwrap_or_clone)
         }
@@ -56,7 +59,8 @@ impl Command<'_> {
 }
 
 impl Job {
-    /// Waits for the result without blocking, any number of times and in any number of tasks. Dropping the future changes nothing.
+    /// Waits for the result without blocking. Any number of tasks can wait. Dropping the future has no effect on the
+    /// run.
     ///
     /// # Errors
     /// As [`wait`](Job::wait).
@@ -68,7 +72,7 @@ impl Job {
 /// A task that waits for a job's result.
 struct Waiting<'a> {
     job: &'a Job,
-    /// Where its waker is kept.
+    /// The number of the waker's registration.
     place: Option<u64>,
 }
 
@@ -90,19 +94,19 @@ impl Drop for Waiting<'_> {
 }
 
 impl Events {
-    /// The next event, or `None` after the last; the task is woken when there is one. Takes the place of
-    /// [`set_waker`](Events::set_waker).
+    /// The next event, or `None` after the last. If there is none yet, the task is woken when one arrives. This
+    /// replaces the waker of [`set_waker`](Events::set_waker).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(event) = self.try_next() {
             return Poll::Ready(Some(event).filter(|event| *event != Event::End));
         }
         let task = context.waker().clone();
-        // Called at once if one has come meanwhile.
+        // If an event has arrived meanwhile, this wakes the task at once.
         self.set_waker(Waker::new(move || task.wake_by_ref()));
         Poll::Pending
     }
 
-    /// Waits for the next event without blocking; `None` after the last. Dropping the future loses nothing.
+    /// Waits for the next event without blocking; `None` after the last. Dropping the future loses no event.
     ///
     /// # Examples
     /// ```
@@ -126,9 +130,11 @@ impl Events {
 }
 
 impl Limiter {
-    /// Waits for a place without blocking, and then for the output; see [`Command::run_async`](crate::Command::run_async).
+    /// Waits without blocking for a place and then for the output; see
+    /// [`Command::run_async`](crate::Command::run_async).
     ///
-    /// The program is started in the thread that polls the future when its turn has come, whose confinement it inherits.
+    /// The thread that polls the future when a place is free starts the program. The program inherits that thread's
+    /// confinement.
     ///
     /// # Errors
     /// As [`Command::run_async`](crate::Command::run_async).

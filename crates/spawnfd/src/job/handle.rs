@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of a supervised run, and where its result is left.
+//! The handle of a supervised run, and its result.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, PoisonError};
@@ -16,8 +16,8 @@ use crate::waker::Waker;
 
 /// The handle of a supervised run. Dropping it ends the program.
 ///
-/// A copy of the handle in a forked process has no use: waiting fails with ECHILD, writing with EPIPE, reading gives nothing, and dropping
-/// it changes nothing.
+/// A copy of the handle in a forked process is useless: waiting fails with ECHILD, writing fails with EPIPE, reading
+/// returns nothing, and dropping it has no effect.
 #[derive(Debug)]
 pub struct Job {
     pub(super) handle: RunHandle,
@@ -29,7 +29,7 @@ pub struct Job {
     pub(super) ends: bool,
 }
 
-/// The result of a job, once there is one, and the callers that wait for it.
+/// The result of a job once it exists, and the wakers to call then.
 #[derive(Debug)]
 pub(super) struct JobState {
     result: PerProcess<JobResult>,
@@ -39,20 +39,21 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
-    /// Called when the outcome is there.
+    /// Called when the outcome is set.
     wakers: BTreeMap<u64, Waker>,
     next: u64,
 }
 
 impl JobResult {
-    /// Registers a waker, in the place of the one that has this number. The number, and the waker that was replaced.
+    /// Registers a waker under the number `place`, or under a new one. Returns the number and the waker that it
+    /// replaces.
     fn register(&mut self, place: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
         self.next += 1;
         let place = place.unwrap_or(self.next);
         (place, self.wakers.insert(place, waker))
     }
 
-    /// The engine's thread, which makes the result, cannot wait for it.
+    /// Refuses to wait in the engine's thread: that thread produces the result.
     fn may_be_waited_for(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
@@ -63,7 +64,7 @@ impl JobResult {
 
 impl JobState {
     pub(super) fn new() -> JobState {
-        // A fork's copy of the host gets no result: the run is not its own.
+        // A fork's copy of the host gets no result: the program is not its child.
         let in_copy = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
         JobState { result: PerProcess::here(JobResult::default(), in_copy), changed: Condvar::new() }
     }
@@ -77,9 +78,10 @@ impl JobState {
         wakers.values().for_each(Waker::wake);
     }
 
-    /// The result; or registers the task, which is woken when the result is there. `place`: the number under which it is registered.
+    /// Returns the result, or registers the task to be woken when the result is set. `place`: the number of the
+    /// registration.
     pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
-        // A task's waker may take locks of its own, so it is cloned and dropped outside of ours.
+        // A task's waker may take locks of its own, so it is cloned and dropped while this lock is not held.
         let task = task.clone();
         let waker = Waker::new(move || task.wake_by_ref());
         let mut result = self.result.lock();
@@ -105,16 +107,17 @@ fn not_ours() -> Error {
 }
 
 impl Job {
-    /// The program's process id: for printing. It may be another process's once the program has ended.
+    /// The program's process id, for printing. Another process may have the same id once the program has ended.
     pub fn id(&self) -> u32 {
         self.pid
     }
 
-    /// Waits for the result, any number of times.
+    /// Waits for the result. Can be called any number of times.
     ///
     /// # Errors
-    /// That the program could not be started or watched; how it ended is in the [`Output`]. EDEADLK: the result is not there, and this is a run's
-    /// [callback](crate::Command::run_then), in the thread that it would come from.
+    /// The program could not be started or watched. How the program ended is in the [`Output`]. EDEADLK: the run has
+    /// no result yet, and the caller is a run's [callback](crate::Command::run_then), in the thread that would
+    /// produce the result.
     pub fn wait(&self) -> Result<Arc<Output>> {
         let result = self.state.result.lock();
         result.may_be_waited_for()?;
@@ -126,7 +129,7 @@ impl Job {
         result.outcome.clone().unwrap_or_else(|| Err(not_ours()))
     }
 
-    /// Waits at most so long; `None` if the program still runs then, untouched.
+    /// Waits at most `timeout`; `None` if the program still runs then. The program is not affected.
     ///
     /// # Errors
     /// As [`wait`](Job::wait).
@@ -140,7 +143,7 @@ impl Job {
         result.outcome.clone().transpose()
     }
 
-    /// The result if it is there.
+    /// Returns the result if the run has ended; does not wait.
     ///
     /// # Errors
     /// As [`wait`](Job::wait).
@@ -148,7 +151,7 @@ impl Job {
         self.state.result.lock().outcome.clone().transpose()
     }
 
-    /// Calls `waker` once when the result is there, at once if it is; so every one that was given.
+    /// Calls `waker` once when the result is set, or at once if it is set already. Several wakers can be registered.
     pub fn when_done(&self, waker: Waker) {
         let mut result = self.state.result.lock();
         if result.outcome.is_none() {
@@ -159,20 +162,20 @@ impl Job {
         }
     }
 
-    /// What both streams have written from position `since` on, as far as it is still held ([`Run::window`](crate::Run::window)).
+    /// The output of both streams from position `since` on, as far as the [window](crate::Run::window) still has it.
     pub fn read(&self, since: u64) -> Chunk {
         self.log.lock().read(since)
     }
 
-    /// Gives the program something to read. How many bytes were taken: less than all when too many wait already.
+    /// Queues input for the program. Returns how many bytes were accepted: fewer than all if the queue is full.
     ///
     /// # Errors
-    /// EPIPE: it reads no more. EBADF: the run is not [writable](crate::Run::writable).
+    /// EPIPE: the program reads no more. EBADF: the run is not [writable](crate::Run::writable).
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         self.writer()?.write(bytes)
     }
 
-    /// The same, waiting for room at most so long.
+    /// As [`write`](Job::write), but waits at most `timeout` for space in the queue.
     ///
     /// # Errors
     /// As [`write`](Job::write).
@@ -180,14 +183,15 @@ impl Job {
         self.writer()?.write_timeout(bytes, timeout)
     }
 
-    /// Calls `waker` when there is room again after a [`write`](Job::write) that was not taken whole, or nobody reads any more.
+    /// Calls `waker` when the queue has space again after a [`write`](Job::write) that did not accept all bytes, or
+    /// when the program stops reading.
     pub fn when_writable(&self, waker: Waker) {
         if let Some(writer) = &self.writer {
             writer.set_waker(waker);
         }
     }
 
-    /// What is written so far is all.
+    /// Closes the program's input after the bytes that have been written so far.
     pub fn close_stdin(&self) {
         if let Some(writer) = &self.writer {
             writer.close();
@@ -198,12 +202,13 @@ impl Job {
         self.writer.as_ref().ok_or_else(|| Error::new(Stage::Capture, crate::Errno::EBADF, "write(): not writable"))
     }
 
-    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. Its result says [`Stop::Cancelled`](crate::Stop::Cancelled).
+    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. The result says
+    /// [`Stop::Cancelled`](crate::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
         self.handle.order(Order::End(Some(grace)));
     }
 
-    /// Sends a signal to the program, or to all of its process group.
+    /// Sends a signal to the program, or with `tree` to its whole process tree.
     ///
     /// # Errors
     /// EINVAL: no such signal.
@@ -215,12 +220,12 @@ impl Job {
         Ok(())
     }
 
-    /// Changes the size of its [terminal](crate::Run::terminal); the foreground process group gets SIGWINCH.
+    /// Changes the size of the run's [terminal](crate::Run::terminal); the foreground process group gets SIGWINCH.
     pub fn resize(&self, size: TerminalSize) {
         self.handle.order(Order::Resize(size));
     }
 
-    /// Lets go of the program: it runs on, watched, drained and reaped.
+    /// Drops the handle without ending the program. The library still watches, drains and reaps the program.
     pub fn detach(mut self) {
         self.ends = false;
     }
@@ -231,7 +236,7 @@ impl Drop for Job {
         if self.ends {
             self.handle.cancel();
         }
-        // Nobody asks for it any more. Who has result it may have it in his hands for a moment longer, and with it a spilled file.
+        // The engine may reference this state for a moment longer. Taking the result out releases its spill file now.
         let result = self.state.result.lock().outcome.take();
         drop(result);
     }

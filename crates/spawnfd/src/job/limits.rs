@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run may use at most: who enforces it, and how it is seen that it was too much. docs/limits.md tells what to expect.
+//! The limits of a run: the mechanism that enforces each, and how the library detects that one was reached.
+//! docs/limits.md describes them.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -17,18 +18,19 @@ use crate::tree::{Bounds, Ledger, Tree, Want};
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
 const TOLD_OF_SIGXCPU: i32 = 128 + SIGXCPU;
-/// By how much less CPU time than the kernel limited can turn out to have been used.
+/// The usage that the kernel reports can be lower than the CPU time limit by this much.
 const SKEW: Duration = Duration::from_secs(1);
 
-/// The pauses between looks at what has to be counted: each twice as long as the last.
+/// The first and the longest pause between two checks of the tree. Each pause is twice as long as the previous one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// The shortest pause before a look at CPU time.
+/// The shortest pause before a check of CPU time.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
-/// What a run may use at most: its whole process tree in a cgroup, else as rlimits go (docs/limits.md).
+/// Limits of a run. In a cgroup they apply to the whole process tree, else as rlimits do (docs/limits.md).
 ///
-/// A limit that cannot be enforced in the way asked for is an error of the call, before a program is started.
+/// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a
+/// program.
 ///
 /// # Examples
 /// ```
@@ -41,34 +43,40 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of memory. In a cgroup all of the tree, page cache included, no swap; beyond it the kernel kills all of the tree. Else
-    /// address space (RLIMIT_AS) of each process for itself: what is beyond is refused to the program, and the run goes on.
+    /// Bytes of memory. In a cgroup the limit covers the whole tree, including page cache, without swap; when the
+    /// tree exceeds it, the kernel kills the whole tree. Otherwise it limits the address space (RLIMIT_AS) of each
+    /// process: the kernel refuses the program more memory, and the run goes on.
     pub memory: Option<u64>,
-    /// Processes and threads at once; the tree is killed when it wants, or has, more. In a cgroup they are the tree's. Else RLIMIT_NPROC stops
-    /// those that multiply faster than they are counted; it is of all of the *user*, and means nothing to root.
+    /// Processes and threads at once; the library kills the tree when it has, or tries to have, more. In a cgroup the
+    /// limit counts the tree. Otherwise the library counts the tree in /proc, and RLIMIT_NPROC stops a tree that
+    /// grows faster than the library counts. RLIMIT_NPROC counts all processes of the *user*, and has no effect on
+    /// root.
     pub pids: Option<u64>,
-    /// CPU time, user and system. In a cgroup of the tree together; else of each process for itself, in whole seconds (RLIMIT_CPU).
+    /// CPU time, user and system. In a cgroup the limit applies to the tree together, else to each process separately
+    /// and in whole seconds (RLIMIT_CPU).
     pub cpu_time: Option<Duration>,
-    /// Processors' worth of CPU time at once: 1.5 is all of one and half of another. In a cgroup only; the run is slowed down, not ended.
+    /// The number of processors that the tree may use at once: 1.5 is one and a half. Needs a cgroup. The kernel
+    /// slows the run down and does not end it.
     pub cpus: Option<f64>,
-    /// What will do to enforce them.
+    /// Which mechanisms may enforce the limits.
     pub enforce: Enforce,
 }
 
-/// What will do to enforce limits.
+/// Which mechanisms may enforce limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Enforce {
-    /// A cgroup, else an rlimit, else it is an error.
+    /// A cgroup, else an rlimit, else the call fails.
     #[default]
     Auto,
-    /// A cgroup, else it is an error.
+    /// A cgroup, else the call fails.
     Cgroup,
-    /// A cgroup, else an rlimit, else as far as looking now and then goes, or not at all: the output says which.
+    /// A cgroup, else an rlimit, else checks by the library at intervals, or no mechanism. The output names the
+    /// mechanism.
     BestEffort,
 }
 
-/// What a limit is on.
+/// The resource that a limit is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -82,17 +90,17 @@ pub enum Resource {
     Cpus,
 }
 
-/// Who enforces a limit.
+/// The mechanism that enforces a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Enforcer {
-    /// A cgroup: the tree together, whatever it does.
+    /// A cgroup: limits the whole tree; processes cannot escape by leaving the session.
     Cgroup,
-    /// An rlimit: each process for itself, or all of the user.
+    /// An rlimit: limits each process separately, or all processes of the user.
     Rlimit,
-    /// The library, which looks at the tree now and then.
+    /// The library, which checks the tree at intervals.
     Watch,
-    /// Nobody.
+    /// No mechanism.
     Nobody,
 }
 
@@ -100,13 +108,13 @@ names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus =
 
 names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Nobody = "nobody", });
 
-/// One limit of a run, and who enforced it.
+/// One limit of a run, and the mechanism that enforced it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct Limit {
-    /// What it was on.
+    /// The limited resource.
     pub resource: Resource,
-    /// Who enforced it.
+    /// The mechanism that enforced the limit.
     pub by: Enforcer,
 }
 
@@ -118,14 +126,14 @@ impl Limit {
 }
 
 impl fmt::Display for Limit {
-    /// As in `memory (cgroup)`.
+    /// Prints, for example, `memory (cgroup)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.resource, self.by)
     }
 }
 
 impl Limits {
-    /// None.
+    /// No limits.
     pub fn new() -> Limits {
         Limits::default()
     }
@@ -140,7 +148,7 @@ impl Limits {
             Limits { memory: Some(0), .. } => refused("memory = 0".into()),
             Limits { pids: Some(0), .. } => refused("pids = 0".into()),
             Limits { cpu_time: Some(Duration::ZERO), .. } => refused("cpu_time = 0".into()),
-            // Less than a hundredth is less than the kernel's smallest quota.
+            // The kernel's smallest quota is 1 ms, a hundredth of the period of 100 ms.
             Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => refused(format!("cpus = {cpus}")),
             _ => Ok(()),
         }
@@ -160,11 +168,11 @@ setters!(Limits {
     cpu_time: Duration => Some(cpu_time);
     /// Processors at once; see [`Limits::cpus`](field@Limits::cpus).
     cpus: f64 => Some(cpus);
-    /// What will do to enforce them.
+    /// Which mechanisms may enforce the limits.
     enforce: Enforce => enforce;
 });
 
-/// Makes the tree that a run is to have, if any, beforehand.
+/// Prepares the run's tree, if it has one.
 fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree>> {
     match run.tree {
         Some(Want::Group) => Ok(None),
@@ -175,21 +183,24 @@ fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree
     }
 }
 
-/// Makes the tree that a run is to have, and has the program limited. `is_job`: somebody holds it: it may outlive the call.
+/// Prepares the run's tree and applies its limits to the command. `is_job`: the run has a handle and may outlive the
+/// call.
 ///
 /// # Errors
-/// EINVAL: a limit nothing could run within. EOPNOTSUPP: one that nobody enforces here. And those of [`Tree::prepare`].
+/// EINVAL: a limit that is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit here. And
+/// the errors of [`Tree::prepare`].
 pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Result<(Option<Tree>, Option<Watch>)> {
     let limits = &run.limits;
     if limits.is_none() {
         return Ok((tree_of(command, run, is_job)?, None));
     }
     limits.validate()?;
-    // CPU time is counted in any cgroup, and one that was asked for is made in any case.
+    // Every cgroup counts CPU time. A cgroup that the caller asked for is made even if it enforces no limit.
     let anyway = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
     let bounded = match run.tree {
         Some(Want::Guard | Want::Pidns) => None,
-        // The program is to be in that one, on every machine, unless ours is insisted on: then it is refused.
+        // The command names a cgroup, and the program has to be in that one. `Enforce::Cgroup` needs a cgroup of the
+        // library, so the start fails then.
         None | Some(Want::Group | Want::Auto) if command.names_cgroup() && limits.enforce != Enforce::Cgroup => None,
         _ => Tree::bounded(&limits.bounds(), anyway).ok(),
     };
@@ -228,7 +239,8 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         let otherwise = if user.is_some() { Enforcer::Rlimit } else { Enforcer::Watch };
         let by = settle(Resource::Pids, held.pids, otherwise)?;
         if let (Enforcer::Rlimit, Some(user)) = (by, user) {
-            // More than may be: that they are there tells that the limit is reached. Others of the user come and go meanwhile.
+            // The rlimit leaves room above the limit: only a tree with more tasks than the limit shows that the limit
+            // is reached. The number of the user's other processes changes meanwhile, too.
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
             lower(command, abi::RLIMIT_NPROC, all, all);
         }
@@ -236,7 +248,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
     }
     let mut budget = None;
     if let Some(time) = limits.cpu_time {
-        // Counted in every cgroup, with or without a controller.
+        // Every cgroup counts CPU time, with or without a controller.
         budget = Some(match settle(Resource::CpuTime, ledger.is_some(), Enforcer::Rlimit)? {
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
@@ -252,7 +264,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
     Ok((tree, Some(Watch::new(enforced, ledger, most, budget, limits.cpus))))
 }
 
-/// Adds an rlimit, or leaves what is lower already; what it is then.
+/// Adds an rlimit unless the command's limits are lower already. Returns the resulting soft and hard limits.
 fn lower(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
     let inherited = || call::limit(resource).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max));
     let (highest_soft, highest_hard) = command.rlimit(resource).unwrap_or_else(inherited);
@@ -262,16 +274,16 @@ fn lower(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64
     (soft, hard)
 }
 
-/// CPU time to be used.
+/// The CPU time that may be used.
 #[derive(Clone, Copy, Debug)]
 enum Budget {
-    /// By the tree together.
+    /// By all processes of the tree together.
     OfAll(Duration),
-    /// By each process, which gets SIGXCPU when it has used so much, and SIGKILL later.
+    /// By each process. It gets SIGXCPU after the CPU time `told`, and SIGKILL after `killed`.
     OfEach { told: Duration, killed: Duration },
 }
 
-/// When so much CPU time can have been used.
+/// The earliest time at which the tree can have used the CPU time `left`.
 fn soonest(now: Instant, left: Duration, cpus: f64) -> Option<Instant> {
     let wait = Duration::try_from_secs_f64(left.as_secs_f64() / cpus).ok()?;
     now.checked_add(wait.max(LEAST_PAUSE))
@@ -281,17 +293,18 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// The user whose processes RLIMIT_NPROC will count for the program; `None` where it means nothing.
+/// The user whose processes RLIMIT_NPROC counts for the program; `None` if it has no effect.
 fn bound_user(command: &Command<'_>) -> Option<u32> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let own = field(&status, "Uid:")?.parse().ok()?;
     let user = command.real_user().unwrap_or(own);
-    // CAP_SYS_ADMIN and CAP_SYS_RESOURCE are exempt. A program that is not root's has of these what is ambient.
+    // Processes with CAP_SYS_ADMIN or CAP_SYS_RESOURCE are exempt. After exec, a program of another user than root
+    // has only its ambient ones.
     let ambient = u64::from_str_radix(field(&status, "CapAmb:")?, 16).ok()?;
     (user != 0 && ambient & (1 << 21 | 1 << 24) == 0).then_some(user)
 }
 
-/// How many processes and threads of a user /proc shows.
+/// The number of processes and threads of a user in /proc.
 fn tasks_of(user: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let tasks = |status: String| {
@@ -309,20 +322,20 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()
 }
 
-/// What of a run's limits has to be looked at while it runs, and at its end.
+/// The limits of a run that the library checks while it runs and at its end.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) enforced: Vec<Limit>,
     ledger: Option<Ledger>,
-    /// Tasks that have to be counted in /proc.
+    /// The most tasks that the tree may have, if the library counts them in /proc.
     most: Option<u64>,
     budget: Option<Budget>,
-    /// How much CPU time can be used in a second, at most.
+    /// The CPU seconds that the tree can use in one second, at most.
     cpus: f64,
-    /// When to look at the number of tasks, and how long to wait then.
+    /// The time of the next check of the number of tasks; `pause` is the time to the one after it.
     tasks_due: Option<Instant>,
     pause: Duration,
-    /// When to look at CPU time.
+    /// The time of the next check of CPU time.
     cpu_due: Option<Instant>,
 }
 
@@ -346,12 +359,12 @@ impl Watch {
         Watch { enforced, ledger, most, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
     }
 
-    /// When to look next.
+    /// The time of the next check.
     pub(super) fn due(&self) -> Option<Instant> {
         self.tasks_due.into_iter().chain(self.cpu_due).min()
     }
 
-    /// Looks, if it is time to: which limit the tree has reached.
+    /// Makes the checks that are due. Returns the limit that the tree has reached.
     pub(super) fn look(&mut self, now: Instant, count: impl FnOnce() -> u64) -> Option<Limit> {
         if self.tasks_due.is_some_and(|due| due <= now) {
             self.pause = (self.pause * 2).min(PAUSES.1);
@@ -368,7 +381,7 @@ impl Watch {
             && let (Some(Budget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
         {
             let Some(used) = ledger.cpu_time() else {
-                // No descriptor is free for it, say.
+                // For example, no descriptor is free to read the file.
                 self.cpu_due = now.checked_add(PAUSES.1);
                 return None;
             };
@@ -381,7 +394,7 @@ impl Watch {
         None
     }
 
-    /// The program has ended by itself, or by the kernel's hand: which limit was behind it.
+    /// Returns the limit that ended the program, if one did.
     pub(super) fn at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
         if let Some(ledger) = &self.ledger {
             if ledger.held.memory && ledger.was_out_of_memory() {
@@ -392,13 +405,14 @@ impl Watch {
             }
         }
         let Some(Budget::OfEach { told, killed }) = self.budget else { return None };
-        // The kernel limits whole ticks, most of which a busy host may have had, and tells what was really used.
+        // The kernel enforces RLIMIT_CPU by counting whole ticks, but reports the precise usage. On a busy host,
+        // other programs can have had most of a tick.
         let used_most =
             |of: Duration| usage.is_some_and(|usage| usage.cpu >= (of / 10 * 8).min(of.saturating_sub(SKEW)));
-        // Nobody else is known to send it.
+        // No other sender of SIGXCPU is known, so half of the limit is enough.
         let used_half = |of: Duration| usage.is_none_or(|usage| usage.cpu >= of / 2);
         let reached = match (status?.code(), status?.signal()) {
-            // A shell says of whom it waited for that it got the signal.
+            // A shell exits with 128 + SIGXCPU if its child got the signal.
             (_, Some(SIGXCPU)) | (Some(TOLD_OF_SIGXCPU), _) => used_half(told),
             (_, Some(SIGKILL)) => used_most(killed),
             _ => false,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs. `command.rs` starts them; `run_state` holds the state of one, which its caller's thread or the engine's thread
-//! (`engine.rs`) moves on. `handle.rs` is the caller's handle, `options.rs` the request and `output.rs` the result. The other modules neither
-//! know a process nor start a thread:
+//! Supervised runs. `command.rs` starts a run, and `run_state` holds its state. The caller's thread or the engine's
+//! thread (`engine.rs`) moves the run on. `handle.rs` is the caller's handle, `options.rs` the request and
+//! `output.rs` the result. The following modules neither handle processes nor start threads:
 //!
-//! - [`Record`]: what has come out, in memory; its rest in a [`Spill`].
-//! - [`Decoder`], [`Lines`]: bytes as text, however they are cut.
-//! - [`events()`]: a bounded queue from the engine to who wants to see output as it comes.
-//! - [`Source`], [`Feed`]: what goes in. [`Pty`]: a terminal for it all.
-//! - [`Limits`]: what a run may use. [`Limiter`]: how many runs at once.
+//! - [`Record`]: the output so far, in memory; the rest goes to a [`Spill`].
+//! - [`Decoder`], [`Lines`]: convert bytes to text and to lines, wherever the chunks are cut.
+//! - [`events()`]: a bounded queue from the engine to a consumer that wants output while the program runs.
+//! - [`Source`], [`Feed`]: the program's input. [`Pty`]: a terminal as all three streams.
+//! - [`Limits`]: the resources that a run may use. [`Limiter`]: the number of runs at once.
 //!
-//! `futures.rs` waits for runs and events in tasks; `tokio.rs` reads and writes as tokio does.
+//! `futures.rs` lets tasks wait for runs and events; `tokio.rs` implements tokio's read and write traits.
 
 mod command;
 mod engine;

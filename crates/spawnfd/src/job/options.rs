@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a supervised run is to go.
+//! The options of a supervised run.
 
 use std::time::Duration;
 
@@ -7,61 +7,65 @@ use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
 use crate::limiter::Limiter;
 use crate::tree::Want;
 
-/// How a captured run is to go; see [`Command::run_with`](crate::Command::run_with).
+/// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The program's process tree is told to end (SIGTERM) after so long. `None`: never.
+    /// The time after which the library sends SIGTERM to the program's process tree. `None`: never.
     pub timeout: Option<Duration>,
-    /// How long it has for that before it is killed. Zero: it is killed at once. A program that still runs one second after SIGKILL is given
-    /// up: the run ends, and [`Output::leftovers`](crate::Output::leftovers) has the program, with [`Fate::NotPermitted`](crate::Fate::NotPermitted)
-    /// or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
+    /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after
+    /// SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the program with
+    /// [`Fate::NotPermitted`](crate::Fate::NotPermitted) or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
     pub grace: Duration,
-    /// Bytes kept of each stream's beginning and end; the pipe is drained beyond.
+    /// Bytes kept of each stream's beginning and end. The library reads and drops the rest.
     pub keep: (usize, usize),
-    /// Bytes of the latest output, both streams in order of arrival, that [`Job::read`](crate::Job::read) can still give.
+    /// Bytes of the latest output that [`Job::read`](crate::Job::read) can still return: both streams, in order of
+    /// arrival.
     pub window: usize,
-    /// Where all output goes if it is more than is kept.
+    /// The file that gets all output once there is more than is kept.
     pub spill: Option<Spill>,
-    /// The program is ended when it has written so many bytes to both streams together.
+    /// The library ends the program once it has written more than this many bytes to both streams together.
     pub output_limit: Option<u64>,
-    /// How long to go on reading after the program has ended, while somebody else still holds its pipes.
+    /// How long to read after the program has ended while other processes still hold its pipes open.
     pub drain: Duration,
-    /// How its process tree is to be controlled; the result says what came of that. `None`: for a job that is
-    /// [started](crate::Command::start) as [`Want::Guard`], or [`Want::Group`] where no guard can be had; else as [`Want::Group`].
+    /// The tier of control over the process tree. [`Output::tree`](crate::Output::tree) has the tier that was used.
+    /// `None`: a job that is [started](crate::Command::start) uses [`Want::Guard`], or [`Want::Group`] if no guard
+    /// can be started; other runs use [`Want::Group`].
     pub tree: Option<Want>,
-    /// What becomes of processes that the program has left behind.
+    /// How to treat processes that outlive the program.
     pub leftovers: Leftovers,
-    /// What the program reads; nothing (`/dev/null`, or the end of a terminal's input) if there is none and the command has no standard input
-    /// of its own.
+    /// The program's input. `None`: the program reads the command's own standard input if it sets one, else
+    /// `/dev/null` or the end of a terminal's input.
     pub input: Option<SharedBytes>,
-    /// The program reads what [`Job::write`](crate::Job::write) is given over time, of which so many bytes wait at most.
+    /// Bytes that [`Job::write`](crate::Job::write) may queue for the program to read. `None`: the job is not
+    /// writable.
     pub writable: Option<usize>,
-    /// The program gets a terminal of this size as its three streams; all it writes is standard output.
+    /// The program gets a terminal of this size as all three streams; all its output is standard output.
     pub terminal: Option<TerminalSize>,
-    /// What it may use at most.
+    /// The resources that the run may use.
     pub limits: Limits,
-    /// It waits for its turn with this one before it is started.
+    /// The run waits for a place with this limiter before the program starts.
     pub limiter: Option<Limiter>,
 }
 
-/// What becomes of processes of the program's tree that live on when it has ended.
+/// How to treat processes of the program's tree that outlive the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Leftovers {
-    /// They are killed.
+    /// The library kills them.
     #[default]
     Kill,
-    /// They go on; what they write is still read, and ending the [job](crate::Job) ends them. A run that is no job (one that blocks, is a
-    /// future, or has a callback) kills them.
+    /// They run on, the library still reads their output, and ending the [job](crate::Job) ends them. A run without a
+    /// job handle (blocking, with a callback, or as a future) kills them.
     Adopt,
-    /// They are left alone.
+    /// The library leaves them alone.
     Detach,
 }
 
 names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
-    /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; what is left behind is killed.
+    /// No timeout, 2 s of grace, 64 KiB of head and of tail, no window, 100 ms of draining, no input; leftover
+    /// processes are killed.
     fn default() -> Run {
         Run {
             timeout: None,
@@ -88,7 +92,7 @@ impl Run {
         Run::default()
     }
 
-    /// Keeps so many bytes of each stream's beginning and end.
+    /// Keeps `head` bytes of each stream's beginning and `tail` bytes of its end.
     pub fn keep(mut self, head: usize, tail: usize) -> Run {
         self.keep = (head, tail);
         self
@@ -100,35 +104,39 @@ impl Run {
 }
 
 setters!(Run {
-    /// Ends the program after so long.
+    /// Ends the program after this time.
     timeout: Duration => Some(timeout);
-    /// Leaves it so long between SIGTERM and SIGKILL.
+    /// Sets the time between SIGTERM and SIGKILL.
     grace: Duration => grace;
-    /// Keeps so many bytes of the latest output for [`Job::read`](crate::Job::read).
+    /// Keeps this many bytes of the latest output for [`Job::read`](crate::Job::read).
     window: usize => window;
-    /// Writes all output to a file, too, once it is more than is kept.
+    /// Also writes all output to a file once there is more than is kept.
     spill: Spill => Some(spill);
-    /// Ends the program when it has written so many bytes.
+    /// Ends the program once it has written more than this many bytes.
     output_limit: u64 => Some(output_limit);
-    /// Reads on for so long after the program's end.
+    /// Reads for this long after the program's end.
     drain: Duration => drain;
-    /// Asks for this control of the process tree. With [`Want::Guard`], [`Want::Cgroup`] and [`Want::Pidns`] it ends with this process, too, however that
-    /// ends.
+    /// Asks for this tier of control over the process tree. With [`Want::Guard`], [`Want::Cgroup`] and
+    /// [`Want::Pidns`] the tree also ends with this process, even if this process is killed.
     tree: Want => Some(tree);
-    /// Says what becomes of processes left behind.
+    /// Sets how to treat processes that outlive the program.
     leftovers: Leftovers => leftovers;
-    /// Gives the program something to read.
+    /// Sets the program's input.
     input: impl Into<SharedBytes> => Some(input.into());
-    /// Lets [`Job::write`](crate::Job::write) give the program something to read.
+    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input for the program.
     writable: usize => Some(writable);
-    /// Gives the program a terminal, which controls its session: no [`process_group`](crate::Command::process_group) can be asked for then.
+    /// Gives the program a terminal, which becomes the controlling terminal of its session. A command with a terminal
+    /// cannot ask for a [`process_group`](crate::Command::process_group).
     terminal: TerminalSize => Some(terminal);
-    /// Limits what the program and its process tree may use. With limits the tree gets a cgroup wherever one can be had, unless
-    /// a guard is asked for.
+    /// Limits the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
+    /// be made, unless the run asks for a guard or a pid namespace.
     limits: Limits => limits;
-    /// Bounds how many runs are under way at once: the call that starts the program waits for a place first, in the calling thread.
-    /// The [timeout](Run::timeout) begins after that. [`Command::run_async`](crate::Command::run_async) does not wait, it fails with EAGAIN;
-    /// tasks wait by [`Limiter::run_async`] or [`Limiter::acquire_async`]. Neither does a call in another run's
-    /// [callback](crate::Command::run_then): that waits by [`Acquiring::when_ready`](crate::Acquiring::when_ready).
+    /// Limits how many runs execute at once. The call that starts the program first waits for a place, in the calling
+    /// thread. The [timeout](Run::timeout) begins after that wait.
+    ///
+    /// [`Command::run_async`](crate::Command::run_async) does not wait: it fails with EAGAIN. Tasks wait by
+    /// [`Limiter::run_async`] or [`Limiter::acquire_async`]. A call in another run's
+    /// [callback](crate::Command::run_then) does not wait either; the callback can use
+    /// [`Acquiring::when_ready`](crate::Acquiring::when_ready).
     limiter: &Limiter => Some(limiter.clone());
 });

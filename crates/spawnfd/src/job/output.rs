@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of a run.
+//! The result of a run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,20 +12,20 @@ use super::{Limit, Spilled};
 use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
-/// Why a run came to its end.
+/// Why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Stop {
-    /// The program ended by itself (or by somebody else's signal).
+    /// The program exited, or a signal from outside the library ended it.
     #[default]
     Exited,
-    /// It was ended when its time was over.
+    /// The library ended the program after its timeout.
     Timeout,
-    /// It was ended as somebody asked for that, or nobody wanted the result any more.
+    /// The library ended the program because the caller asked for it or dropped its handle.
     Cancelled,
-    /// It was ended when it had written too much.
+    /// The library ended the program because it had written more than its output limit.
     OutputLimit,
-    /// It had reached one of its [limits](super::Limits): see [`Output::limit`].
+    /// The program or its tree reached one of its [limits](super::Limits): see [`Output::limit`].
     Limit,
 }
 
@@ -41,11 +41,11 @@ names!(Stop {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Drain {
-    /// All of it has been read.
+    /// The library has read all output.
     #[default]
     Eof,
-    /// After the program's end these processes still held its pipes, or its terminal; what they write later is lost. Empty if nobody could
-    /// be named: they belong to another user, or let go in this instant.
+    /// After the program's end these processes still held its pipes or its terminal open; their later output is lost.
+    /// The list is empty if no holder could be identified: it belongs to another user, or has just closed its end.
     Cut(Vec<u32>),
 }
 
@@ -53,11 +53,11 @@ pub enum Drain {
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct Leftover {
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// Its name (comm).
+    /// The process's name (comm).
     pub name: String,
-    /// Its fate.
+    /// What the library did with the process.
     pub fate: Fate,
 }
 
@@ -65,16 +65,17 @@ pub struct Leftover {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It got SIGKILL.
+    /// The library sent SIGKILL.
     Killed,
-    /// It runs on, and ends with the job: [`Leftovers::Adopt`](super::Leftovers::Adopt).
+    /// The process runs on, and ends with the job: [`Leftovers::Adopt`](super::Leftovers::Adopt).
     Adopted,
-    /// It was left alone: [`Leftovers::Detach`](super::Leftovers::Detach).
+    /// The library left the process alone: [`Leftovers::Detach`](super::Leftovers::Detach).
     Detached,
-    /// The kernel refused to kill it (EPERM): it has changed its user id, as a set-uid program does. It runs on.
+    /// The kernel refused SIGKILL (EPERM): the process has changed its user id, as a set-uid program does. It runs
+    /// on.
     NotPermitted,
-    /// The kernel accepted SIGKILL, which had no effect within a second: the process waits in the kernel, for a disk or a network file system
-    /// mostly. It ends when that wait ends.
+    /// The kernel accepted SIGKILL, which had no effect within a second. The process waits in the kernel, usually for
+    /// a disk or a network file system, and ends when that wait ends.
     Uninterruptible,
 }
 
@@ -90,47 +91,50 @@ names!(Fate {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Output {
-    /// The status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or the program could not be killed:
-    /// then it is the first of the [`leftovers`](Output::leftovers), and the library reaps it when it ends.
+    /// The exit status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or if
+    /// the program could not be killed. A program that could not be killed is the first of the
+    /// [`leftovers`](Output::leftovers), and the library reaps it when it ends.
     pub status: Option<ExitStatus>,
-    /// The host took the program's status (by `wait(-1)`, or by ignoring SIGCHLD). Before Linux 6.15 it cannot be recovered.
+    /// The host took the program's status (by `wait(-1)`, or by ignoring SIGCHLD). Before Linux 6.15 the library
+    /// cannot recover it.
     pub status_lost: bool,
-    /// Why it ended.
+    /// Why the run ended.
     pub stop: Stop,
     /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
     pub stdout: Vec<u8>,
-    /// Captured standard error, likewise; empty if merged into standard output.
+    /// Captured standard error, in the same form; empty if merged into standard output.
     pub stderr: Vec<u8>,
-    /// How many bytes both streams had that were not kept.
+    /// The number of bytes of both streams that were not kept.
     pub omitted_bytes: u64,
-    /// How many bytes both streams had.
+    /// The number of bytes of both streams.
     pub seen_bytes: u64,
-    /// The file with all of the output, where one was asked for and needed. It goes with the last handle of it.
+    /// The file with all output, if the run asked for one and needed it. Dropping the last handle deletes the file.
     pub spill: Option<Spilled>,
     /// How reading ended.
     pub drain: Drain,
     /// From the start of the spawn to the end of reading.
     pub wall: Duration,
-    /// What the program used.
+    /// The resources that the program used.
     pub usage: Usage,
-    /// How far control of the process tree reached; whether to everybody: [`is_complete`](Tier::is_complete).
+    /// How far control of the process tree reached. [`is_complete`](Tier::is_complete) says whether it covered every
+    /// process.
     pub tree: Tier,
-    /// Processes of the program's tree that outlived it, as far as the tier finds them, and their fates. A program that could not be killed
-    /// comes first.
+    /// Processes of the program's tree that outlived the program, as far as the tier finds them. A program that could
+    /// not be killed comes first.
     pub leftovers: Vec<Leftover>,
-    /// The library could not look for survivors: no descriptor was free, or /proc cannot be read. Processes may have survived, and only
-    /// those that can be killed without looking were killed.
+    /// The library could not look for survivors: no descriptor was free, or /proc cannot be read. Processes may have
+    /// survived. The library has killed only those that it can kill without /proc.
     pub leftovers_unknown: bool,
-    /// The limit that it had reached, where [`stop`](Output::stop) is [`Stop::Limit`].
+    /// The limit that the run reached, if [`stop`](Output::stop) is [`Stop::Limit`].
     pub limit: Option<Limit>,
-    /// All limits it had, and who enforced each.
+    /// All limits of the run, and the mechanism that enforced each.
     pub limits: Vec<Limit>,
-    /// How it was started.
+    /// How the program was started.
     pub started: Started,
-    /// The program closed its standard input, or ended, before all of it was written.
+    /// The program closed its standard input, or ended, before the library had written all input.
     pub input_refused: bool,
     pub(super) program: String,
-    /// Of each stream: how many of the kept bytes are its head, and how many are missing after that.
+    /// For each stream: the length of the head, and the number of bytes missing after it.
     pub(super) cuts: [(usize, u64); 2],
 }
 
@@ -142,13 +146,13 @@ impl Leftover {
 }
 
 impl Output {
-    /// One to be filled with what another process has sent of its own.
+    /// An empty output, to be filled with the fields that another process has sent.
     #[doc(hidden)]
     pub fn empty() -> Output {
         Output::default()
     }
 
-    /// Of each stream: how many of the kept bytes are its head, and how many are missing after that.
+    /// For each stream: the length of the head, and the number of bytes missing after it.
     #[doc(hidden)]
     pub fn cuts(&self) -> [(usize, u64); 2] {
         self.cuts
@@ -159,7 +163,7 @@ impl Output {
         self.cuts = cuts;
     }
 
-    /// Whether the program ended by itself with exit code 0.
+    /// Whether the program exited by itself with code 0.
     pub fn ok(&self) -> bool {
         self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
     }
@@ -169,38 +173,38 @@ impl Output {
         self.leftovers.first().filter(|_| self.status.is_none() && !self.status_lost)
     }
 
-    /// The exit code; `None` if a signal ended it, or there is no [status](Output::status).
+    /// The exit code; `None` if a signal ended the program, or there is no [status](Output::status).
     pub fn code(&self) -> Option<i32> {
         self.status?.code()
     }
 
-    /// The signal that ended it.
+    /// The signal that ended the program.
     pub fn signal(&self) -> Option<i32> {
         self.status?.signal()
     }
 
-    /// Standard output as text, what is no UTF-8 replaced; a character cut by an omission is left out.
+    /// Standard output decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
     pub fn text(&self) -> Cow<'_, str> {
         let [(head, omitted), _] = self.cuts;
         text(&self.stdout, head, omitted)
     }
 
-    /// Standard error, likewise.
+    /// Standard error, decoded in the same way.
     pub fn error_text(&self) -> Cow<'_, str> {
         let [_, (head, omitted)] = self.cuts;
         text(&self.stderr, head, omitted)
     }
 
-    /// Turns a run that was not [`ok`](Output::ok) into an error that carries it.
+    /// Returns an error that carries the output unless the run was [`ok`](Output::ok).
     ///
     /// # Errors
-    /// [`ExitError`] unless it is ok.
+    /// [`ExitError`]: the run was not ok.
     pub fn check(self) -> std::result::Result<Output, Box<ExitError>> {
         if self.ok() { Ok(self) } else { Err(Box::new(ExitError { output: self })) }
     }
 }
 
-/// A run that did not end with exit code 0.
+/// A run that was not [`ok`](Output::ok).
 #[derive(Clone, Debug)]
 pub struct ExitError {
     /// The run.
