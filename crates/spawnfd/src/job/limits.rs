@@ -29,8 +29,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Limits of a run. In a cgroup they apply to the whole process tree, else as rlimits do (docs/limits.md).
 ///
-/// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a
-/// program.
+/// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
 ///
 /// # Examples
 /// ```

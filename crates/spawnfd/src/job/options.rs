@@ -28,9 +28,9 @@ pub struct Run {
     pub output_limit: Option<u64>,
     /// How long to read after the program has ended while other processes still hold its pipes open.
     pub drain: Duration,
-    /// The tier of control over the process tree. [`Output::tree`](crate::Output::tree) has the tier that was used.
-    /// `None`: a job that is [started](crate::Command::start) uses [`Want::Guard`], or [`Want::Group`] if no guard
-    /// can be started; other runs use [`Want::Group`].
+    /// The tier of control over the process tree. The output's `tree` field has the tier that was used. `None`: a job
+    /// that is [started](crate::Command::start) uses [`Want::Guard`], or [`Want::Group`] if no guard can be started;
+    /// other runs use [`Want::Group`].
     pub tree: Option<Want>,
     /// How to treat processes that outlive the program.
     pub leftovers: Leftovers,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Control of a running program's process tree: to signal it, to end it, to say what of it is left, and to end it with its owner.
+//! Control of a running program's process tree: signal it, kill it, list the processes that outlive the program, and
+//! end it with its owner.
 //!
-//! How far that reaches is a [`Tier`]. What to expect of each, in words: docs/trees.md.
+//! A [`Tier`] says how far this control reaches. docs/trees.md describes each tier.
 
 mod bounds;
 mod cgroup;
@@ -27,25 +28,26 @@ use guard::Watch;
 pub(crate) use guard::{end_guard_if_idle, is_guard_leaving};
 use pidns::Pidns;
 
-/// How far control of a tree reaches.
+/// How far control of a process tree reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// A cgroup of its own: everything that does not write itself into another. Ends with the owner.
+    /// A cgroup for the tree: reaches every process that does not move itself to another cgroup. The tree ends with
+    /// the owner.
     Cgroup,
-    /// A pid namespace of its own: everything, whatever it does. Ends with the owner.
+    /// A pid namespace for the tree: reaches every process. The tree ends with the owner.
     Pidns,
-    /// Session, process group and known descendants. A process that has left the session and lost its parent before it was
-    /// seen may survive. Ends with the owner.
+    /// The session, the process group and known descendants. A process that leaves the session and loses its parent
+    /// before the library sees it may survive. The tree ends with the owner.
     Guard,
-    /// As [`Guard`](Tier::Guard), but nothing ends the tree when the owner is killed.
+    /// As [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
     #[default]
     Group,
 }
 
 impl Tier {
-    /// Whether leaving the session is no way out of it. Where it is one (guard, group) a process that has called setsid may survive, and is not
-    /// named then.
+    /// Whether control also reaches processes that leave the session. With [`Guard`](Tier::Guard) and
+    /// [`Group`](Tier::Group), a process that has called setsid may survive without being listed as a survivor.
     pub fn is_complete(self) -> bool {
         matches!(self, Tier::Cgroup | Tier::Pidns)
     }
@@ -53,49 +55,50 @@ impl Tier {
 
 names!(Tier { Cgroup = "cgroup", Pidns = "pidns", Guard = "guard", Group = "group", });
 
-/// Which tier is asked for.
+/// The tier that a caller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 #[non_exhaustive]
 pub enum Want {
-    /// [`Tier::Group`]: no helper, nothing made beforehand.
+    /// [`Tier::Group`]: needs no helper and no preparation.
     #[default]
     Group,
-    /// The first that can be had, of all but [`Tier::Pidns`].
+    /// The first available tier: cgroup, then guard, then group.
     Auto,
     /// [`Tier::Cgroup`] or an error.
     Cgroup,
-    /// [`Tier::Pidns`] or an error. The program finds itself to be process 2 without a parent (`getppid` is 0). Where this process may not
-    /// make a pid namespace it gets a user namespace, too: of this process's own effective ids, and without any capability.
+    /// [`Tier::Pidns`] or an error. The program is process 2 of its namespace, and `getppid` returns 0. If the caller
+    /// may not create a pid namespace, the library also creates a user namespace with the caller's effective ids and
+    /// without capabilities.
     Pidns,
     /// [`Tier::Guard`] or an error.
     Guard,
 }
 
-/// A process of a tree that has outlived the program the tree began with.
+/// A process of a tree that has outlived the tree's first program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Survivor {
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// What ps calls it: its program's name, cut after 15 bytes, unless it has given itself another.
+    /// The process's name (comm), as `ps` shows it: by default the program's name, cut after 15 bytes.
     pub name: String,
 }
 
-/// How long dropping a tree waits for what it has killed to be gone.
+/// How long the drop of a tree waits for the killed processes to end.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many names are tried for a cgroup that nobody else has.
+/// How many unused names to try for a new cgroup.
 const PLACES: usize = 8;
 
-/// How long an emptied cgroup may refuse to be removed before that is left to the guard.
+/// How long to retry the removal of an empty cgroup before the guard takes it over.
 const REMOVAL_MS: u64 = 20;
 
-/// How long its last processes may take to end then.
+/// How long to wait for the last processes of a removed cgroup to end.
 const LEAVING_MS: u64 = 100;
 
 /// The process tree of one program.
 ///
-/// Prepared before the program is born, and told of its birth. Dropping it ends what is left of it, unless
-/// [`detach`](Tree::detach) has let it go. A fork's copy of it does nothing.
+/// Prepare the tree before the program starts, and report the started program to it by `born`. Dropping the tree
+/// kills its remaining processes; [`detach`](Tree::detach) prevents that. A copy in a forked process has no effect.
 ///
 /// # Examples
 /// ```
@@ -119,16 +122,16 @@ pub struct Tree {
     tier: Tier,
     control: Control,
     watch: Option<Watch>,
-    /// The process that prepared it.
+    /// The process that prepared the tree.
     generation: u64,
 }
 
-/// What control stands on.
+/// The means of control.
 #[derive(Debug)]
 enum Control {
-    /// No program is born yet, or the tree has been let go of.
+    /// No program has started yet, or the tree has been released.
     Nobody,
-    /// A cgroup; and, once it is born, the program, with those it was seen with before they were killed.
+    /// A cgroup. After the start, also the program and the members that were seen before they were killed.
     Group(Group, Option<Members>),
     /// A pid namespace.
     Namespace(Box<Pidns>),
@@ -137,16 +140,22 @@ enum Control {
 }
 
 impl Tree {
-    /// Makes ready to control the tree of a program about to be started.
+    /// Prepares control of the tree of a program that is about to start.
     ///
-    /// The first tree starts a guard, a small process that ends the trees if this one is killed, and that ends by itself when there has
-    /// been no tree for a while. It is a child of this process: see docs/trees.md.
+    /// The first tree starts a guard, a small helper process that ends the trees if this process is killed. The guard
+    /// is a child of this process, and exits after there has been no tree for a while: see docs/trees.md.
     ///
     /// # Errors
-    /// [`Want::Group`], [`Want::Auto`]: never. [`Want::Cgroup`]: ENOENT: no cgroup v2 is mounted; EACCES, EROFS: this process may not make one below its
-    /// own; EOPNOTSUPP: its own is a threaded one. [`Want::Guard`], and both: what kept the guard from starting; ENOSPC: it has
-    /// as many trees as it can have. [`Want::Pidns`]: EPERM, ENOSPC, EUSERS: no pid namespace may be made, with a user namespace or
-    /// without; and as for the guard.
+    /// [`Want::Group`] and [`Want::Auto`] never fail.
+    ///
+    /// [`Want::Cgroup`]: ENOENT: cgroup v2 is not mounted; EACCES, EROFS: this process may not create a cgroup below
+    /// its own; EOPNOTSUPP: its own cgroup is threaded; and the errors of [`Want::Guard`].
+    ///
+    /// [`Want::Guard`]: the errors that keep the guard from starting; ENOSPC: the guard has no free entry for another
+    /// tree.
+    ///
+    /// [`Want::Pidns`]: EPERM, ENOSPC, EUSERS: the kernel refuses a pid namespace, with and without a user namespace;
+    /// and the errors that keep a helper process from starting.
     pub fn prepare(want: Want) -> Result<Tree> {
         match want {
             Want::Group => Ok(Tree::of_group()),
@@ -159,25 +168,27 @@ impl Tree {
         }
     }
 
-    /// The most that can be had without a cgroup.
+    /// A tree with a guard, or without one if none can be started.
     pub(crate) fn outside() -> Tree {
         Tree::guarded().unwrap_or_else(|_| Tree::of_group())
     }
 
-    /// One without a helper, and with nothing made beforehand.
+    /// A tree that needs no helper and no preparation.
     pub(crate) fn of_group() -> Tree {
         Tree::of(Tier::Group, Control::Nobody, None)
     }
 
-    /// One made only now, of a program that was born into the session `home`, as [`home`](Tree::home) had it; if it has been reaped, it had its
-    /// number for sure at the moment `seen`, as `spawnfd_guard::process::present` has it.
+    /// A tree for a program that has started already. `home` is the session in which this process started the
+    /// program, as of [`home`](Tree::home). If the program has been reaped, `seen` is the last time at which it
+    /// certainly had its pid, as of `spawnfd_guard::process::present`.
     pub(crate) fn of_born(pid: u32, pidfd: BorrowedFd<'_>, home: i32, seen: u64) -> Tree {
         let mut members = members_of(pid as i32, home, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.root_was_seen(seen);
         Tree::of(Tier::Group, Control::Members(members), None)
     }
 
-    /// The session that a program of this process is born into: not the tree's, also when this process has left it since.
+    /// The session in which this process starts programs. It never counts as the tree's, even after this process has
+    /// left it.
     pub(crate) fn home() -> i32 {
         sys::getsid(0).unwrap_or(0)
     }
@@ -190,10 +201,11 @@ impl Tree {
         guard::watch(b"").map(|watch| Tree::of(Tier::Guard, Control::Nobody, Some(watch)))
     }
 
-    /// One in a cgroup that has these limits, or those of them that its ledger says are held. `anyway`: or none.
+    /// A tree in a cgroup that enforces these limits, or some of them: the ledger says which. `anyway`: succeed even
+    /// if the cgroup enforces none.
     ///
     /// # Errors
-    /// As for [`Want::Cgroup`]; EOPNOTSUPP: none would be held.
+    /// As for [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
     pub(crate) fn bounded(limits: &Bounds, anyway: bool) -> Result<(Tree, Ledger)> {
         let tree = Tree::in_group(cgroup::place_for(limits, anyway)?)?;
         match &tree.control {
@@ -204,7 +216,8 @@ impl Tree {
 
     fn in_group(mut place: Place) -> Result<Tree> {
         for _ in 0..PLACES {
-            // The guard knows of it before it is there, so that it is not left behind in any case.
+            // The guard gets the path before the cgroup exists, so that it removes the cgroup if this process is
+            // killed at any time.
             let watch = guard::watch(place.path())?;
             match place.make() {
                 Ok(group) => return Ok(Tree::of(Tier::Cgroup, Control::Group(group, None), Some(watch))),
@@ -220,12 +233,13 @@ impl Tree {
         Err(failed(Errno::EEXIST, "cgroup"))
     }
 
-    /// How far control reaches.
+    /// The tier of this tree.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// The directory of the cgroup that the program has to be born in, as [`Command::tree`](crate::Command::tree) has it.
+    /// The directory of the cgroup in which the program has to start, if the tree has one.
+    /// [`Command::tree`](crate::Command::tree) uses it.
     pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.control {
             Control::Group(dir, _) => Some(dir.as_fd()),
@@ -233,7 +247,8 @@ impl Tree {
         }
     }
 
-    /// What the program has to be born in: the pidfd of a pid namespace's first process, and whether a user namespace goes with it.
+    /// The pid namespace in which the program has to start: the pidfd of its first process, and whether the namespace
+    /// has a user namespace.
     pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
         match &self.control {
             Control::Namespace(namespace) => Some(namespace.door()),
@@ -241,15 +256,17 @@ impl Tree {
         }
     }
 
-    /// How the program makes itself known to the guard.
+    /// The means by which the program registers itself with the guard.
     pub(crate) fn announcement(&self) -> Option<Announcement> {
         self.watch.as_ref().filter(|_| self.is_ours()).map(Watch::announcement)
     }
 
-    /// Tells the tree of its program, right after its birth: a child of this process, by its id and its pidfd.
+    /// Reports the program to the tree right after the start. The program is a child of this process.
     ///
-    /// The tree has the program's session if the program leads one (as after [`Command::setsid`](crate::Command::setsid)); else its process
-    /// group if it leads that; else its descendants only. The session and group of this process are never the tree's.
+    /// The tree includes the program's session if the program leads one (as after
+    /// [`Command::setsid`](crate::Command::setsid)). Otherwise it includes the program's process group if the program
+    /// leads one, else only the program's descendants. It never includes the session or process group of this
+    /// process.
     pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         if let Control::Group(_, program) = &mut self.control {
@@ -270,11 +287,12 @@ impl Tree {
         self.control = Control::Members(members);
     }
 
-    /// Tells the tree that its program has ended, *before* it is reaped: then its number is still its own, and all that is in a
-    /// session of that number is known to be the tree's. Cheap.
+    /// Reports that the program has ended, *before* the caller reaps it. Until then the program's pid is still its
+    /// own, so every process in a session of that number belongs to the tree. The call is cheap.
     ///
-    /// Without it the last such moment is when the tree was told of the birth, or last asked: of what was born later only that is
-    /// found which is in the program's own process group (Linux 6.9), or descends from what is found.
+    /// Without this call, the last such time is the report of the start, or the last search for survivors. Of the
+    /// processes that started later, the tree then finds only those in the program's own process group (Linux 6.9),
+    /// and descendants of processes that it finds.
     pub fn ended(&mut self) {
         if !self.is_ours() {
             return;
@@ -288,12 +306,13 @@ impl Tree {
         }
     }
 
-    /// Sends a signal to every process of the tree, once, and continues stopped processes so that they see the signal.
+    /// Sends a signal once to every process of the tree, and continues stopped processes so that they receive it.
     pub fn signal(&mut self, signal: i32) {
         self.signal_all(signal);
     }
 
-    /// The same. Whether the program got the signal: it does not if no descriptor is free for its pidfd, or /proc does not show it.
+    /// As `signal`. Returns whether the program got the signal. It does not if no descriptor is free for its pidfd,
+    /// or if /proc does not show it.
     pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
         if !self.is_ours() {
             return true;
@@ -309,17 +328,19 @@ impl Tree {
         }
     }
 
-    /// Tells of its program's pidfd, of which it has no copy if no number was free for that; and `seen` as [`of_born`](Tree::of_born) has it.
+    /// Supplies the program's pidfd again, in case no descriptor was free for a copy before. `seen`: as for
+    /// [`of_born`](Tree::of_born).
     pub(crate) fn know(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
         if let Control::Members(members) = &mut self.control {
             members.take_pidfd(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
 
-    /// Kills the tree as far as its tier reaches, and waits at most so long until it is gone. `true` if it is.
+    /// Kills the tree as far as its tier reaches, and waits at most `patience` for it to end. `true` if it has ended.
     ///
-    /// The program itself counts as gone when it has ended, reaped or not. Where nothing but looking finds them, all of a tree of several are stopped
-    /// before any is killed: a few milliseconds, whatever `patience` is, and at most a quarter of a second on a busy machine.
+    /// The program counts as ended whether or not it has been reaped. If the library has to search /proc for members
+    /// and finds several, it stops all of them before it kills any. This takes a few milliseconds, and at most a
+    /// quarter of a second on a busy machine, whatever `patience` is.
     #[must_use = "false: something is left"]
     pub fn kill(&mut self, patience: Duration) -> bool {
         let milliseconds = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -328,7 +349,7 @@ impl Tree {
         }
         match &mut self.control {
             Control::Group(dir, program) => {
-                // It does not name them once they have ended.
+                // The cgroup does not list processes that have ended.
                 if let Some(program) = program {
                     let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
                     members.for_each(|member| program.learn(member.process));
@@ -339,7 +360,7 @@ impl Tree {
                 }
             }
             Control::Namespace(namespace) => namespace.inside.end(milliseconds),
-            // Asked first, as it is much cheaper, and mostly so.
+            // This check is much cheaper than the search, and usually enough.
             Control::Members(members) => {
                 !members.may_have_others() || members::end(std::slice::from_mut(members), milliseconds)
             }
@@ -347,14 +368,16 @@ impl Tree {
         }
     }
 
-    /// What runs of the tree, but for the program itself; remembered from then on.
+    /// Lists the running processes of the tree, except the program. The tree remembers them.
     ///
-    /// Cheap once the program has been reaped, if there is nobody. Asked while it runs it makes known who could not be found later.
+    /// The call is cheap once the program has been reaped, if no process survives. A call while the program runs
+    /// finds processes that a later call might not.
     pub fn survivors(&mut self) -> Vec<Survivor> {
         self.look().unwrap_or_default().into_iter().map(Survivor::from).collect()
     }
 
-    /// The same; `None` where it cannot be looked: no number is free for it, or there is no /proc of this pid namespace.
+    /// As `survivors`. `None` if the tree cannot search: no descriptor is free, or there is no /proc of this pid
+    /// namespace.
     pub(crate) fn look(&mut self) -> Option<Vec<Stat>> {
         if !self.is_ours() {
             return Some(Vec::new());
@@ -367,7 +390,7 @@ impl Tree {
                 if is_foreign() {
                     return None;
                 }
-                // Once it has ended its number may be another's.
+                // Once the program has ended, another process may have its pid.
                 let program = program.as_ref().filter(|program| !program.root_has_ended());
                 let program = program.map_or(0, |program| program.root().pid);
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
@@ -383,7 +406,7 @@ impl Tree {
         }
     }
 
-    /// How many processes and threads of the tree run; who is found is remembered.
+    /// Counts the running processes and threads of the tree. The tree remembers the processes.
     pub(crate) fn tasks(&mut self) -> u64 {
         match &mut self.control {
             Control::Members(members) => find(members, self.watch.as_ref()).iter().map(Stat::threads).sum(),
@@ -392,9 +415,9 @@ impl Tree {
         }
     }
 
-    /// Lets what runs of the tree run on, also beyond this process's end.
+    /// Releases the tree: its processes run on, even after this process has ended.
     ///
-    /// Out of a cgroup it is moved into this process's own.
+    /// Processes in the tree's cgroup move to the cgroup of this process.
     pub fn detach(mut self) {
         if !self.is_ours() {
             return;
@@ -408,17 +431,17 @@ impl Tree {
         self.let_go();
     }
 
-    /// Whether this is the process that prepared it, not a fork's copy. The guard's table is shared with copies, and the tree's processes are
-    /// no concern of theirs.
+    /// Whether this process has prepared the tree. A fork's copy of the host must not act: it shares the guard's
+    /// table, and the tree's processes do not belong to it.
     fn is_ours(&self) -> bool {
         fork_generation().unwrap_or(1) == self.generation
     }
 
-    /// Reaps whom this process has inherited as pid 1, or as a sub-reaper.
+    /// Reaps members that became children of this process because it is pid 1 or a child subreaper.
     fn reap_inherited(&mut self) {
         let members = match &mut self.control {
             Control::Members(members) => members,
-            // Its session is in use as long as they are not reaped.
+            // Their session stays in use until they are reaped.
             Control::Group(_, Some(members)) if members.may_have_others() => {
                 members.find();
                 members
@@ -430,7 +453,7 @@ impl Tree {
         }
     }
 
-    /// Gives up what the tree stands on. What runs of it then, runs on.
+    /// Releases the means of control. Processes that still run, run on.
     fn let_go(&mut self) {
         let control = std::mem::replace(&mut self.control, Control::Nobody);
         let Some(watch) = self.watch.take() else { return };
@@ -447,7 +470,7 @@ impl Drop for Tree {
             return;
         }
         let may_live = match &mut self.control {
-            // Who is in it keeps it from being removed.
+            // A populated cgroup cannot be removed.
             Control::Group(dir, program) => {
                 let is_removed = dir.remove(0).is_ok();
                 await_end(program.as_mut().filter(|_| is_removed));
@@ -458,7 +481,7 @@ impl Drop for Tree {
             Control::Nobody => false,
         };
         if may_live {
-            // Who does not end is left, as by a kill that nobody asks about.
+            // A process that does not end in time is left behind.
             let _ = self.kill(DROP_PATIENCE);
         }
         self.reap_inherited();
@@ -469,8 +492,8 @@ impl Drop for Tree {
     }
 }
 
-/// Waits for those who have left a cgroup by ending: that is a moment before they are zombies (kernel/exit.c, do_exit), and only zombies are
-/// reaped. Who has left it alive is not waited for.
+/// Waits until exiting members of a cgroup are zombies, which can be reaped. A process leaves its cgroup a moment
+/// before it becomes a zombie (kernel/exit.c, do_exit). Processes that have left the cgroup alive are not waited for.
 fn await_end(program: Option<&mut Members>) {
     let Some(members) = program else { return };
     let deadline = sys::now().saturating_add(LEAVING_MS);
@@ -479,7 +502,7 @@ fn await_end(program: Option<&mut Members>) {
     }
 }
 
-/// Finds who runs of a tree, and lets the guard know whom it could not find by itself.
+/// Finds the running processes of a tree, and reports those to the guard that it cannot find by itself.
 fn find(members: &mut Members, watch: Option<&Watch>) -> Vec<Stat> {
     let (alive, list) = members.find();
     if let Some(watch) = watch {
@@ -504,9 +527,11 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 }
 
 impl Command<'_> {
-    /// Has the program begin a tree: it is born in the tree's cgroup or pid namespace, if that has one, before other actions, and known to the tree's guard before
-    /// it does anything of its own. So it ends with this process even if that is killed before it could tell the tree of the birth, but for
-    /// one that is the first process of a pid namespace.
+    /// Starts the program as the first process of a tree. Before other actions, the program enters the tree's cgroup
+    /// or pid namespace, if it has one, and registers with the tree's guard.
+    ///
+    /// So the program ends with this process, even if this process is killed before it calls `Tree::born`. The
+    /// exception is a program that is the first process of a pid namespace.
     pub fn tree(&mut self, tree: &Tree) -> &mut Self {
         if let Err(error) = self.begin_tree(tree) {
             self.refused.get_or_insert(error);
@@ -514,7 +539,7 @@ impl Command<'_> {
         self
     }
 
-    /// The same, to be undone by [`end_tree`](Command::end_tree).
+    /// As `tree`, until [`end_tree`](Command::end_tree) undoes it.
     pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
         let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
         self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Warm starts: programs from processes that have been started ahead and wait at main(), or after an interpreter's initialisation.
+//! Warm starts: a program starts from a process that the library has started ahead, and that waits at main() or after
+//! an interpreter's initialisation.
 //!
-//! `Warm` holds what is to be parked; its keeper, a thread, parks it (`keeper.rs`). A start asks for an [`Offer`]: whether there is a
-//! parked process for this command, and whether the calling thread is its equal ([`CallerState`]). The command's plan then goes to the
-//! parked process in a message (`wire.rs`), which `spawnfd-parked` carries out there as the child would. For any
-//! reason not to, the program is started cold, and the reason counted. What executes any program (its zygote) parks, and is asked, in
-//! just the same way. See docs/warm.md.
+//! `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an [`Offer`]: a
+//! parked process for this command, if the calling thread has the same caller state ([`CallerState`]). The library
+//! sends the command's plan to the parked process in a message (`wire.rs`). There `spawnfd-parked` performs the plan
+//! as a child would.
+//!
+//! If a warm start is not possible, the program starts cold, and the library counts the reason. A zygote is a parked
+//! process that executes any program; it is parked and leased in the same way. See docs/warm.md.
 
 mod caller;
 mod channel;
@@ -52,17 +55,18 @@ use leased::LeasedProcess;
 use prefix::Prefix;
 use state::{NOT_ADDED, WarmState};
 
-/// Programs that are kept warm: started ahead, waiting to become what a command asks for.
+/// A set of parked processes: programs that the library has started ahead.
 ///
-/// A command that is given one ([`Command::warm`]) starts from a parked process if there is one for it, and if it may do and has just
-/// what a child of the calling thread would; otherwise it starts as ever. [`Started`](crate::Started) tells which, and why not. Nothing else
-/// differs, but for what `docs/warm.md` lists.
+/// A command with a `Warm` ([`Command::warm`]) starts from a parked process if there is one for it. The process must
+/// have exactly the inherited state that a child of the calling thread would have. Otherwise the program starts by
+/// clone and exec. [`Started`](crate::Started) says which, and why. `docs/warm.md` lists all other differences.
 ///
-/// Clones share the processes. They end with the last clone, with [`close`](Warm::close), or with the process that made it, and there is
-/// a thread that starts them. They are children of this process: `wait(-1)` sees one that has ended. In a fork's copy
-/// there are none.
+/// Clones share the parked processes. The processes end with the last clone, with [`close`](Warm::close), or with the
+/// owner process. A thread starts them. They are children of this process: `wait(-1)` returns one that has ended. A
+/// fork's copy of the host has no parked processes.
 ///
-/// `SPAWNFD_WARM=0` in the environment turns all of it off, and so does [`turn_off`](Warm::turn_off): nothing is parked then.
+/// `SPAWNFD_WARM=0` in the environment turns warm starts off, and so does [`turn_off`](Warm::turn_off): the library
+/// then parks no processes.
 ///
 /// # Examples
 /// ```
@@ -79,15 +83,15 @@ use state::{NOT_ADDED, WarmState};
 pub struct Warm {
     state: Arc<PerProcess<WarmState>>,
     keeper: Arc<Keeper>,
-    /// How many programs are kept that were not added.
+    /// The number of programs to keep warm that were not added.
     keep: usize,
 }
 
-/// What is parked anew more often does nothing else.
+/// The shortest allowed `age`. Shorter ones would only replace parked processes.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 impl Warm {
-    /// Begins with nothing. The thread is started by the first [`add`](Warm::add).
+    /// Creates a `Warm` without programs. The first [`add`](Warm::add) starts the thread.
     ///
     /// # Errors
     /// EINVAL: `age` is too short. EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE. ENOSPC: no more inotify instances
@@ -102,9 +106,11 @@ impl Warm {
         Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep })
     }
 
-    /// Keeps a program warm: an absolute path, or a name searched in PATH. It is parked in the background; see [`fill`](Warm::fill).
+    /// Keeps a program warm. `program` is an absolute path, or a name to search in PATH. The keeper thread parks it
+    /// in the background; [`fill`](Warm::fill) waits for that.
     ///
-    /// Whether it can be parked shows then, too ([`WarmStats::cannot`]): adding one that cannot be is no error.
+    /// The keeper also finds out whether the program can be parked ([`WarmStats::cannot`]). Adding a program that
+    /// cannot be parked is no error.
     ///
     /// # Errors
     /// As [`Template::search`]. EAGAIN: no thread can be started.
@@ -126,10 +132,11 @@ impl Warm {
         Ok(Some(Prefix::new(front, sandbox, template.name(), directory)))
     }
 
-    /// The same for a template. When its file changes it is recorded anew.
+    /// As [`add`](Warm::add), for a template. When the file changes, the library records it again.
     ///
     /// # Errors
-    /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox; modules for what is no interpreter.
+    /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox, or modules for a program that
+    /// is no interpreter.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
         if park.kind_of(template) == Kind::Main && !park.preload.is_empty() {
             let call = format!("add({:?}): modules to load first, which only interpreters do", template.name());
@@ -150,7 +157,8 @@ impl Warm {
         if self.state.lock().has(template) { Ok(()) } else { self.add_template(template, Park::default()) }
     }
 
-    /// The same processes, with [`keep`](WarmOptions::keep) at least this large for commands that use this handle.
+    /// Returns a handle to the same parked processes, with [`keep`](WarmOptions::keep) at least `programs` for
+    /// commands that use this handle.
     ///
     /// # Examples
     /// ```
@@ -165,13 +173,14 @@ impl Warm {
         Warm { keep: self.keep.max(programs), ..self.clone() }
     }
 
-    /// Has every program that has no parked process of its own, or cannot be started from it, executed by a process that was started
-    /// ahead for that: `depth` of them wait, two if 0.
+    /// Adds processes that execute any program, for commands that no other parked process can serve. `depth` of them
+    /// wait; two if 0.
     ///
-    /// In mode fork they are children of a zygote, forked from its memory and this process's own
-    /// ([`Started::Zygote`](crate::Started::Zygote)). In mode reserve they are a pool, started by exec
-    /// ([`Started::Pool`](crate::Started::Pool)). The mode is that of the
-    /// [`WarmOptions`] if `None`. As an exec follows, any program will do: static ones, scripts, other interpreters.
+    /// In mode fork a zygote forks them. They are children of this process and have a copy of the zygote's memory,
+    /// not of this process's memory ([`Started::Zygote`](crate::Started::Zygote)). In mode reserve they form a pool
+    /// of processes that were started by exec ([`Started::Pool`](crate::Started::Pool)). If `mode` is `None`, the
+    /// mode of the [`WarmOptions`] applies. Each process executes the program, so the program can be of any kind: a
+    /// static one, a script, or an interpreter.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM. EAGAIN: no thread can be started.
@@ -181,7 +190,7 @@ impl Warm {
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
-    /// Has the keeper look at once; no thread is started where all is switched off.
+    /// Wakes the keeper. If warm starts are off and no process remains to be ended, starts no thread.
     fn wake_keeper(&self) -> std::result::Result<(), Errno> {
         let mut state = self.state.lock();
         let idle = state.switch(is_off()) && state.gone.is_empty();
@@ -189,15 +198,18 @@ impl Warm {
         if idle { Ok(()) } else { self.keeper.wake(Duration::ZERO) }
     }
 
-    /// Turns all warm starts of this process off, for good, as `SPAWNFD_WARM=0` does: what is parked ends within a second or two, and nothing more is
-    /// parked. Starts are cold; [`fill`](Warm::fill) is `false`.
+    /// Turns all warm starts of this process off permanently, as `SPAWNFD_WARM=0` does. Parked processes end within
+    /// two seconds, and the library parks no more. Programs start cold, and [`fill`](Warm::fill) returns `false`.
     pub fn turn_off() {
         OFF.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until all that can be parked is, as often as it should be; `false` if that takes longer than `timeout`, or cannot be
-    /// done now: it is closed or switched off, this process has closed 0, 1 or 2, or something was missing several times ([`WarmStats::cannot`]), for
-    /// which it goes on to look now and then.
+    /// Waits until every program that can be parked has its full number of processes. `false` if this takes longer
+    /// than `timeout`, or if it is impossible now:
+    ///
+    /// - the `Warm` is closed, or warm starts are turned off
+    /// - this process has closed descriptor 0, 1 or 2
+    /// - a resource was missing several times ([`WarmStats::cannot`]); the keeper tries again at intervals
     pub fn fill(&self, timeout: Duration) -> bool {
         let begun = Instant::now();
         let deadline = begun.checked_add(timeout);
@@ -223,12 +235,12 @@ impl Warm {
         }
     }
 
-    /// What it has done so far, in this process.
+    /// The counters, in this process.
     pub fn stats(&self) -> WarmStats {
         self.state.lock().stats()
     }
 
-    /// Ends all parked processes and the thread. Commands that still have it start cold.
+    /// Ends all parked processes and the thread. Commands that still use this `Warm` start cold.
     pub fn close(&self) {
         let gone = self.state.lock().close();
         self.keeper.end();
@@ -238,7 +250,8 @@ impl Warm {
         drop(gone);
     }
 
-    /// A process that executes any program. `reason`: why no process of the program's own serves the command.
+    /// Leases a process that executes any program. `reason`: why the program's own parked processes do not serve the
+    /// command.
     fn take_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
         let any = self.state.lock().take_any();
         match any {
@@ -248,7 +261,8 @@ impl Warm {
         }
     }
 
-    /// The leased process; if that is the parent that others are forked from, a new child of it.
+    /// Returns the leased process. If that is the parent of a fork mode entry, forks a new child and returns the
+    /// child.
     fn fork_if_parent(&self, leased: LeasedProcess) -> std::result::Result<LeasedProcess, &'static str> {
         if !leased.is_parent {
             return Ok(leased);
@@ -264,7 +278,7 @@ impl Warm {
 }
 
 impl Command<'_> {
-    /// Starts the program from a parked process, if there is one for it; else as ever. See [`Warm`].
+    /// Starts the program from a parked process if there is one for it, else cold. See [`Warm`].
     pub fn warm(&mut self, warm: &Warm) -> &mut Self {
         self.parked = Some(Arc::new(warm.clone()));
         self
@@ -274,7 +288,8 @@ impl Command<'_> {
 /// [`Warm::turn_off`] has been called.
 static OFF: AtomicBool = AtomicBool::new(false);
 
-/// Whether the environment turns warm starts off. Only callers ask: the host may change the environment at any time.
+/// Whether the environment turns warm starts off. Only calling threads read the environment: the host may change it
+/// at any time.
 fn is_off() -> bool {
     std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0")
 }

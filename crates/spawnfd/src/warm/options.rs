@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is asked of a [`Warm`](super::Warm), and its counters.
+//! The options of a [`Warm`](super::Warm), and its counters.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,10 +19,11 @@ use crate::template::Template;
 /// How parked processes are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Mode {
-    /// Each becomes one program: with a memory layout and secrets of its own.
+    /// Each parked process becomes one program, with its own memory layout and its own random secrets.
     #[default]
     Reserve = protocol::Mode::Reserve as isize,
-    /// They are forked from one: they share layout, and whatever was drawn or read before they were forked.
+    /// The processes are forked from one parent. They share its memory layout, and all data that it read or generated
+    /// before the fork.
     Fork = protocol::Mode::Fork as isize,
 }
 
@@ -32,25 +33,28 @@ impl Mode {
     }
 }
 
-/// Bounds of a [`Warm`](super::Warm).
+/// Options and bounds of a [`Warm`](super::Warm).
 #[derive(Clone, Debug)]
 pub struct WarmOptions {
-    /// How parked processes are used, where [`Park`] does not say.
+    /// The mode of programs whose [`Park`] does not set one.
     pub mode: Mode,
-    /// How much memory parked processes may have for themselves, in bytes. More are not started then.
+    /// The private memory of all parked processes, in bytes. At this limit the keeper parks no more.
     pub memory: u64,
-    /// How many there may be.
+    /// The largest number of parked processes.
     pub processes: usize,
-    /// How many programs that were not added are kept warm from their first start on; the one last used longest ago gives way. 0: none.
-    /// They are parked with few variables (PATH, HOME, locale, loader's and interpreters' own) of that start.
+    /// The number of programs that are kept warm from their first start on without being added. The program used
+    /// longest ago makes room for a new one. 0: none. The library parks them with a few variables of that start:
+    /// PATH, HOME, the locale, and those of the loader and interpreters.
     pub keep: usize,
-    /// After how long without use the processes of a program are ended. The next start is cold, and parks it again.
+    /// The time without use after which the processes of a program end. The next start is cold, and the keeper parks
+    /// the program again.
     pub idle: Duration,
-    /// How long after a start the next process is parked: what runs goes first.
+    /// The delay between a start and the parking of the next process. It keeps the CPU free for the started program.
     pub delay: Duration,
-    /// Mode fork: after how many births the process they are forked from is replaced; after more if as many wait.
+    /// Mode fork: the number of forks after which the keeper replaces the parent process. If `depth` is larger, that
+    /// number plus one.
     pub forks: u64,
-    /// Mode fork: after how long; a tenth of a second at least.
+    /// Mode fork: the age at which the keeper replaces the parent process, at least 100 ms.
     pub age: Duration,
 }
 
@@ -69,64 +73,67 @@ impl Default for WarmOptions {
     }
 }
 
-/// How one program is parked.
+/// How to park one program.
 #[derive(Clone, Debug, Default)]
 pub struct Park {
-    /// How many processes wait; two if 0. In mode fork they are forked from one more.
+    /// The number of processes that wait; two if 0. Mode fork needs one more, their parent.
     pub depth: usize,
-    /// Its mode, if it is not that of the [`WarmOptions`].
+    /// The mode; `None`: that of the [`WarmOptions`].
     pub mode: Option<Mode>,
-    /// Arguments that all starts have first: an interpreter's options.
+    /// Arguments that all starts begin with: an interpreter's options.
     pub args: Vec<OsString>,
-    /// The environment it is parked with, this process's if `None`. A start with another one is warm if what was looked at before parking
-    /// is the same in both.
+    /// The environment of the parked process; `None`: that of this process. A start with another environment is warm
+    /// if all variables that the process read before parking have the same values in both.
     pub env: Option<Env>,
-    /// Where it parks; by the program's name if `None`.
+    /// The point at which the process parks; `None`: chosen by the program's name.
     pub kind: Option<Kind>,
-    /// Modules an interpreter loads before it parks; for Node.js, of its own ones.
+    /// Modules that an interpreter loads before it parks. For Node.js, only its built-in ones.
     pub preload: Vec<OsString>,
-    /// The command through which this program is started: `bwrap --unshare-net …`. The parked process sits inside that sandbox, and serves
-    /// commands that run this program so ([`Command::sandbox`](crate::Command::sandbox)), word for word, with this environment and directory, in a session of
-    /// their own (as runs do). They give it the same files, unchanged, if it is given any.
+    /// The sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that sandbox.
+    /// It serves commands that run this program in the same sandbox ([`Command::sandbox`](crate::Command::sandbox)):
+    /// with the same words, environment and directory, and in a session of their own (as runs do). If the sandbox
+    /// command gets files, they must be the same and unchanged.
     pub sandbox: Option<Sandbox>,
-    /// With a sandbox: where it is started; the host's working directory if `None`.
+    /// With a sandbox: the working directory of the sandbox command; `None`: that of the host.
     pub current_dir: Option<PathBuf>,
-    /// It parks with no_new_privs, and serves commands that [ask for it](crate::Command::no_new_privs).
+    /// The process parks with no_new_privs, and serves commands that [ask for it](crate::Command::no_new_privs).
     pub no_new_privs: bool,
-    /// It parks inside this Landlock ruleset, and serves commands whose first [`landlock`](crate::Command::landlock) is the same one: a
-    /// duplicate of this descriptor. Rules that are added to the ruleset later are not in force in what is parked.
+    /// The process parks inside this Landlock ruleset. It serves commands whose first
+    /// [`landlock`](crate::Command::landlock) is a duplicate of this descriptor. Rules that are added to the ruleset
+    /// later do not apply to parked processes.
     pub landlock: Option<Arc<OwnedFd>>,
-    /// It parks under this seccomp filter, and serves commands that ask for [the same](crate::Command::seccomp); empty: those that ask for none.
+    /// The process parks under this seccomp filter, and serves commands that ask for [the
+    /// same](crate::Command::seccomp). Empty: it serves commands that ask for none.
     pub seccomp: Vec<FilterInstruction>,
 }
 
 impl Park {
-    /// Where this program is parked.
+    /// The point at which this program parks.
     pub(super) fn kind_of(&self, template: &Template) -> Kind {
         self.kind.unwrap_or_else(|| template.path().map_or(Kind::Main, Kind::of))
     }
 }
 
-/// What a [`Warm`](super::Warm) has done, and has.
+/// The counters of a [`Warm`](super::Warm).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct WarmStats {
-    /// Starts from a process of their own.
+    /// Starts from a process parked for one program.
     pub reserve: u64,
-    /// Starts by a fork.
+    /// Starts from a forked child of a parked process.
     pub fork: u64,
-    /// Starts by a zygote.
+    /// Starts from a child of a zygote.
     pub zygote: u64,
-    /// Starts from the pool.
+    /// Starts from the pool of `add_any`.
     pub pool: u64,
-    /// Starts by clone and exec, by the reason.
+    /// Starts by clone and exec, counted by reason.
     pub cold: BTreeMap<&'static str, u64>,
-    /// Processes that wait.
+    /// Processes that are parked now.
     pub parked: usize,
-    /// Their own memory as they were parked, in bytes.
+    /// Their private memory at the time of parking, in bytes.
     pub memory: u64,
     /// Processes parked so far.
     pub made: u64,
-    /// Programs that cannot be parked, or not now, and why.
+    /// Programs that cannot be parked, or cannot be parked now, and the reason.
     pub cannot: BTreeMap<OsString, String>,
 }
