@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that moves asynchronous runs on. It starts with the first, and ends when it has been idle for a while.
+//! The engine: a thread that moves asynchronous runs on. It starts with the first run, and ends after it has been
+//! idle for a while.
 //!
-//! It signals programs and looks for their descendants, so it serves only callers that have its [`Reach`]. Mostly that is all of a process;
-//! threads that are confined, or scheduled, in another way have another engine.
+//! The thread signals programs and searches for their descendants, so it serves only callers with the same [`Reach`].
+//! Usually one engine serves all threads of a process. Threads that are confined or scheduled differently have
+//! another engine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,28 +23,28 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, Leaving};
 use crate::waker::{Waker, contained};
 
-/// How long the thread waits for another run before it ends.
+/// How long an idle thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// How long it can go unseen that the application has closed what a thread sleeps in, or what it watches.
+/// The pause between two checks whether the application has closed descriptors that a thread polls or watches.
 pub(super) const UNSEEN: Duration = Duration::from_secs(5);
 
-/// The event that only wakes.
+/// The event that only wakes the thread.
 const WAKE: u64 = u64::MAX;
 
 type Done = Box<dyn FnOnce(Result<Output>) + Send>;
 
-/// A run under way in the engine.
+/// A run that the engine moves on.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    /// One whose thread has ended is not kept, with its descriptors, by whoever keeps a job.
+    /// Weak: the handle of a job must not keep an engine whose thread has ended, and its descriptors.
     engine: Weak<Engine>,
     id: u64,
 }
 
 impl RunHandle {
-    /// Ends the program and its process tree, if it still runs, as a timeout would. The callback is called as ever, with what has come
-    /// out so far.
+    /// Ends the program and its process tree, if the program still runs, as a timeout would. The library still calls
+    /// the callback, with the output so far.
     pub fn cancel(&self) {
         self.order(Order::End(None));
     }
@@ -50,7 +52,7 @@ impl RunHandle {
     pub(super) fn order(&self, order: Order) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut inbox = engine.inbox.lock();
-        // In a fork's copy there is no thread, and the run is not its own.
+        // A fork's copy of the host has no engine thread, and the program is not its child.
         if !inbox.over {
             inbox.orders.push((self.id, order));
             drop(inbox);
@@ -58,31 +60,31 @@ impl RunHandle {
         }
     }
 
-    /// Something to call that gives an order.
+    /// A waker that gives this order.
     pub(super) fn waker(&self, order: Order) -> Waker {
         let handle = self.clone();
         Waker::new(move || handle.order(order))
     }
 }
 
-/// What a handle can ask of a run.
+/// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
-    /// To be ended, within this time or the run's own.
+    /// End the program, with this time between SIGTERM and SIGKILL; `None`: the run's own.
     End(Option<Duration>),
-    /// To look whether there is something to write.
+    /// Check for input to write.
     Feed,
-    /// To look whether there is something to read.
+    /// Check for output to read.
     Read,
-    /// To get a signal: all of the tree, or the program alone.
+    /// Send a signal to the whole tree, or to the program alone.
     Signal { signal: i32, tree: bool },
-    /// To have its terminal changed.
+    /// Resize the terminal.
     Resize(TerminalSize),
 }
 
-/// What the thread and those who submit to it share. The jobs themselves are the thread's own.
+/// The state that the engine's thread shares with submitting threads. The thread alone owns the runs.
 struct Engine {
-    /// The thread's, and that of each caller.
+    /// The reach of the thread and of each caller.
     reach: Arc<Reach>,
     poll: Known,
     wake: Known,
@@ -94,48 +96,49 @@ struct Inbox {
     arrived: Vec<(u64, EngineRun)>,
     orders: Vec<(u64, Order)>,
     next: u64,
-    /// How many runs are about to come.
+    /// The number of runs that callers are about to add.
     expected: usize,
-    /// How many the thread has taken in, but for those that end with the results it is giving.
+    /// The number of runs that the thread has, except those that end with the results it is delivering.
     taken: usize,
-    /// The thread sleeps until then at the latest; what is due earlier has to wake it.
+    /// The latest end of the thread's sleep. A caller that adds a run with an earlier deadline wakes the thread.
     sleeps_until: Option<Instant>,
-    /// The thread has ended, or is about to: no new job here.
+    /// The thread has ended, or is about to: this engine accepts no new run.
     over: bool,
 }
 
 struct EngineRun {
     running: RunState,
-    /// Until the result is given; afterwards it is there for what it left behind.
+    /// The callback; `None` once it has the result. After that the run remains only for its surviving processes.
     done: Option<Done>,
-    /// The moment it is listed under in [`EngineState::due`].
+    /// The time under which [`EngineState::due`] lists the run.
     listed: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Engines {
-    /// Those that run. No two of them have the same reach.
+    /// The running engines. No two of them have the same reach.
     running: Vec<Arc<Engine>>,
-    /// The threads that have ended, and may still be there.
+    /// Threads that are ending, and may still exist.
     leaving: Vec<Leaving>,
 }
 
 static ENGINES: PerProcess<Engines> = PerProcess::new(Engines { running: Vec::new(), leaving: Vec::new() });
 
-/// Ends the threads that have no runs. `false`: one of them has.
+/// Ends the threads that have no runs. `false`: a thread has runs.
 pub(crate) fn end_if_idle() -> bool {
-    // Each is asked, also after one that has runs.
+    // Not `all()`: it would stop at the first engine that has runs.
     ENGINES.lock().running.iter().filter(|engine| !engine.end_if_idle()).count() == 0
 }
 
-/// Whether a thread has been told to end, or has ended by itself, and is still there.
+/// Whether a thread that has been told to end, or has ended by itself, still exists.
 pub(crate) fn is_leaving() -> bool {
     let engines = ENGINES.lock();
     engines.running.iter().any(|engine| engine.inbox.lock().over)
         || engines.leaving.iter().any(|thread| thread.is_there())
 }
 
-/// Begins a run that is given its handle before it starts, and hands it over. What else it gives comes with the handle.
+/// Creates the run's handle, starts the run, and adds it to an engine. Returns the handle and the other result of
+/// `begin`.
 pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(RunState, T)>, done: Done) -> Result<(RunHandle, T)> {
     let mut expected = enroll()?;
     let handle = RunHandle { engine: Arc::downgrade(&expected.engine), id: expected.id };
@@ -145,7 +148,8 @@ pub(super) fn submit<T>(begin: impl FnOnce(&RunHandle) -> Result<(RunState, T)>,
     Ok((handle, more))
 }
 
-/// A run that is about to come to an engine, which waits for it: also where that unwinds.
+/// A run that a caller is about to add to an engine, which waits for it. Dropping this without the run, also while
+/// unwinding, cancels the wait.
 struct Expected {
     engine: Arc<Engine>,
     id: u64,
@@ -156,13 +160,14 @@ impl Drop for Expected {
     fn drop(&mut self) {
         if !self.has_come {
             self.engine.inbox.lock().expected -= 1;
-            // It sleeps without limit for one that is to come.
+            // An engine that expects a run does not count as idle. Wake it, so that it begins to measure its idle
+            // time.
             self.engine.wake();
         }
     }
 }
 
-/// A run to come, and an engine that has the calling thread's reach.
+/// Registers an expected run with an engine that has the calling thread's reach.
 fn enroll() -> Result<Expected> {
     let reach = Reach::of_calling_thread(Stage::Capture)?;
     let mut engines = ENGINES.lock();
@@ -207,12 +212,13 @@ impl Engine {
         }
     }
 
-    /// Whether its numbers still mean what they meant. The application may have put something else there.
+    /// Whether the engine's descriptors still refer to its own files. The application may have replaced them.
     fn is_whole(&self) -> bool {
         self.watches(self.wake.as_fd())
     }
 
-    /// Whether a number is still that of the file that was added under it: both are what the kernel knows it by.
+    /// Whether a descriptor still refers to the file that was added to the epoll set. The kernel identifies an entry
+    /// by number and file, so adding the same pair again fails with EEXIST.
     fn watches(&self, fd: BorrowedFd<'_>) -> bool {
         let added = epoll::add(&self.poll, fd, epoll::EventData::new_u64(WAKE), epoll::EventFlags::empty());
         if added.is_ok() {
@@ -221,12 +227,12 @@ impl Engine {
         added == Err(rustix::io::Errno::EXIST)
     }
 
-    /// Whether that is so of all that a run uses.
+    /// Whether the same is true of all descriptors of a run.
     fn watches_all(&self, running: &RunState) -> bool {
         Part::ALL.into_iter().filter_map(|part| running.watched(part)).all(|(fd, _)| self.watches(fd))
     }
 
-    /// A number for a run that is about to come. `None` when the thread is ending, or can do no more.
+    /// The id of an expected run. `None` if the thread is ending, or its descriptors are lost.
     fn expect(&self) -> Option<u64> {
         let mut inbox = self.inbox.lock();
         if inbox.over || !self.is_whole() {
@@ -237,27 +243,28 @@ impl Engine {
         Some(inbox.next)
     }
 
-    /// Takes a run in and watches its descriptors.
+    /// Adds a run and watches its descriptors.
     fn add(&self, id: u64, running: RunState, done: Done) -> Result<()> {
-        // Held until the job is in: the thread that gets its first event finds it then.
+        // Locked until the run is in the inbox: the thread finds the run when it gets the first event.
         let mut inbox = self.inbox.lock();
         if inbox.over {
             return Err(lost());
         }
         for part in Part::ALL {
             let Some((fd, write)) = running.watched(part) else { continue };
-            // News only: a pipe's end stays in the set, hung up, for as long as a child that is just being started has its
-            // copy of our table.
+            // Edge-triggered: a pipe's end stays in the set and keeps reporting a hangup, as long as a child that is
+            // just starting has a copy of this descriptor table.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
             let data = epoll::EventData::new_u64(id << 2 | part as u64);
             if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
-                // Leaving the job closes what was added, which takes it out of the set.
+                // Dropping the run closes its descriptors, which removes them from the set.
                 return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
             }
         }
         let due = running.deadline();
         inbox.arrived.push((id, EngineRun { running, done: Some(done), listed: None }));
-        // Not later: it may have ended by then, and nothing would wake the thread any more.
+        // In the same critical section: after it, the thread may have finished the run, and nothing would wake it
+        // again.
         inbox.expected -= 1;
         if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
             self.wake();
@@ -265,7 +272,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The same, of this one.
+    /// Ends this engine's thread if it has no runs. Returns whether it is ending.
     fn end_if_idle(&self) -> bool {
         let mut inbox = self.inbox.lock();
         if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.taken == 0 {
@@ -275,7 +282,8 @@ impl Engine {
         inbox.over
     }
 
-    /// The thread's main function. However `serve` ends, the runs that are left get an error, and later runs another engine.
+    /// The thread's main function. However `serve` ends, the remaining runs get an error, and later runs use another
+    /// engine.
     fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
         let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
         let has_unwound = contained(|| serve(&mut state)).is_none();
@@ -325,7 +333,8 @@ impl Engine {
             let left = Timespec::try_from(left.map_or(UNSEEN, |left| left.min(UNSEEN))).ok();
             events.clear();
             let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
-            // EINTR is libc's own signals'. What has brought an event is an epoll, ours as far as the kernel tells those apart.
+            // EINTR comes from libc's internal signals. A descriptor that returns events is an epoll descriptor, and
+            // most likely this engine's, so it is checked only when no event comes.
             let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
             if is_lost || events.is_empty() && !self.is_whole() {
                 return;
@@ -348,7 +357,7 @@ impl Engine {
                         state.take(&mut inbox);
                         std::mem::take(&mut inbox.orders)
                     };
-                    // Nothing is locked: who is told of output may give the next order.
+                    // No lock is held: a consumer that is notified of output may give the next order.
                     for (id, order) in orders {
                         state.look(self, id);
                         state.obey(id, order);
@@ -364,7 +373,7 @@ impl Engine {
             }
             state.tick(self, Instant::now());
             if !state.done.is_empty() {
-                // Before whoever has a result can ask whether all are over.
+                // Update the count before a receiver of a result can ask whether all runs are over.
                 state.take(&mut self.inbox.lock());
             }
             state.give();
@@ -372,43 +381,43 @@ impl Engine {
     }
 }
 
-/// Why a run ends that is not watched any more.
+/// The error of a run that the engine can no longer watch.
 fn lost() -> Error {
     Error::new(Stage::Capture, Errno::EBADF, "epoll_wait()")
 }
 
-/// Why a run ends that somebody's panic has ended: of the bytes it is fed with, mostly.
+/// The error of a run that a panic has ended, usually a panic in the source of its input.
 fn unwound() -> Error {
     Error::new(Stage::Capture, Errno::EIO, "a panic")
 }
 
-/// Moves a run on. A panic ends this run only: the thread serves others.
+/// Moves a run on. A panic ends this run only, because the thread serves other runs.
 fn moved_on<T>(on: impl FnOnce() -> T) -> Result<T> {
     contained(on).ok_or_else(unwound)
 }
 
-/// What an event says.
+/// An event on a descriptor of a run.
 struct News {
     id: u64,
     part: Part,
     hung_up: bool,
 }
 
-/// The runs of the thread, and its work on them.
+/// The thread's runs, and the work that is due on them.
 #[derive(Default)]
 struct EngineState {
     jobs: HashMap<u64, EngineRun>,
-    /// When each job is to be looked at, if nothing comes before.
+    /// The time of each run's next check, if no event comes before.
     due: BTreeSet<(Instant, u64)>,
-    /// Streams that had more than one turn's worth.
+    /// Streams with more data than one turn reads.
     again: Vec<News>,
-    /// Results to be given.
+    /// Results to deliver.
     done: Vec<(Done, Result<Output>)>,
     buffer: Vec<u8>,
 }
 
 impl EngineState {
-    /// Takes over the runs that have come in.
+    /// Takes over the runs in the inbox.
     fn take(&mut self, inbox: &mut Inbox) {
         for (id, job) in inbox.arrived.drain(..) {
             self.jobs.insert(id, job);
@@ -417,8 +426,9 @@ impl EngineState {
         inbox.taken = self.jobs.len();
     }
 
-    /// An event has come: moves its job on, unless the number is the application's by now. The event is of the file that was added, which
-    /// lives on in any copy of our table: that of a child on its way to exec, or a fork's.
+    /// Handles an event, unless the application has replaced the run's descriptor. Events belong to the file that was
+    /// added. That file lives on in any copy of this descriptor table: in a child before exec, or in a forked
+    /// process.
     fn heard(&mut self, engine: &Engine, news: News) {
         let is_ours = |job: &EngineRun| job.running.watched(news.part).is_none_or(|(fd, _)| engine.watches(fd));
         if self.jobs.get(&news.id).is_some_and(is_ours) {
@@ -428,7 +438,7 @@ impl EngineState {
         }
     }
 
-    /// Gives a run up whose numbers the application has closed, or put something else at.
+    /// Gives a run up if the application has closed or replaced one of its descriptors.
     fn look(&mut self, engine: &Engine, id: u64) {
         if self.jobs.get(&id).is_some_and(|job| !engine.watches_all(&job.running))
             && let Some(job) = self.remove(id)
@@ -445,7 +455,7 @@ impl EngineState {
     }
 
     fn obey(&mut self, id: u64, order: Order) {
-        // Of a job that is over nothing is left to be done.
+        // A run that is over needs nothing.
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let running = &mut job.running;
         let mut outcome = Ok(());
@@ -453,7 +463,8 @@ impl EngineState {
             Order::End(grace) => outcome = moved_on(|| running.end(Stop::Cancelled, grace)),
             Order::Feed => return self.news(News { id, part: Part::Stdin, hung_up: false }),
             Order::Read => {
-                // What was passed over while nobody wanted it is not reported again: read as if it were the end.
+                // The edge-triggered event of unread output does not come again, so read until the pipe is empty, as
+                // at a hangup.
                 self.news(News { id, part: Part::Stdout, hung_up: true });
                 return self.news(News { id, part: Part::Stderr, hung_up: true });
             }
@@ -464,7 +475,7 @@ impl EngineState {
         self.settle(id, outcome);
     }
 
-    /// Lists a job under its deadline, which may have changed.
+    /// Updates the deadline under which the run is listed.
     fn list(&mut self, id: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let due = job.running.deadline();
@@ -475,9 +486,9 @@ impl EngineState {
         }
     }
 
-    /// Moves a job on.
+    /// Handles an event of a run.
     fn news(&mut self, news: News) {
-        // An event of a job that has left in this same turn finds nobody.
+        // The run may have ended in this same turn.
         let Some(job) = self.jobs.get_mut(&news.id) else { return };
         let outcome =
             moved_on(|| job.running.news(news.part, news.hung_up, &mut self.buffer)).and_then(|outcome| outcome);
@@ -488,7 +499,7 @@ impl EngineState {
         self.settle(id, outcome.map(drop));
     }
 
-    /// The clock has moved. Each job has one turn, whatever is due then: there are others.
+    /// Handles deadlines. Each run gets one call, even if more is due then, so that other runs get theirs.
     fn tick(&mut self, engine: &Engine, now: Instant) {
         let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|&(_, id)| id).collect();
         for id in due {
@@ -499,14 +510,15 @@ impl EngineState {
         }
     }
 
-    /// Gives the results that are there. Nothing is locked: a callback may submit the next run.
+    /// Delivers the results. No lock is held: a callback may submit the next run.
     fn give(&mut self) {
         for (done, output) in self.done.drain(..) {
             contained(|| done(output));
         }
     }
 
-    /// Nobody is watched any more. Unless that is because of a panic, the runs' numbers may be the application's.
+    /// Ends all runs with an error. Unless a panic is the cause, the application may have replaced the runs'
+    /// descriptors, so the runs are abandoned.
     fn give_up(&mut self, has_unwound: bool) {
         for (_, EngineRun { running, done, .. }) in self.jobs.drain() {
             let why = if has_unwound { unwound() } else { lost() };
@@ -516,7 +528,7 @@ impl EngineState {
         self.give();
     }
 
-    /// Gives the result if it is there, and lets go of a job that is over.
+    /// Queues the result if the run is done, and removes a run that is over.
     fn settle(&mut self, id: u64, outcome: Result<()>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let failed = outcome.is_err();
@@ -559,7 +571,7 @@ mod tests {
             }));
             assert!(begun.is_err());
             let engine = engine.expect("it has begun");
-            // Other tests' runs come and go.
+            // Runs of other tests may use the same engine.
             while engine.inbox.lock().expected != 0 {
                 std::thread::yield_now();
             }

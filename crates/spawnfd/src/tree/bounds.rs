@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits that a cgroup holds a tree to: where they can be had, how they are set, and what the kernel says of them.
+//! Limits that a cgroup enforces on a tree: where the controllers are, how to set the limits, and what the kernel
+//! reports.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -16,10 +17,10 @@ use crate::error::errno;
 use crate::host::features;
 use crate::host::numbers::above_standard;
 
-/// The time in which CPU time is shared out, in us.
+/// The period of the CPU quota, in µs.
 const PERIOD: f64 = 100_000.0;
 
-/// What a tree is to be held to.
+/// The limits of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     /// Bytes.
@@ -30,7 +31,7 @@ pub(crate) struct Bounds {
     pub(crate) cpus: Option<f64>,
 }
 
-/// Which of them a cgroup holds.
+/// The limits that a cgroup enforces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct HeldBounds {
     pub(crate) memory: bool,
@@ -39,19 +40,20 @@ pub(crate) struct HeldBounds {
 }
 
 impl Bounds {
-    /// The controllers that they take.
+    /// The controllers that these limits need.
     pub(super) fn controllers(&self) -> Vec<&'static str> {
         let asked = [self.memory.map(|_| "memory"), self.pids.map(|_| "pids"), self.cpus.map(|_| "cpu")];
         asked.into_iter().flatten().collect()
     }
 }
 
-/// The directory below which a cgroup has the most of some controllers: `own`, this process's, or the one above.
+/// The directory below which a new cgroup has most of the controllers: `own`, this process's cgroup, or its parent.
 ///
-/// A cgroup with processes in it cannot pass controllers on, unless it is the root (and asking for some would make it a threaded one,
-/// below which there are no others). So where a part of the hierarchy is delegated the
-/// delegate sits in a cgroup beside those that it makes. Beside is not below: what `own` itself is held to would not hold there,
-/// so it must not be held to anything.
+/// A cgroup with processes cannot enable controllers for its children, unless it is the root. (Enabling some would
+/// make it threaded, and a threaded cgroup has no domain children.) Where a part of the hierarchy is delegated, the
+/// delegate therefore runs in a cgroup beside the cgroups that it creates.
+///
+/// The limits of `own` do not apply to a cgroup beside it, so `own` must have none.
 pub(super) fn base(own: &Path, controllers: &[&str]) -> PathBuf {
     let here = enable(own, controllers);
     if here < controllers.len()
@@ -71,17 +73,18 @@ pub(super) fn may_write(path: &Path) -> std::result::Result<(), Errno> {
     call::may_write(features::killed(), &path).map(drop)
 }
 
-/// How many of some controllers the groups below a directory have.
+/// The number of these controllers that a directory enables for its children.
 pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
     let all = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
     controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
 }
 
-/// The same, after an attempt to have all of them, if it is the root, which is the one that has no type.
+/// As `enabled`, after an attempt to enable all of them if the directory is the root. Only the root has no
+/// cgroup.type.
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
     if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
-        // One by one: each alone may not be there.
+        // One by one, because each of them may be absent.
         for name in controllers {
             let opened = std::fs::OpenOptions::new().write(true).open(&file);
             let _ = opened.and_then(|mut file| file.write_all(format!("+{name}").as_bytes()));
@@ -94,7 +97,7 @@ fn enable(dir: &Path, controllers: &[&str]) -> usize {
 fn is_unbounded(dir: &Path) -> bool {
     let says = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let highest = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
-    // For each size of page.
+    // One for each huge page size.
     let of_pages = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
         name.as_bytes().starts_with(b"hugetlb.") && name.as_bytes().ends_with(b".max")
@@ -107,7 +110,7 @@ fn is_unbounded(dir: &Path) -> bool {
         && nothing.iter().all(|name| says(name.as_ref()).trim().is_empty())
 }
 
-/// What a cgroup with limits says of its members.
+/// The counters of a cgroup with limits.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     dir: OwnedFd,
@@ -115,7 +118,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Sets the limits of a cgroup that nobody is in yet, as far as its controllers go.
+    /// Sets the limits of an empty cgroup, as far as its controllers go.
     pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
         let set = |name: &str, value: String| {
@@ -123,9 +126,9 @@ impl Ledger {
             file.is_ok_and(|file| write(&file, value.as_bytes()).is_ok())
         };
         let memory = limits.memory.is_some_and(|bytes| {
-            // Absent where there is no swap.
+            // This file is absent if there is no swap.
             set("memory.swap.max", "0".into());
-            // All of the tree, not whoever is found to be the largest.
+            // Kill the whole tree, not only its largest process.
             set("memory.oom.group", "1".into()) && set("memory.max", bytes.to_string())
         });
         let pids = limits.pids.is_some_and(|number| set("pids.max", number.to_string()));
@@ -134,29 +137,30 @@ impl Ledger {
         Ok(Ledger { dir, held: HeldBounds { memory, pids, cpus } })
     }
 
-    /// The CPU time used by all who are or were in it.
+    /// The CPU time of all current and former members.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
         self.value("cpu.stat", "usage_usec").map(Duration::from_micros)
     }
 
-    /// Whether its own limit has had members killed, not that of a cgroup above or below, or of the machine.
+    /// Whether the kernel has killed members because of this cgroup's own limit, not a limit of a cgroup above or
+    /// below or of the machine.
     pub(crate) fn was_out_of_memory(&self) -> bool {
         let more_than_none = |file, name| self.value(file, name).is_some_and(|number| number > 0);
-        // Whoever was killed may be in a group below, for this one's limit or for that one's own.
+        // The killed process may be in a cgroup below, because of this cgroup's limit or of its own.
         more_than_none("memory.events.local", "oom") && more_than_none("memory.events", "oom_kill")
     }
 
-    /// Whether a member was not let have a child or a thread for its own limit.
+    /// Whether the kernel has refused a member a child or thread because of this cgroup's own limit.
     pub(crate) fn was_refused_tasks(&self) -> bool {
-        // Before Linux 6.11 the other file has no more than these.
+        // Before Linux 6.11 pids.events counts only the cgroup's own refusals, and pids.events.local does not exist.
         let own = self.value("pids.events.local", "max").or_else(|| self.value("pids.events", "max"));
         own.is_some_and(|number| number > 0)
     }
 
-    /// A number in one of its files that have a name and a number in each line.
+    /// A value in a file of lines with a name and a number.
     fn value(&self, file: &str, name: &str) -> Option<u64> {
         let file = openat(&self.dir, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        // Two dozen short lines at most.
+        // The files have at most two dozen short lines.
         let mut buffer = [0; 4096];
         let length = read(&file, &mut buffer).ok()?;
         let text = std::str::from_utf8(&buffer[..length]).ok()?;

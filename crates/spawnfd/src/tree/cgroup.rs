@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cgroup (v2) for one tree, below this process's own.
+//! A cgroup (v2) for one tree, below the cgroup of this process.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::error::{Result, errno};
 use crate::host::numbers::above_standard;
 use crate::host::per_process::PerProcess;
 
-/// This process's own cgroup, found once and again when it has been moved.
+/// This process's own cgroup. It is searched for once, and again after this process has moved.
 static OWN: PerProcess<Option<Own>> = PerProcess::new(None);
 
 #[derive(Clone, Debug)]
@@ -30,12 +30,12 @@ struct Own {
     dir: PathBuf,
 }
 
-/// Where a cgroup is to be made.
+/// The place of a new cgroup.
 #[derive(Debug)]
 pub(super) struct Place {
     base: PathBuf,
     path: CString,
-    /// The directory of this process's own.
+    /// The directory of this process's own cgroup.
     home: PathBuf,
 }
 
@@ -45,8 +45,8 @@ pub(super) fn place() -> Result<Place> {
     Place::below(home.clone(), home)
 }
 
-/// Chooses the place of a cgroup with limits: where the most of the controllers are that they take. `anyway`: also where there is
-/// none of them.
+/// Chooses the place of a cgroup with limits: the directory that enables most of the needed controllers. `anyway`:
+/// accept a place that enables none.
 pub(super) fn place_for(limits: &Bounds, anyway: bool) -> Result<Place> {
     let own = own()?;
     let controllers = limits.controllers();
@@ -62,20 +62,21 @@ pub(crate) fn own_directory() -> Option<PathBuf> {
     own().ok().map(|own| own.dir)
 }
 
-/// A whole file. std::fs::read would ask statx for the size, which a filter may kill.
+/// Reads a whole file. std::fs::read would call statx for the size, and a seccomp filter may kill the caller for
+/// statx.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     File::open(path)?.take(u64::MAX).read_to_end(&mut contents)?;
     Ok(contents)
 }
 
-/// Whether there is such a file; by no statx, likewise.
+/// Whether a file exists, also without statx.
 fn exists(path: &Path) -> bool {
     access(path, Access::EXISTS).is_ok()
 }
 
 fn own() -> Result<Own> {
-    // A group may be called anything, a mount point, too.
+    // Read as bytes: names of cgroups and mount points need not be UTF-8.
     let groups = read("/proc/self/cgroup".as_ref()).unwrap_or_default();
     let line = lines(&groups).find_map(|line| line.strip_prefix(b"0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
@@ -88,11 +89,12 @@ fn own() -> Result<Own> {
     own.clone().ok_or_else(absent)
 }
 
-/// One that nobody else has, as the guard is told of it before it is there: in another pid namespace there may be a process of this number.
+/// A new path. It must be unique, because the guard gets it before the cgroup exists. The pid is not enough: in
+/// another pid namespace, a process may have the same one.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
-    // A hasher's keys are random.
+    // `RandomState` has random keys.
     let random = RandomState::new().build_hasher().finish();
     let path = base.join(format!("spawnfd-{pid}-{number}-{random:016x}")).into_os_string().into_vec();
     let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
@@ -106,8 +108,8 @@ fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// The directory of the cgroup that /proc/self/cgroup calls `own`, by what /proc/self/mountinfo says: one that can be written to, if
-/// there is one.
+/// The directory of the cgroup that /proc/self/cgroup calls `own`, according to /proc/self/mountinfo. Prefers a mount
+/// that is writable.
 fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     let (mut points, mut read_only): (Vec<PathBuf>, Option<PathBuf>) = Default::default();
     for line in lines(mounts).rev() {
@@ -126,15 +128,15 @@ fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     read_only
 }
 
-/// The point of a mount; and if it is of cgroup v2, and has the cgroup `own`, that one's directory, and whether it is mounted to be
-/// written to.
+/// The mount point of a line. If the mount is of cgroup v2 and contains the cgroup `own`, also that cgroup's
+/// directory, and whether the mount is writable.
 fn mounted(line: &[u8], own: &[u8]) -> Option<(PathBuf, Option<(PathBuf, bool)>)> {
     // ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
     let mut fields = line.split(|&byte| byte == b' ').skip(3);
     let (root, point, options) = (unescape(fields.next()?), unescape(fields.next()?), fields.next()?);
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     let is_writable = options.split(|&byte| byte == b',').next() == Some(b"rw".as_slice());
-    // A mount of a part of the hierarchy has only what is below that.
+    // A mount of a part of the hierarchy contains only the cgroups below its root.
     let below = Path::new(OsStr::from_bytes(own)).strip_prefix(root).ok().filter(|_| kind == b"cgroup2");
     let found = below.map(|below| (point.join(below), is_writable));
     Some((point, found))
@@ -156,7 +158,7 @@ fn unescape(text: &[u8]) -> PathBuf {
 
 impl Place {
     fn below(base: PathBuf, home: PathBuf) -> Result<Place> {
-        // Cheaper than to fail in mkdir(2), which the guard has to know of beforehand.
+        // This is cheaper than a failure of mkdir(2), before which the guard has to get the path.
         if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
             return Err(failed(errno, format!("mkdir({base:?})")));
         }
@@ -167,15 +169,15 @@ impl Place {
         self.path.to_bytes()
     }
 
-    /// Beside this one, which is somebody's.
+    /// Another path in the same directory, because this one is taken.
     pub(super) fn another(self) -> Result<Place> {
         Ok(Place { path: new_path(&self.base)?, ..self })
     }
 
-    /// Makes the cgroup.
+    /// Creates the cgroup.
     ///
     /// # Errors
-    /// EEXIST: there is one already, which says nothing of [`another`](Place::another).
+    /// EEXIST: the path exists already. [`another`](Place::another) may still work.
     pub(super) fn make(&self) -> Result<Group> {
         self.attempt().map_err(|errno| failed(errno, format!("mkdir({:?})", self.path)))
     }
@@ -185,7 +187,7 @@ impl Place {
         let made = || {
             let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
             let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
-            // Below a threaded cgroup it would be "domain invalid", and take nobody.
+            // Below a threaded cgroup, the type of the new one is "domain invalid", and it accepts no processes.
             match read(&path.join("cgroup.type")).as_deref() {
                 Ok(b"domain\n") => {
                     let dir = dir.map(above_standard).map_err(errno)?;
@@ -200,12 +202,12 @@ impl Place {
     }
 }
 
-/// A cgroup that is there.
+/// A cgroup that exists.
 #[derive(Debug)]
 pub(super) struct Group {
     dir: OwnedFd,
     path: CString,
-    /// Where members go who are let go.
+    /// The cgroup.procs file to which released members move.
     home: PathBuf,
 }
 
@@ -220,14 +222,14 @@ impl Group {
         self.dir.as_raw_fd()
     }
 
-    /// Has the kernel hold its members to limits, as far as it can.
+    /// Sets limits on the members, as far as the kernel can enforce them.
     pub(super) fn bind(&self, limits: &Bounds) -> Result<Ledger> {
         Ledger::open(self.as_fd(), limits).map_err(|errno| failed(errno, format!("open({:?})", self.path)))
     }
 
-    /// Moves everybody to this process's own cgroup.
+    /// Moves all members to this process's own cgroup.
     pub(super) fn empty(&self) {
-        // Whoever forks meanwhile has a child here: once more.
+        // A member that forks meanwhile leaves its child here, so try again.
         for _ in 0..100 {
             let members = group::members(self.number());
             if members.is_empty() {
@@ -240,7 +242,7 @@ impl Group {
         }
     }
 
-    /// Removes it, for so long as the kernel still counts who has just ended.
+    /// Removes the cgroup. Retries for this time, because the kernel still counts processes that have just ended.
     pub(super) fn remove(&self, milliseconds: u64) -> std::result::Result<(), sys::Errno> {
         for _ in 0..milliseconds {
             match group::remove(&self.path) {
@@ -278,7 +280,7 @@ mod tests {
             ("/b", Some("one/b")),
             ("/a b/b", Some("two/b")),
             ("/a b", Some("two")),
-            // Beside that root, though it begins with its name.
+            // This is not below that root, although its name begins with the root's name.
             ("/a bb/b", None),
             ("/../b", None),
         ];

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This process's guard: a helper for all its trees, started with the first, gone a while after the last.
+//! The guard of this process: a helper process for all its trees. It starts with the first tree, and exits some time
+//! after the last.
 //!
-//! A guard serves only callers that have its [`Reach`]: threads that are confined, or scheduled, in another way have another one.
+//! A guard serves only callers with the same [`Reach`]. Threads that are confined or scheduled differently have
+//! another guard.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -26,15 +28,15 @@ use crate::host::numbers::{Known, above_standard};
 use crate::host::per_process::PerProcess;
 use crate::reaper;
 
-/// No two of them have the same reach.
+/// The guards. No two of them have the same reach.
 static GUARDS: PerProcess<Vec<Guard>> = PerProcess::new(Vec::new());
 
 #[derive(Debug)]
 struct Guard {
-    /// The helper's, and that of each caller.
+    /// The reach of the helper and of each caller.
     reach: Arc<Reach>,
     table: Arc<Table>,
-    /// The table's memory, for another guard if this one is killed.
+    /// The table's memory, to hand to another helper if this one is killed.
     memory: Known,
     helper: Helper,
     /// Where to look for a free slot.
@@ -47,30 +49,32 @@ struct Helper {
     pid: i32,
     mark: Option<Mark>,
     pidfd: Known,
-    /// To the reaper, as soon as there is no tree: it may end from then on. Before that it is reaped here if it is found dead.
+    /// The reaper has a copy of the pidfd. It gets one as soon as there is no tree, because the helper may exit from
+    /// then on. Before that, this module reaps a helper that it finds dead.
     handed: bool,
 }
 
-/// One tree's line in the guard's table.
+/// One tree's slot in the guard's table.
 #[derive(Debug)]
 pub(super) struct Watch {
     table: Arc<Table>,
     slot: usize,
-    /// What stands in the line until the program is born.
+    /// The value of the slot's process word until the program starts.
     ticket: u64,
 }
 
-/// Has a tree guarded, which has this cgroup's directory if it is not empty.
+/// Registers a tree with a guard. `cgroup`: the path of the tree's cgroup, or empty.
 pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
-    // Guards of threads that are gone.
+    // Drop ended guards of threads that no longer exist.
     guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
-    // One that has just ended is replaced; the next is there to stay.
+    // A guard may end just before the registration, and is replaced then. The new one stays long enough.
     for _ in 0..3 {
         let place = guards.iter().position(|guard| guard.reach.equals(&reach));
         let place = match place {
-            // Ended by itself, then nobody enters; or killed, then another takes over its trees.
+            // A helper that exited by itself has closed the table. If it was killed, another helper takes over its
+            // trees.
             Some(place) if guards[place].helper.has_ended() && !guards[place].restart()? => {
                 guards.remove(place);
                 None
@@ -92,7 +96,7 @@ pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
     Err(failed(Errno::EAGAIN, "guard"))
 }
 
-/// Has each guard end now that has no tree.
+/// Ends each guard that has no tree.
 pub(crate) fn end_guard_if_idle() {
     for guard in GUARDS.lock().iter_mut().filter(|guard| guard.table.close()) {
         guard.helper.expect_end();
@@ -100,7 +104,7 @@ pub(crate) fn end_guard_if_idle() {
     }
 }
 
-/// Whether a guard is on its way out: until it has been reaped.
+/// Whether a guard is ending and has not been reaped yet.
 pub(crate) fn is_guard_leaving() -> bool {
     let is_left = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
     GUARDS.lock().iter().any(is_left) && reaper::is_there()
@@ -116,19 +120,19 @@ impl Guard {
         Ok(Guard { reach, table: Arc::new(table), memory, helper, next: 0 })
     }
 
-    /// Starts another helper for the same table, unless the last one has ended by itself. `false`: the table's memory is not there any more
-    /// to be handed on.
+    /// Starts another helper for the same table, unless the last one has exited by itself. `false`: the table's
+    /// memory can no longer be handed on.
     fn restart(&mut self) -> Result<bool> {
         if self.table.is_closed() {
             return Ok(true);
         }
         let Some(memory) = self.memory.get() else { return Ok(false) };
-        // The dead one is reaped as it is dropped.
+        // Dropping the dead helper reaps it.
         self.helper = Helper::start(memory)?;
         Ok(true)
     }
 
-    /// Takes a slot for a tree that has been counted.
+    /// Takes a slot for a tree that the table has counted already.
     fn take(&mut self, cgroup: &[u8]) -> Result<Watch> {
         let slots = (self.next..SLOTS).chain(0..self.next);
         let Some(slot) = slots.into_iter().find(|&slot| self.table.state(slot) == State::Free) else {
@@ -157,15 +161,15 @@ impl Helper {
         Ok(Helper { pid, mark, pidfd, handed: false })
     }
 
-    /// Its pidfd: another one, if the application has put something else at that number.
+    /// The helper's pidfd. If the application has replaced it, opens another one.
     fn pidfd(&mut self) -> Option<&OwnedFd> {
         if self.pidfd.get().is_none() {
             features::killed().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-            // The number is its own after that: so it was before.
+            // The process still has its pid now, so `pidfd_open` has opened the right one.
             self.mark?.open(self.pid)?;
             self.pidfd = Known::new(pidfd);
-            // The reaper's was at such a number, too.
+            // The application may have replaced the reaper's copy, too.
             self.handed = false;
         }
         self.pidfd.get()
@@ -180,7 +184,7 @@ impl Helper {
         self.pidfd().is_none_or(|pidfd| sys::wait_for_end(pidfd.as_raw_fd(), 0))
     }
 
-    /// Has it reaped, whenever it ends.
+    /// Makes sure that the helper is reaped, whenever it ends.
     fn expect_end(&mut self) {
         if let Some(pidfd) = self.pidfd()
             && let Ok(None) = wait_pidfd(pidfd.as_raw_fd(), false)
@@ -199,9 +203,9 @@ impl Drop for Helper {
     }
 }
 
-/// Starts the helper, with what `configure` adds, and returns when it watches.
+/// Starts the helper with the settings of `configure`. Returns once the helper is ready.
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
-    // The helper makes both calls, and would be killed when it is needed.
+    // The helper makes both calls. A filter that kills them would kill it just when it is needed.
     let killed = features::killed();
     killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
     killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
@@ -213,20 +217,21 @@ pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> R
         match rustix::io::read(&ready, &mut [0; 1]) {
             Ok(1) => return Ok(child),
             Err(rustix::io::Errno::INTR) => {}
-            // It has ended; how is of no use to the caller.
+            // The helper has ended. Its status does not help the caller.
             _ => return Err(failed(Errno::ECHILD, "guard")),
         }
     }
 }
 
-/// Capabilities with which a helper signals processes and finds them: kill, ptrace, and the two that override file permissions.
+/// The capabilities that a helper needs to signal and find processes: CAP_KILL, CAP_SYS_PTRACE, CAP_DAC_OVERRIDE and
+/// CAP_DAC_READ_SEARCH.
 const NEEDED: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
 
-/// The sets by which a helper has the caller's capabilities after its exec, which takes away those of a user that are not ambient. `None`:
-/// it has them anyway.
+/// The sets that give the helper the caller's capabilities after its exec. For a user other than root, exec removes
+/// all capabilities that are not ambient. `None`: the helper has them without changes.
 ///
 /// # Errors
-/// EPERM: an exec takes away, in any case, one that the helper needs.
+/// EPERM: exec always removes a capability that the helper needs.
 fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
     const NOROOT: usize = 1;
     let [effective, permitted, inheritable] = call::capabilities().map_err(|errno| failed(errno, "capget()"))?;
@@ -239,7 +244,8 @@ fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
     }
     let [_, user, ..] = call::ids();
     let is_root = user == 0 && call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
-    // Root's exec gives back the bounding set; no_new_privs takes away what was not permitted before.
+    // An exec by root restores the bounding set. no_new_privs removes the capabilities that were not permitted
+    // before.
     let is_kept = lasting == 0 || is_root && effective == permitted;
     let sets = CapabilitySets {
         effective: lasting,
@@ -269,7 +275,7 @@ impl Watch {
         self.table.learn(self.slot, process);
     }
 
-    /// The tree is over.
+    /// Ends the registration of the tree.
     pub(super) fn release(self) {
         self.table.free(self.slot);
         if self.table.leave() == 0 {
@@ -277,13 +283,13 @@ impl Watch {
         }
     }
 
-    /// The tree is over; its cgroup is to be removed when that can be.
+    /// Ends the registration of the tree. The guard removes its cgroup once that is possible.
     pub(super) fn leave_to_clean(self) {
         self.table.leave_to_clean(self.slot);
         self.expect_end();
     }
 
-    /// Has the helper reaped, whenever it ends.
+    /// Makes sure that the helper is reaped, whenever it ends.
     fn expect_end(&self) {
         if let Some(guard) = GUARDS.lock().iter_mut().find(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
             guard.helper.expect_end();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The helper as something that can be executed, wherever that is allowed.
+//! The helper's program as a file that can be executed, wherever the system allows that.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -16,12 +16,12 @@ use crate::host::memfd;
 use crate::signals::SignalSet;
 use crate::template::Template;
 
-/// Starts the helper with the three descriptors it asks for, and with what `configure` adds.
+/// Starts the helper with the three descriptors that it needs, and with the settings of `configure`.
 pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
     let attempt = |file: OwnedFd| {
         let template = Template::from_descriptor(file)?;
         let mut command = template.command();
-        // All signals blocked: neither the terminal's nor anybody else's end it, but SIGKILL.
+        // The helper blocks all signals, so only SIGKILL can end it.
         command.arg0("spawnfd-guard").environment(&Env::empty()).current_dir("/").setsid().signal_mask(SignalSet::ALL);
         configure(&mut command);
         command.stdin(owner).stdout(table).stderr(ready).spawn()
@@ -30,7 +30,8 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
         memfd::holding("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
-        // EACCES: vm.memfd_noexec, or a file system mounted noexec; EPERM: a security module. Anything else is not about the file.
+        // EACCES: vm.memfd_noexec, or a file system mounted noexec. EPERM: a security module. Any other error has
+        // another cause than the file.
         if !outcome.as_ref().is_err_and(|error| matches!(error.errno(), Errno::EACCES | Errno::EPERM)) {
             break;
         }
@@ -41,12 +42,12 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
     outcome
 }
 
-/// As a file without a name.
+/// Creates the program as an unnamed file in a directory.
 fn in_directory(dir: &std::ffi::OsStr) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = openat(CWD, dir, flags, Mode::from(0o500)).map_err(errno)?;
     memfd::write_all(&file, IMAGE)?;
-    // Nobody keeps it open for writing: executing it would be ETXTBSY.
+    // Reopens it read-only: executing a file that is open for writing fails with ETXTBSY.
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(errno)
 }

@@ -14,23 +14,23 @@ use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::numbers::above_standard;
 
-/// How long the first process is waited for that has nobody left to wait for.
+/// How long to wait for the first process once its namespace is empty.
 const END_MS: u64 = 100;
 
 /// A pid namespace and its first process.
 #[derive(Debug)]
 pub(super) struct Pidns {
     pub(super) inside: Namespace,
-    /// Reaped when this is dropped, or by the reaper when it ends.
+    /// The first process. Dropping this reaps it, or the reaper does when it ends.
     init: Child,
-    /// In a user namespace made for it.
+    /// The pid namespace has a user namespace of its own.
     user: bool,
-    /// Written to, it lets the first process outlive this one.
+    /// An eventfd: a write to it lets the first process outlive this one.
     let_go: OwnedFd,
 }
 
 impl Pidns {
-    /// Makes it: directly where this process may, else in a user namespace of its own.
+    /// Creates the namespace: directly if this process may, else in a new user namespace.
     pub(super) fn make() -> Result<Pidns> {
         let let_go =
             eventfd(0, EventfdFlags::CLOEXEC).map(above_standard).map_err(|e| failed(errno(e), "eventfd2()"))?;
@@ -58,25 +58,25 @@ impl Pidns {
         Ok(Pidns { inside: Namespace::new(init.id() as i32, pidfd), init, user, let_go })
     }
 
-    /// What the program enters it by: the first process's pidfd, and whether there is a user namespace, too.
+    /// The means to enter the namespace: the first process's pidfd, and whether there is a user namespace, too.
     pub(super) fn door(&self) -> (BorrowedFd<'_>, bool) {
         (self.init.as_fd(), self.user)
     }
 
-    /// Has it outlive this process, until nobody is in it.
+    /// Lets the namespace outlive this process, until it is empty.
     pub(super) fn let_go(&self) {
-        // Cannot fail: the count begins as 0.
+        // This cannot fail: the counter starts at 0.
         let _ = rustix::io::write(&self.let_go, &1u64.to_ne_bytes());
     }
 
-    /// Waits a moment for the first process, so that it is reaped here: there is nobody left that it has to wait for, but for a program
-    /// that nobody has reaped.
+    /// Waits at most 100 ms for the first process to end, so that this process reaps it. It has no process left to
+    /// wait for, except a program that has not been reaped.
     pub(super) fn expect_end(&self) {
         sys::wait_for_end(self.inside.init().number(), END_MS);
     }
 }
 
-/// What the kernel, or a filter over it, says to the birth of the first process.
+/// Whether the kernel, or a seccomp filter, has refused to create the first process.
 fn is_about_namespaces(error: &Error) -> bool {
     error.stage() == Stage::Clone
 }

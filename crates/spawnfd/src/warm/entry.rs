@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One program that is kept warm, and its processes that wait.
+//! One program that is kept warm, and its parked processes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,37 +11,38 @@ use super::parked::Parked;
 use super::recipe::Recipe;
 use crate::host::numbers::standard_is_open;
 
-/// One program.
+/// One program to keep warm.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) depth: usize,
-    /// Those that wait, the oldest first.
+    /// The parked processes, the oldest first.
     pub(super) parked: VecDeque<Waiting>,
-    /// Mode fork: the process they are forked from.
+    /// Mode fork: the parent that the others are forked from.
     pub(super) parent: Option<Waiting>,
-    /// How many a start has for itself.
+    /// The number of leased processes.
     pub(super) taken: usize,
-    /// One is being parked: since when, and how often the mount table had changed by then.
+    /// Set while the keeper parks a process: the start time, and the number of mount table changes at that time.
     pub(super) making: Option<(Instant, u64)>,
-    /// Why it cannot be parked.
+    /// The reason why the program cannot be parked.
     pub(super) cannot: Option<&'static str>,
-    /// What it lacks to be parked, as it has several times in a row, the last time then: it is tried again now and then.
+    /// The resource that was missing several times in a row, and the time of the last failure. The keeper tries again
+    /// at intervals.
     pub(super) lacks: Option<(&'static str, Instant)>,
-    /// It has been parked before, as it is.
+    /// The keeper has parked this version of the program before.
     pub(super) proven: bool,
-    /// What was parked has been put away because something changed, and nothing is parked since.
+    /// The parked processes were retired because something changed, and none has been parked since.
     pub(super) stale: bool,
-    /// How often in a row something has changed while it was being parked, or was missing.
+    /// How many times in a row a file changed during parking, or a resource was missing.
     pub(super) disturbed: u32,
-    /// Not before then.
+    /// The earliest time of the next parking.
     pub(super) due: Instant,
     pub(super) used: Instant,
     pub(super) asleep: bool,
-    /// Not added, but started.
+    /// Kept since its first start, without having been added.
     pub(super) kept: bool,
-    /// Tells what was parked before a change from what is parked now.
+    /// Counts changes. It distinguishes processes that were parked before and after a change.
     pub(super) version: u64,
 }
 
@@ -65,17 +66,17 @@ impl Entry {
         Ok(LeasedProcess { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
     }
 
-    /// Whether what others are forked from is still this.
+    /// Whether the leased process is still the parent of this entry.
     pub(super) fn has_parent(&self, leased: &LeasedProcess) -> bool {
         self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &leased.shared.process))
     }
 
-    /// Whether all wait that can.
+    /// Whether the entry has all its processes, or cannot have any.
     pub(super) fn is_done(&self) -> bool {
         self.cannot.is_some() || !self.is_missing()
     }
 
-    /// Why none waits that should, as far as it is known.
+    /// The known reason why parked processes are missing.
     pub(super) fn why_not(&self) -> Option<&'static str> {
         self.cannot.or(self.lacks.map(|(what, _)| what))
     }
@@ -88,24 +89,24 @@ impl Entry {
         self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.old)
     }
 
-    /// All its processes, to be ended.
+    /// Takes all processes, to be ended.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
         self.parked.drain(..).chain(self.parent.take())
     }
 
-    /// All its processes that no start has for itself.
+    /// All processes that are not leased.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> + Clone {
         self.parked.iter().chain(&self.parent)
     }
 }
 
-/// A parked process. From a parent several threads may want something.
+/// A parked process. Several threads may use a parent at once.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) version: u64,
-    /// When it had parked, however long that took.
+    /// The time at which the process was parked.
     pub(super) since: Instant,
-    /// To be replaced, and used until it is.
+    /// The process is to be replaced, and is used until then.
     pub(super) old: bool,
     pub(super) memory: u64,
     pub(super) process: Arc<Mutex<Parked>>,

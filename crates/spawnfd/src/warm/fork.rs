@@ -20,7 +20,8 @@ pub(super) struct ForkedChildren {
 }
 
 impl Parked {
-    /// Forks children from the parked process, which are parked too. If there are fewer than requested, the parent is of no use any more.
+    /// Forks children from the parked process; they are parked, too. If there are fewer than requested, the parent is
+    /// no longer usable.
     ///
     /// # Errors
     /// Why no child was requested.

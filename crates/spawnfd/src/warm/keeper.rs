@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that parks: one process at a time, but for slow ones, and only when nobody else wants the processor.
+//! The keeper: a thread that parks processes, one at a time except slow ones, and only when the CPU is idle.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ use crate::host::numbers::{Known, standard_is_open};
 use crate::host::per_process::PerProcess;
 use crate::host::thread::start_thread;
 
-/// The thread, once there is something to park.
+/// The keeper thread, which starts once there is a process to park.
 #[derive(Debug)]
 pub(super) struct Keeper {
     state: Weak<PerProcess<WarmState>>,
@@ -105,7 +105,8 @@ impl Keeper {
             running.timer.set(after);
             return Ok(());
         }
-        // A later start tells it. (The thread itself may take what another opens there for the moment for the stream.)
+        // A later start wakes the keeper. (The thread might take a descriptor that another thread opens there for the
+        // moment for the stream.)
         if !standard_is_open() {
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the thread, and waits for its end.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         let running = self.running.lock().take();
@@ -139,7 +140,7 @@ impl Drop for Keeper {
     }
 }
 
-/// `maker`: of the thread that started this one.
+/// The thread's main function. `maker`: the reach of the thread that started it.
 fn keep(state: &Weak<PerProcess<WarmState>>, timer: &Timer, maker: &Arc<Reach>, ended: &AtomicBool) {
     let mut all: Vec<Making> = Vec::new();
     while !ended.load(Ordering::Relaxed) {

@@ -41,7 +41,7 @@ impl LeasedProcess {
         let parked = self.recipe.template.name().as_bytes();
         let as_parked = |name: &[u8]| match self.recipe.kind {
             Kind::Main => true,
-            // CPython finds itself by argv[0]. A bare name leads to the same file.
+            // CPython locates itself by argv[0]. A bare name leads to the same file.
             Kind::Python => name == parked || !name.contains(&b'/'),
             // process.argv0 has been set.
             Kind::Node => name == parked,
@@ -106,7 +106,7 @@ impl LeasedProcess {
         }
         let ignored = parked.origin.caller.authority.ignored() & !MADE_DEFAULT;
         let wanted = now.authority.ignored() & !plan.default_signals;
-        // The program in front may have read them.
+        // The program in front may have read the ignored signals.
         if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");
         }

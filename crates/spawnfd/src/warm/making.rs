@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process on its way to where it waits: the keeper looks after it beside all else.
+//! A process that has been started and is not parked yet. The keeper watches it beside its other work.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::error::errno;
 use crate::host::authority::Reach;
 use crate::host::numbers::{Known, above_standard};
 
-/// How long a program may take until it is parked.
+/// The longest time that a program may take to park.
 const START: Duration = Duration::from_secs(20);
 
-/// For whom something is parked.
+/// The entry, and its version, that a process is parked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct For {
     pub(super) entry: u64,
@@ -32,33 +32,33 @@ pub(super) struct For {
 /// The program in front of a probe.
 #[derive(Debug)]
 struct Front {
-    /// Where it tells what is the matter.
+    /// The read end of its standard error.
     errors: Known,
-    /// Of the probe nothing is to be heard any more.
+    /// The probe's channel has ended, so only the program in front can report.
     is_alone: bool,
     told: Vec<u8>,
 }
 
-/// One that has been started and is not parked yet.
+/// A process that has been started and is not parked yet.
 #[derive(Debug)]
 pub(super) struct Making {
     pub(super) whose: For,
     recipe: Arc<Recipe>,
     object: Arc<Known>,
-    /// Of the thread that started the keeper.
+    /// The reach of the thread that started the keeper.
     maker: Arc<Reach>,
-    /// It is there to show that this one in front hands on what parks.
+    /// Set while `parked` is a probe, which checks that the program in front passes the channel on.
     front: Option<Front>,
     until: Instant,
-    /// Gone when it is parked.
+    /// `None` once the process is parked.
     parked: Option<Parked>,
 }
 
 impl Making {
-    /// Starts a program, from a thread that was started by one with the reach of `maker`.
+    /// Starts a program, in a thread that was started by a thread with the reach `maker`.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the program was not started.
     pub(super) fn begin(
         whose: For,
         recipe: Arc<Recipe>,
@@ -72,9 +72,9 @@ impl Making {
     }
 
     fn start(&mut self) -> Result<(), NotParked> {
-        // One that has shown enough ends first.
+        // End a successful probe first.
         self.parked = None;
-        // Before the program could run instead.
+        // Unproven: run the probe instead of the program.
         let (front, probe) = self.unproven().map(|_| Front::new()).transpose()?.unzip();
         self.front = front;
         self.until = Instant::now() + START;
@@ -82,12 +82,12 @@ impl Making {
         Ok(())
     }
 
-    /// The program in front, as long as it is not known to hand on.
+    /// The program in front, until it is known to pass the channel on.
     fn unproven(&self) -> Option<&Prefix> {
         self.recipe.prefix.as_ref().filter(|prefix| !prefix.hands_on.load(Ordering::Relaxed))
     }
 
-    /// Where it is heard.
+    /// The descriptor to poll for its reports.
     pub(super) fn source(&self) -> Option<&OwnedFd> {
         match &self.front {
             Some(front) if front.is_alone => front.errors.get(),
@@ -95,7 +95,7 @@ impl Making {
         }
     }
 
-    /// What has come of it; `None`: nothing yet.
+    /// The outcome; `None`: there is none yet.
     pub(super) fn look(&mut self) -> Option<Result<Parked, NotParked>> {
         let slow = || (Instant::now() > self.until).then(|| NotParked::Ever("slow".to_owned()));
         let outcome = match &mut self.front {
@@ -114,7 +114,7 @@ impl Making {
                 front.is_alone = true;
                 front.trouble().map(Err)
             }
-            // The probe itself says so.
+            // The probe itself reports this reason.
             Err(why) => Some(Err(why)),
         }
     }
@@ -123,14 +123,14 @@ impl Making {
 impl Front {
     fn new() -> Result<(Front, Probe), Failed> {
         let program = image::zygote_file()?;
-        // It is not kept from its end by what nobody reads.
+        // Non-blocking, so that the program in front never blocks on unread output.
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (errors, theirs) = pipe.map_err(|error| ("pipe2()", errno(error)))?;
         let [program, theirs] = [program, theirs].map(above_standard);
         Ok((Front { errors: Known::new(errors), is_alone: false, told: Vec::new() }, Probe { program, errors: theirs }))
     }
 
-    /// Why it has come to nothing, once it has ended.
+    /// The reason for the failure, once the program in front has ended.
     fn trouble(&mut self) -> Option<NotParked> {
         const MOST: usize = 16 << 10;
         let mut part = [0; 4096];
@@ -143,7 +143,7 @@ impl Front {
             }
             _ => {}
         }
-        // Who cannot execute the probe names it.
+        // A program that cannot execute the probe prints the probe's name.
         let names_it = self.told.windows(PROBES.len()).any(|part| part == PROBES.as_bytes());
         Some(match names_it {
             true => NotParked::Ever("not handed on".to_owned()),

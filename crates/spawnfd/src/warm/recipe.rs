@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is to be parked, and whether it can be.
+//! The description of a process to park, and whether it can be parked.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,30 +11,30 @@ use crate::child::Started;
 use crate::env::Env;
 use crate::template::Template;
 
-/// What is to be parked.
+/// The description of a process to park.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) template: Template,
-    /// It executes other programs: the zygote of `spawnfd-parked`.
+    /// The process executes other programs: the zygote of `spawnfd-parked`.
     pub(super) executes: bool,
-    /// Arguments before those that differ from one start to the next.
+    /// The first arguments, which all starts have in common.
     pub(super) args: Vec<OsString>,
     pub(super) env: Env,
     pub(super) kind: Kind,
     pub(super) mode: Mode,
     pub(super) preload: Vec<OsString>,
-    /// It is started through another program.
+    /// The program in front that starts the process.
     pub(super) prefix: Option<Prefix>,
     pub(super) confinement: Confinement,
 }
 
 impl Recipe {
-    /// Whether what is parked leaves the processor to others. (A filter may refuse the way back.)
+    /// Whether the parked process runs under SCHED_BATCH. (A seccomp filter may refuse the return to SCHED_NORMAL.)
     pub(super) fn stands_back(&self) -> bool {
         self.mode == Mode::Reserve && !self.confinement.has_filter()
     }
 
-    /// Whether its programs have something in common that is better drawn anew now and then.
+    /// Whether the programs share a memory layout and secrets, which a new parent renews at intervals.
     pub(super) fn grows_old(&self) -> bool {
         self.mode == Mode::Fork && !self.executes
     }
@@ -49,7 +49,7 @@ impl Recipe {
         args.strip_prefix(self.prefix.as_ref().map_or(&[][..], |prefix| &prefix.args))
     }
 
-    /// How its programs are started.
+    /// How the library reports starts from this process.
     pub(super) fn started(&self) -> Started {
         match (self.executes, self.mode) {
             (false, Mode::Reserve) => Started::Reserve,
@@ -59,13 +59,13 @@ impl Recipe {
         }
     }
 
-    /// What it is called in counts.
+    /// The name in the counters.
     pub(super) fn name(&self) -> &OsStr {
         if self.executes { OsStr::new("any program") } else { self.template.name() }
     }
 }
 
-/// Whether it can be parked at all; else why not.
+/// Checks whether the process can be parked; the error is the reason.
 pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     if recipe.executes {
         return Ok(());
@@ -75,7 +75,8 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     }
     if let Some(prefix) = &recipe.prefix {
         image::hands_on(&prefix.template)?;
-        // A fork would not be a child of the one in front; and what parks is known by its file.
+        // A forked child would not be a child of the program in front. And the library recognises the process to park
+        // by its file.
         if recipe.mode == Mode::Fork || prefix.template.has_file(recipe.template.identity()) {
             return Err("sandbox");
         }
@@ -83,8 +84,8 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     image::can_park(&recipe.template)
 }
 
-/// Whether ld.so does something for a variable that it does not do for what is parked: in another directory, without its streams, with an
-/// object of ours preloaded.
+/// Whether a variable makes ld.so act differently in the parked process, which runs in another directory, without its
+/// streams, and with a preloaded object of the library.
 fn tells_the_loader(name: &OsStr, value: &OsStr) -> bool {
     let (name, value) = (name.as_bytes(), value.as_bytes());
     if !name.starts_with(b"LD_") || value.is_empty() || name == b"LD_BIND_NOW" {

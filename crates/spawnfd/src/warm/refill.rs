@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the keeper asks of the state, and tells it.
+//! How the keeper parks more processes: it asks the state for work, and reports the outcome.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use crate::child::interned;
 use crate::host::numbers::{Known, standard_is_open};
 use crate::template::Template;
 
-/// How long the keeper waits where the host has a standard stream closed.
+/// The pause of the keeper while the host has a standard stream closed.
 const LATER: Duration = Duration::from_millis(50);
-/// How often a program is parked anew because a file of its has changed meanwhile.
+/// How many times in a row the keeper parks a program again at once because one of its files has changed meanwhile.
 const PATIENCE: u32 = 50;
 
-/// After how long what is being parked does not keep others from it any more.
+/// The time after which a process that is still being parked no longer delays others.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// How many children are forked at once.
+/// The most children to fork in one request.
 const AT_ONCE: usize = 16;
 
-/// When to try again what failed for want of something, and how often.
+/// The pause before another attempt after a resource was missing, and the number of attempts before the pause grows.
 const AGAIN: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 5;
 
-/// What the keeper is to do next.
+/// The keeper's next work.
 pub(super) enum Work {
-    /// Park one for this entry.
+    /// Park a process for this entry.
     Park { whose: For, recipe: Arc<Recipe>, object: Arc<Known> },
-    /// Fork so many more.
+    /// Fork this many children from this parent.
     Fork(LeasedProcess, usize),
-    /// Nothing before then.
+    /// Wait until that time, or until a wake-up.
     Wait(Option<Instant>),
 }
 
 pub(super) type Waste = (Vec<Waiting>, Vec<Arc<Page>>);
 
 impl Entry {
-    /// It could not be parked for want of something.
+    /// Records that a resource was missing to park the program.
     pub(super) fn lacked(&mut self, what: &str) {
         let now = Instant::now();
         self.disturbed += 1;
@@ -55,7 +55,7 @@ impl Entry {
         self.lacks = (self.disturbed >= ATTEMPTS).then(|| (interned(what), now));
     }
 
-    /// A file has changed before a process of it was ready.
+    /// Records that a file has changed before a process was parked.
     fn changed_again(&mut self) {
         self.disturbed += 1;
         if self.disturbed >= PATIENCE {
@@ -65,7 +65,7 @@ impl Entry {
 }
 
 impl WarmState {
-    /// What has come of the keeper's wish for so many.
+    /// Takes in the outcome of the keeper's request for `count` children.
     pub(super) fn forked(&mut self, parent: LeasedProcess, count: usize, forked: Result<ForkedChildren, &'static str>) {
         let version = parent.shared.version;
         let forks = if parent.recipe.grows_old() { self.options.forks } else { u64::MAX };
@@ -75,7 +75,7 @@ impl WarmState {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(forked);
-                // Replaced for those who wait, it would be for ever.
+                // A limit below the depth would replace the parent each time its children are forked, without end.
                 let forks = forks.max(entry.depth as u64 + 1);
                 if let Some(parent) = &mut entry.parent {
                     parent.old |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
@@ -88,7 +88,7 @@ impl WarmState {
             match fewer {
                 None if none_asked => entry.due = Instant::now() + AGAIN,
                 None => entry.disturbed = 0,
-                // Once for all who had wished for some.
+                // Several threads can have requested children of this parent; only the first failure counts.
                 Some(why) if entry.has_parent(&parent) => {
                     entry.lacked(why);
                     entry.parent = None;
@@ -101,7 +101,7 @@ impl WarmState {
         }
     }
 
-    /// Ends what was parked before something changed.
+    /// Ends the processes that were parked before a file of theirs changed.
     pub(super) fn retire(&mut self, changed: &HashSet<u64>) {
         for entry in self.entries.iter_mut().filter(|entry| changed.contains(&entry.id)) {
             entry.version += 1;
@@ -116,13 +116,13 @@ impl WarmState {
         }
     }
 
-    /// What is of no use any more, to be dropped without the lock: processes, and pages.
+    /// Takes the processes and pages that are no longer needed. The caller drops them without the lock.
     fn waste(&mut self) -> Waste {
         let spent = self.spent.extract_if(.., |page| Arc::strong_count(page) == 1).collect();
         (std::mem::take(&mut self.gone), spent)
     }
 
-    /// What is due; ends what is idle or too old.
+    /// Returns the work that is due. Ends the processes of idle programs, and marks parents that are too old.
     pub(super) fn next_work(&mut self) -> (Work, Waste) {
         if self.switch(self.off) {
             return (Work::Wait(None), self.waste());
@@ -138,7 +138,7 @@ impl WarmState {
         let making = self.entries.iter().filter_map(|entry| entry.making);
         let parked = parked + making.clone().count();
         let room = parked < self.options.processes && memory < self.options.memory;
-        // One at a time, but what is slow keeps no others waiting.
+        // Park one process at a time. A slow one does not delay the others.
         let turn = making.map(|(begun, _)| begun + SLOW).max().unwrap_or(now);
         let mut next: Option<Instant> = None;
         let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
@@ -183,7 +183,8 @@ impl WarmState {
         (work.unwrap_or(Work::Wait(next)), (gone, spent))
     }
 
-    /// What the keeper has parked, or why it could not.
+    /// Takes in the process that the keeper has parked, or the reason why it could not. Returns a process that is not
+    /// needed.
     pub(super) fn parked(&mut self, whose: For, outcome: Result<Parked, NotParked>) -> Option<Parked> {
         let For { entry: id, version } = whose;
         let Some(common) = &mut self.shared else { return outcome.ok() };
@@ -193,7 +194,7 @@ impl WarmState {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.prefix.is_some();
                 let Origin { files, begun, .. } = &*parked.origin;
-                // A process that executes other programs has nothing to watch.
+                // A process that executes other programs has no files to watch.
                 let changed = match entry.recipe.executes {
                     true => Ok(false),
                     false => common.watch.add(id, files, sandboxed, *begun),
@@ -202,7 +203,7 @@ impl WarmState {
                     entry.lacked("inotify");
                     return Some(parked);
                 };
-                // It may have found what another mount hides, or shows, by now.
+                // After a change of the mount table, the same paths may refer to other files.
                 let remounted =
                     !entry.recipe.executes && since.is_none_or(|(_, since)| since != common.watch.mounts.changes);
                 if remounted || changed {
@@ -218,7 +219,8 @@ impl WarmState {
                         entry.disturbed = 0;
                         entry.parked.push_back(waiting);
                     }
-                    // What the old one has left shares its layout. Whether it is of use will show.
+                    // Children of the old parent share its memory layout, so they end with it. Whether the new parent
+                    // can fork shows later.
                     Mode::Fork => {
                         self.gone.extend(entry.drain());
                         entry.parent = Some(waiting);
@@ -227,10 +229,10 @@ impl WarmState {
                 None
             }
             Ok(parked) => Some(parked),
-            // It was another version's, which a start has put away meanwhile.
+            // The failure belongs to an older version, which a start has retired meanwhile.
             Err(_) if entry.version != version => None,
             Err(why) => {
-                // A file that was replaced is recorded anew; all else stays as it is until something changes.
+                // Record a file again if it was replaced. Otherwise the result stands until something changes.
                 if entry.recipe.template.revalidate().is_err() {
                     let path = entry.recipe.template.path().map(std::path::Path::to_owned);
                     match path.map(Template::open) {
@@ -238,13 +240,14 @@ impl WarmState {
                             Arc::make_mut(&mut entry.recipe).template = template;
                             entry.cannot = can_park(&entry.recipe).err();
                         }
-                        // Until a start finds it again.
+                        // Until a start finds the program again.
                         _ => entry.cannot = Some("not found"),
                     }
                     return None;
                 }
                 match why {
-                    // After a change the program may have met a file that was half written. It is tried again, as what has been parked before.
+                    // After a change, the program may have read a half-written file. Try again, as for a program that
+                    // was parked before.
                     NotParked::Ever(why) if !entry.proven && !entry.stale && entry.disturbed == 0 => {
                         entry.cannot = Some(interned(&why));
                     }
@@ -255,27 +258,28 @@ impl WarmState {
         }
     }
 
-    /// How many processes there are, and their memory.
+    /// The number of processes, and their memory.
     pub(super) fn usage(&self) -> (usize, u64) {
         let all = self.entries.iter().flat_map(Entry::waiting);
         let taken: usize = self.entries.iter().map(|entry| entry.taken).sum();
         (all.clone().count() + taken, all.map(|shared| shared.memory).sum())
     }
 
-    /// Whether all that can be parked is.
+    /// Whether every program that can be parked has its full number of processes.
     pub(super) fn is_full(&self) -> bool {
         let (parked, memory) = self.usage();
         let room = parked < self.options.processes && memory < self.options.memory;
         !room || self.entries.iter().all(Entry::is_done)
     }
 
-    /// Whether nothing is parked for the time being: that is so by itself, or has shown again since then.
+    /// Whether no progress is possible now: the state does not allow it, or each missing program has failed again
+    /// since `since`.
     pub(super) fn is_held_up(&self, since: Instant) -> bool {
         let held_up = |entry: &Entry| entry.is_done() || entry.lacks.is_some_and(|(_, last)| last >= since);
         self.shared.is_none() || !standard_is_open() || self.entries.iter().all(held_up)
     }
 
-    /// Nobody is to wait for what could be parked now, nor long for what could not.
+    /// Makes all programs due: those without failures at once, the others after a short pause.
     pub(super) fn hurry(&mut self) {
         let now = Instant::now();
         for entry in &mut self.entries {

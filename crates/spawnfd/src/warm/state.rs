@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept warm, and what waits: changed by starts and by the keeper, under one lock that is never held while anybody waits.
+//! The programs to keep warm, and their parked processes. Starts and the keeper change them under one lock. No thread
+//! waits while it holds that lock.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use crate::error::errno;
 use crate::host::numbers::Known;
 use crate::template::Template;
 
-/// A reason to be cold: nobody has added it.
+/// A reason for a cold start: the program was not added.
 pub(super) const NOT_ADDED: &str = "not added";
-/// Another: what is parked has other options.
+/// A reason for a cold start: the parked processes have other options.
 pub(super) const ARGUMENTS: &str = "arguments";
 
-/// What loaders, libraries and interpreters look at before main. A program that was not added is parked with these of its first start,
-/// and no others: it must not hold what only that was to know.
+/// The variables that loaders, libraries and interpreters read before main. A program that was not added is parked
+/// with these variables of its first start and no others, so that it does not keep secrets of that start.
 const LOOKED_AT: [&str; 18] = [
     "PATH",
     "HOME",
@@ -50,23 +51,24 @@ const LOOKED_AT: [&str; 18] = [
     "FORCE_COLOR",
 ];
 
-/// As good as no limit.
+/// Practically no limit, and still small enough to add to an `Instant`.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The state of a [`Warm`](super::Warm). A fork's copy begins with the default.
+/// The state of a [`Warm`](super::Warm). In a fork's copy of the host it is the default.
 #[derive(Debug, Default)]
 pub(super) struct WarmState {
     pub(super) options: WarmOptions,
     pub(super) entries: Vec<Entry>,
-    /// `None` in a fork's copy, and when it is closed.
+    /// `None` in a fork's copy of the host, and when the `Warm` is closed.
     pub(super) shared: Option<Common>,
     pub(super) stats: WarmStats,
     /// Warm starts were off when a caller last asked. The keeper does not read the environment, which the host may change meanwhile.
     pub(super) off: bool,
     pub(super) next: u64,
-    /// To be ended by the keeper, outside the lock.
+    /// Processes that the keeper ends, without the lock.
     pub(super) gone: Vec<Waiting>,
-    /// Pages of started programs: unmapping one costs their starts more than all else that they do after the end.
+    /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper does
+    /// it.
     pub(super) spent: Vec<Arc<Page>>,
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Common {
 
 impl WarmState {
     pub(super) fn new(options: WarmOptions) -> Result<WarmState, Failed> {
-        // What is added to a time of day has to stay one.
+        // Keep the durations small enough to be added to an `Instant`.
         let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(FOREVER));
         let options = WarmOptions { idle, age, delay, ..options };
         let object = image::object_file(spawnfd_parked::OBJECT)?;
@@ -109,7 +111,7 @@ impl WarmState {
         self.insert(recipe, park.depth)
     }
 
-    /// Keeps `zygote`, which executes whatever it is asked for.
+    /// Adds `zygote`, which executes any program.
     pub(super) fn add_any(&mut self, zygote: Template, depth: usize, mode: Option<Mode>) {
         let mode = mode.unwrap_or(self.options.mode);
         let recipe = Recipe {
@@ -128,7 +130,7 @@ impl WarmState {
 
     fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut Entry {
         let now = Instant::now();
-        // What is confined serves few commands, and these better than another.
+        // Confined entries come first: they serve few commands, and serve these better than other entries.
         let place = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
         let entry = Entry {
             id: self.next,
@@ -154,12 +156,13 @@ impl WarmState {
         &mut self.entries[place]
     }
 
-    /// Whether a program is added, as it is.
+    /// Whether a program has been added without a sandbox.
     pub(super) fn has(&self, template: &Template) -> bool {
         self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.recipe.outer().path() == template.path())
     }
 
-    /// Adds a program that is just being started by this command; at most so many are, the one last used longest ago gives way.
+    /// Adds a program that this command is just starting. At most `most` programs are added in this way; the one used
+    /// longest ago makes room.
     pub(super) fn keep(&mut self, template: &Template, command: &Command<'_>, most: usize) {
         let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
@@ -188,7 +191,7 @@ impl WarmState {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Takes one that is parked for this template, and for this command.
+    /// Leases a process that is parked for this template and this command.
     pub(super) fn take(&mut self, template: &Template, command: &Command<'_>) -> Result<LeasedProcess, &'static str> {
         let args = command.arguments();
         let Some(common) = &mut self.shared else { return Err("closed") };
@@ -237,7 +240,7 @@ impl WarmState {
         Err(why.unwrap_or(other))
     }
 
-    /// Takes one that executes whatever it is asked for. `None`: nothing of that kind was added.
+    /// Leases a process that executes any program. `None`: none was added.
     pub(super) fn take_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut found = None;
@@ -251,7 +254,8 @@ impl WarmState {
         found
     }
 
-    /// What has come of a start's wish for one more: it has that, in the place of its parent.
+    /// Takes in the outcome of a start's request for a child of `parent`. The start then leases the child in place of
+    /// the parent.
     pub(super) fn forked_for_start(
         &mut self,
         parent: LeasedProcess,
@@ -263,7 +267,7 @@ impl WarmState {
                 Ok(LeasedProcess { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
             }
             Ok(Err(why)) => {
-                // Once for all who had wished for one.
+                // Several threads can have requested a child of this parent; only the first failure counts.
                 let entry = self.entry(parent.entry).filter(|entry| entry.has_parent(&parent));
                 entry.into_iter().for_each(|entry| entry.lacked(why));
                 self.spoilt(parent);
@@ -276,14 +280,14 @@ impl WarmState {
         }
     }
 
-    /// A lease has ended. The entry that the process was leased from.
+    /// Ends a lease. Returns the entry that the process was leased from.
     fn returned(&mut self, leased: &LeasedProcess) -> Option<&mut Entry> {
         let entry = self.entry(leased.entry)?;
         entry.taken -= 1;
         Some(entry)
     }
 
-    /// The start has not used the leased process.
+    /// Returns a leased process that the start has not used.
     pub(super) fn put_back(&mut self, leased: LeasedProcess) {
         match self.returned(&leased).filter(|entry| entry.version == leased.shared.version) {
             Some(entry) => entry.parked.push_front(leased.shared),
@@ -291,7 +295,7 @@ impl WarmState {
         }
     }
 
-    /// The leased process has become a program.
+    /// Ends the lease of a process that has become a program.
     pub(super) fn used(&mut self, leased: LeasedProcess) {
         let counter = match (leased.recipe.executes, leased.recipe.mode) {
             (false, Mode::Reserve) => &mut self.stats.reserve,
@@ -304,7 +308,7 @@ impl WarmState {
         self.returned(&leased);
     }
 
-    /// The leased process is of no use any more.
+    /// Ends the lease of a process that is no longer usable.
     pub(super) fn spoilt(&mut self, leased: LeasedProcess) {
         if let Some(entry) = self.returned(&leased).filter(|entry| entry.has_parent(&leased)) {
             entry.parent = None;
@@ -312,13 +316,14 @@ impl WarmState {
         self.gone.push(leased.shared);
     }
 
-    /// Counts a start that was cold, and says when the keeper should look.
+    /// Counts a cold start, and returns when the keeper should check the state.
     pub(super) fn count_cold(&mut self, reason: &'static str) -> Option<Duration> {
         *self.stats.cold.entry(reason).or_default() += 1;
         self.wants_keeper()
     }
 
-    /// Takes in whether the environment turns warm starts off, and returns whether they are off. If so, all parked processes end.
+    /// Stores whether the environment turns warm starts off, and returns whether they are off. If so, ends all parked
+    /// processes.
     pub(super) fn switch(&mut self, off: bool) -> bool {
         self.off = off || OFF.load(Ordering::Relaxed);
         if self.off {
@@ -327,7 +332,7 @@ impl WarmState {
         self.off
     }
 
-    /// When the keeper should look, if it should.
+    /// When the keeper should check the state, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
         let missing = |entry: &Entry| !self.off && entry.cannot.is_none() && entry.is_missing();
         (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
@@ -350,7 +355,7 @@ impl WarmState {
         self.left_over()
     }
 
-    /// What no keeper will end any more, to be dropped without the lock.
+    /// Takes the processes that no keeper will end after `close`. The caller drops them without the lock.
     pub(super) fn left_over(&mut self) -> Vec<Waiting> {
         if self.shared.is_none() { std::mem::take(&mut self.gone) } else { Vec::new() }
     }

@@ -292,8 +292,8 @@ impl RunState {
         }
     }
 
-    /// Gives the run up after the application has reused one of its descriptor numbers. The others may be reused too, so none of them is used or
-    /// closed again. The program is left alone.
+    /// Gives the run up after the application has reused one of its descriptor numbers. The other numbers may be
+    /// reused too, so the library neither uses nor closes any of them. It leaves the program alone.
     pub(super) fn abandon(mut self) {
         (self.permit, self.events) = (None, None);
         if let Some(feed) = self.feed.take() {
@@ -326,7 +326,7 @@ impl RunState {
             let mut record = self.log.lock();
             (record.close(), record.seen())
         };
-        // Before the result is given: the next run may start.
+        // Give the place back before delivering the result, so that the next run may start.
         self.permit = None;
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {
