@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who holds a pipe, or a terminal: for the rare run that outlives its program.
+//! Finds the processes that have a pipe or a terminal open, for a run whose streams outlive its program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use spawnfd_sys::call;
 
 /// The processes, other than this one, that have the other side of one of `ours` open, as far as /proc shows.
 pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
-    // Its numbers are other processes' here.
+    // The /proc of another pid namespace shows other pids.
     if is_foreign() {
         return Vec::new();
     }
@@ -28,7 +28,7 @@ pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
             let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
             fds.filter_map(|fd| Some(fd.ok()?.path())).any(|fd| {
                 let target = std::fs::read_link(&fd).unwrap_or_default();
-                // Another /dev/pts has terminals of the same names.
+                // Another /dev/pts has terminals with the same names.
                 others.contains(target.as_os_str()) && (!target.is_absolute() || file(&fd) == file(&target))
             })
         })
@@ -37,7 +37,7 @@ pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
     found
 }
 
-/// What /proc calls it.
+/// The name of the other side in /proc.
 fn other_side(ours: BorrowedFd<'_>) -> Option<OsString> {
     if let Ok(terminal) = ptsname(ours, Vec::new()) {
         return Some(OsString::from_vec(terminal.into_bytes()));

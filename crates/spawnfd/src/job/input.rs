@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes into a program's standard input.
+//! A program's standard input.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::waker::{Foreign, Waker};
 
-/// Bytes that are shared, never copied: a vector, an [`Arc`], what a language binding holds.
+/// Bytes that are shared and never copied: for example a vector, an [`Arc`], or an object of a language binding.
 #[derive(Clone)]
 pub struct SharedBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
 impl SharedBytes {
-    /// Shares what has the bytes. They must always be the same.
+    /// Shares the bytes of an object. `as_ref` must always return the same bytes.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> SharedBytes {
         SharedBytes(Arc::new(Foreign::new(bytes)))
     }
@@ -53,33 +53,34 @@ macro_rules! shared {
 }
 shared!(Vec<u8>, String, Arc<[u8]>, &'static [u8], &'static str);
 
-/// What is fed: see [`Input::connect`].
+/// The source of a program's input.
 #[derive(Debug)]
 pub enum Source {
-    /// Bytes, and how many of them have been written.
+    /// Fixed bytes, and the number of them that have been written.
     Bytes(SharedBytes, usize),
-    /// What is written meanwhile.
+    /// Bytes that an [`InputWriter`] adds while the program runs.
     Stream(InputStream),
 }
 
-/// What one write came to.
+/// The outcome of one write.
 enum Wrote {
     Bytes(u8),
     /// There is nothing to write now.
     Idle,
-    /// There is nothing more.
+    /// The source has ended.
     End,
 }
 
 impl Source {
-    /// These bytes, then the end.
+    /// A source of these bytes.
     pub fn bytes(bytes: SharedBytes) -> Source {
         Source::Bytes(bytes, 0)
     }
 
-    /// What is written while the program runs; up to `max_bytes` (at least 1) wait for it.
+    /// A source that the returned writer fills while the program runs. Its queue has at most `max_bytes` (at least
+    /// 1).
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
-        // A copy of the host has no engine that would write it.
+        // A fork's copy of the host has no engine thread to write the input.
         let queue = PerProcess::here(InputQueue::default(), || InputQueue { gone: true, ..InputQueue::default() });
         let shared = Arc::new(SharedInput { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
@@ -117,11 +118,11 @@ impl Source {
 #[derive(Debug, Default)]
 struct InputQueue {
     bytes: VecDeque<u8>,
-    /// Nothing more will be written.
+    /// The writer has closed the input.
     closed: bool,
-    /// Nobody reads any more.
+    /// The program reads no more.
     gone: bool,
-    /// A writer has been told that there is no room.
+    /// A writer was told that the queue is full.
     starved: bool,
     writer: Option<Waker>,
     engine: Option<Waker>,
@@ -135,7 +136,7 @@ struct SharedInput {
 }
 
 impl SharedInput {
-    /// Tells a writer that waits.
+    /// Wakes a waiting writer.
     fn tell_writer(&self, mut queue: MutexGuard<'_, InputQueue>) {
         if std::mem::take(&mut queue.starved) {
             let writer = queue.writer.clone();
@@ -148,7 +149,7 @@ impl SharedInput {
     }
 }
 
-/// The reading side of [`Input::stream`]. When it is dropped, the writer is told.
+/// The reading side of [`Source::stream`]. Dropping it wakes the writer.
 #[derive(Debug)]
 pub struct InputStream(Arc<SharedInput>);
 
@@ -167,11 +168,11 @@ impl Drop for InputStream {
 pub struct InputWriter(Arc<SharedInput>);
 
 impl InputWriter {
-    /// Takes as many of the bytes as there is room for, and says how many; never waits. After an answer of less than all, the waker
-    /// is called when there is room.
+    /// Queues as many of the bytes as fit and returns their number; never waits. If fewer than all fit, the queue
+    /// later calls the waker when it has space.
     ///
     /// # Errors
-    /// EPIPE: the program reads no more, has ended, or the input was closed.
+    /// EPIPE: the program reads no more or has ended, or the input was closed.
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         let mut queue = self.0.queue.lock();
         if queue.gone || queue.closed {
@@ -189,8 +190,8 @@ impl InputWriter {
         Ok(length)
     }
 
-    /// Writes all the bytes, waiting for room so long at most, and not at all in a run's [callback](crate::Command::run_then); says how many
-    /// were taken.
+    /// Queues all bytes. Waits for space at most `timeout`, and not at all in a run's
+    /// [callback](crate::Command::run_then). Returns how many bytes were accepted.
     ///
     /// # Errors
     /// As [`write`](InputWriter::write).
@@ -211,7 +212,7 @@ impl InputWriter {
         }
     }
 
-    /// Ends the input: the program finds its end after what has been written.
+    /// Ends the input: the program reads EOF after the bytes that have been written.
     pub fn close(&self) {
         let mut queue = self.0.queue.lock();
         if !std::mem::replace(&mut queue.closed, true) {
@@ -223,12 +224,12 @@ impl InputWriter {
         }
     }
 
-    /// Sets what is called when there is something to write after there was nothing.
+    /// Sets the waker that is called when the queue is no longer empty.
     pub(super) fn set_engine(&self, waker: Waker) {
         self.0.queue.lock().engine = Some(waker);
     }
 
-    /// Sets what is called when there is room after there was none, or nobody reads any more.
+    /// Sets the waker that is called when a full queue has space again, or when the program stops reading.
     pub fn set_waker(&self, waker: Waker) {
         let before = self.0.queue.lock().writer.replace(waker);
         drop(before);
@@ -241,32 +242,32 @@ impl Drop for InputWriter {
     }
 }
 
-/// Whether more can be written into a program's input.
+/// When the next write to a program's input is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feeding {
-    /// At once, after others have had their turn.
+    /// At once, after other runs have been served.
     Again,
-    /// When the pipe has room.
+    /// When the pipe has space.
     Blocked,
-    /// When the stream has more; until then the pipe is not to be watched.
+    /// When the stream has more bytes. Until then, do not watch the pipe.
     Idle,
-    /// Never: all is written, or the program reads no more. The feed is to be dropped, which closes the pipe.
+    /// Never: all bytes are written, or the program reads no more. Drop the feed, which closes the pipe.
     Done,
 }
 
-/// The engine's end of standard input. No SIGPIPE comes of it.
+/// The engine's end of standard input. Writing to it never raises SIGPIPE.
 #[derive(Debug)]
 pub struct Feed {
     pipe: OwnedFd,
     source: Source,
     is_terminal: bool,
-    /// The source has ended, and the terminal is being told.
+    /// The source has ended, and the end-of-input character is being written to the terminal.
     ending: bool,
     last: u8,
     refused: bool,
 }
 
-/// How many times is written before it is others' turn.
+/// The number of writes before other runs are served.
 const WRITES_IN_A_ROW: usize = 4;
 
 impl Feed {
@@ -281,8 +282,8 @@ impl Feed {
         Ok(Feed { pipe, source, is_terminal: false, ending: false, last: b'\n', refused: false })
     }
 
-    /// The same into a terminal (a copy of a [`Pty`](super::Pty)'s descriptor): at the end it gets the character that means that,
-    /// as closing says nothing there.
+    /// As `new`, for a terminal (a copy of a [`Pty`](super::Pty)'s descriptor). At the end it writes the end-of-input
+    /// character, because closing the copy does not end a terminal's input.
     ///
     /// # Errors
     /// EBADF only.
@@ -295,7 +296,7 @@ impl Feed {
         self.refused
     }
 
-    /// Whether something is left that was to be written.
+    /// Whether some input has not been written.
     pub fn has_more(&self) -> bool {
         match &self.source {
             _ if self.ending => false,
@@ -304,19 +305,20 @@ impl Feed {
         }
     }
 
-    /// Tells who writes that nobody reads any more; the number has become the application's, and is not closed.
+    /// Wakes the writer with EPIPE. Leaves the descriptor open, because the application has reused its number.
     pub fn abandon(self) {
         let _ = self.pipe.into_raw_fd();
     }
 
-    /// Writes what can be written now; never waits.
+    /// Writes as much as the pipe accepts now; never waits.
     pub fn write(&mut self) -> Feeding {
         for _ in 0..WRITES_IN_A_ROW {
             match self.source.write_once(self.pipe.as_raw_fd()) {
                 Ok(Wrote::Bytes(last)) => self.last = last,
                 Ok(Wrote::Idle) => return Feeding::Idle,
                 Ok(Wrote::End) if self.is_terminal && !self.ending => {
-                    // It ends a read; only a read that has nothing else is the end of the input.
+                    // The character ends the current read. Only a read without other bytes is the end of the input,
+                    // so an unfinished line needs it twice.
                     let end: &[u8] = if self.last == b'\n' { &[END_OF_INPUT] } else { &[END_OF_INPUT; 2] };
                     self.source = Source::Bytes(end.into(), 0);
                     self.ending = true;
@@ -325,7 +327,7 @@ impl Feed {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Feeding::Blocked,
                 Err(_) => {
-                    // EPIPE, or EIO of a terminal: the program reads no more, which is its right.
+                    // EPIPE, or EIO for a terminal: the program reads no more. This is no error.
                     self.refused = !self.ending;
                     return Feeding::Done;
                 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes kept of what is too much to keep: the first ones, and the last ones.
+//! The first and last bytes of output that is too large to keep.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::text::unfinished;
 
-/// The last bytes of all that are pushed, up to a number. Takes memory only for what it holds.
+/// The last pushed bytes, up to a maximum. Its memory use follows its contents.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     max: usize,
@@ -42,7 +42,7 @@ impl Ring {
     }
 }
 
-/// What is kept of one stream: its head and its tail.
+/// The kept part of one stream: its head and its tail.
 #[derive(Debug)]
 pub(super) struct Kept {
     max_head: usize,
@@ -66,12 +66,12 @@ impl Kept {
         }
     }
 
-    /// Whether so many more bytes leave everything kept.
+    /// Whether everything is still kept after this many more bytes.
     pub(super) fn has_room(&self, more: usize) -> bool {
         self.seen + more as u64 <= (self.max_head as u64).saturating_add(self.tail.max as u64)
     }
 
-    /// All that is kept, in order, in three parts.
+    /// The kept bytes, in order, in three parts.
     pub(super) fn parts(&self) -> [&[u8]; 3] {
         let [older, newer] = self.tail.parts();
         [&self.head, older, newer]
@@ -88,19 +88,19 @@ impl Kept {
     }
 }
 
-/// What was kept of one stream.
+/// The kept part of one stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Captured {
     /// The head, then the tail.
     pub bytes: Vec<u8>,
-    /// How many of [`bytes`](Captured::bytes) are the head.
+    /// The length of the head in [`bytes`](Captured::bytes).
     pub head: usize,
-    /// How many bytes there were between head and tail.
+    /// The number of bytes between head and tail.
     pub omitted: u64,
 }
 
-/// The text of a stream of which `omitted` bytes are missing after the first `head`, what is no UTF-8 replaced by U+FFFD. A
-/// character that the omission has cut is left out: its rest is not the program's fault.
+/// The text of a stream in which `omitted` bytes are missing after the first `head`. Invalid bytes become U+FFFD. A
+/// character that the omission splits is dropped: the program did not write invalid text.
 pub(super) fn text(bytes: &[u8], head: usize, omitted: u64) -> Cow<'_, str> {
     if omitted == 0 {
         return String::from_utf8_lossy(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that a run leaves behind: how they are killed, and what became of each.
+//! The processes that outlive a run's program: how the library kills them, and the fate of each.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use super::{Fate, Leftover};
 use crate::host::thread::start_thread;
 use crate::tree::{Survivor, Tree};
 
-/// Kills what is left of a tree. A thread waits for the end of the processes: the caller has other runs to serve. `true`: all have ended.
+/// Kills the remaining processes of a tree. A thread waits for their end, because the caller has other runs to serve.
+/// `true`: all have ended.
 pub(super) fn kill(tree: Option<Tree>) -> bool {
     let Some(mut tree) = tree else { return true };
     let has_ended = tree.kill(Duration::ZERO);
     if !has_ended {
-        // Without a thread it is dropped, and so ended, here.
+        // If no thread can be started, the tree is dropped here, which ends it.
         let _ = start_thread("spawnfd-killer", 128 << 10, move || drop(tree));
     }
     has_ended
@@ -45,7 +46,7 @@ pub(super) fn of_program(pid: u32, program: &str, is_refused: bool) -> Leftover 
     let is_refused = match stat.map(|stat| stat.process.kill_effect()) {
         Some(KillEffect::Refused) => true,
         Some(KillEffect::Pending) => false,
-        // /proc does not show it.
+        // /proc does not show the program.
         Some(KillEffect::Ended) | None => is_refused,
     };
     let fate = if is_refused { Fate::NotPermitted } else { Fate::Uninterruptible };

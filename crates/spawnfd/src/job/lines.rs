@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines out of bytes that come in pieces.
+//! Splits bytes that arrive in chunks into lines.
 
 use std::io::BufRead;
 
@@ -12,14 +12,14 @@ pub enum LineEnd {
     Lf,
     /// With `\r\n`.
     CrLf,
-    /// It goes on: it was longer than is allowed, and the next one is its continuation.
+    /// The line exceeds the maximum length. The next one continues it.
     Split,
-    /// The output ends here, or what followed was lost.
+    /// The output ends here, or the bytes after it were lost.
     Open,
 }
 
 impl LineEnd {
-    /// What stood there in the output.
+    /// The line's terminator in the output.
     pub fn as_bytes(self) -> &'static [u8] {
         match self {
             LineEnd::Lf => b"\n",
@@ -29,42 +29,42 @@ impl LineEnd {
     }
 }
 
-/// One line, without what ends it.
+/// One line, without its terminator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
-    /// Where its first byte stands. For a piece of a line that was split: not beyond that place.
+    /// The position of its first byte. For a piece of a split line: a position at or before that byte.
     pub position: u64,
-    /// Its bytes; decoded line by line they give the text that the whole output gives.
+    /// The bytes. Decoding line by line gives the same text as decoding the whole output.
     pub bytes: &'a [u8],
-    /// What followed.
+    /// How the line ends.
     pub end: LineEnd,
 }
 
-/// Splits one stream into lines, whatever pieces it comes in: the same bytes always give the same lines.
+/// Splits one stream into lines. The same bytes always give the same lines, however they are cut into chunks.
 ///
-/// A line ends with `\n` or `\r\n`; a `\r` elsewhere (a progress bar) is part of it. A line longer than the maximum comes in
-/// several, cut between characters.
+/// A line ends with `\n` or `\r\n`. A `\r` elsewhere (a progress bar) is part of the line. A line that exceeds the
+/// maximum becomes several, split between characters.
 #[derive(Clone, Debug)]
 pub struct Lines {
     max: usize,
-    /// A line that has not ended: at most a maximum and a `\r` that may belong to its end.
+    /// An incomplete line: at most the maximum length, plus a `\r` that may be part of its terminator.
     begun: Vec<u8>,
-    /// Where it began.
+    /// The position of its first byte.
     position: u64,
 }
 
 impl Lines {
-    /// For lines of at most `max` bytes (at least 4: one character).
+    /// Creates a splitter for lines of at most `max` bytes (at least 4: one character).
     pub fn new(max: usize) -> Lines {
         Lines { max: max.max(4), begun: Vec::new(), position: 0 }
     }
 
-    /// The greatest length of a line.
+    /// The length of the longest line.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Takes bytes that stand at `position`, and gives each line that ends in them.
+    /// Takes bytes at `position`. Calls `each` for each line that ends in them.
     pub fn take(&mut self, position: u64, bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
         let mut at = 0;
         if !self.begun.is_empty() {
@@ -92,7 +92,7 @@ impl Lines {
         }
     }
 
-    /// Gives the last line if nothing has ended it. Lines can then begin anew.
+    /// Emits the incomplete last line, if there is one. The splitter can then be used again.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
         let (position, begun) = (self.position, std::mem::take(&mut self.begun));
         if !begun.is_empty() {
@@ -101,15 +101,16 @@ impl Lines {
     }
 }
 
-/// How long the first line is, its newline included.
+/// The length of the first line, including its newline.
 fn after_newline(mut bytes: &[u8]) -> Option<usize> {
     let all = bytes;
-    // std's memchr; reading from a slice cannot fail.
+    // This uses std's memchr. Reading from a slice cannot fail.
     let length = bytes.skip_until(b'\n').unwrap_or(0);
     all[..length].ends_with(b"\n").then_some(length)
 }
 
-/// Gives what of one line (at most one newline, at the end) is sure to be a line or a piece of one. How many bytes that were.
+/// Emits the complete lines and pieces of one line (at most one newline, at the end). Returns the number of bytes
+/// that they cover.
 fn split(max: usize, bytes: &[u8], place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) -> usize {
     if let Some(line) = bytes.strip_suffix(b"\n") {
         let (line, end) = match line.strip_suffix(b"\r") {
@@ -119,7 +120,7 @@ fn split(max: usize, bytes: &[u8], place: impl Fn(usize) -> u64, each: &mut impl
         whole(max, line, end, place, each);
         return bytes.len();
     }
-    // A last \r may turn out to belong to the end.
+    // A last \r may be part of the terminator.
     let sure = bytes.strip_suffix(b"\r").unwrap_or(bytes).len();
     let mut at = 0;
     while sure - at > max {
@@ -128,7 +129,7 @@ fn split(max: usize, bytes: &[u8], place: impl Fn(usize) -> u64, each: &mut impl
     at
 }
 
-/// Gives a line that has ended, in pieces if it is too long.
+/// Emits a complete line, in pieces if it is too long.
 fn whole(max: usize, line: &[u8], end: LineEnd, place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) {
     let mut at = 0;
     while line.len() - at > max {
@@ -137,7 +138,7 @@ fn whole(max: usize, line: &[u8], end: LineEnd, place: impl Fn(usize) -> u64, ea
     each(Line { position: place(at), bytes: &line[at..], end });
 }
 
-/// Cuts off one piece, not within a character.
+/// Emits one piece, which ends between characters.
 fn piece(max: usize, line: &[u8], position: u64, each: &mut impl FnMut(Line<'_>)) -> usize {
     let length = max - unfinished(&line[..max]);
     each(Line { position, bytes: &line[..length], end: LineEnd::Split });

@@ -12,7 +12,7 @@ use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::numbers::above_standard;
 
-/// The character that ends a terminal's input, where the program has not changed that: ^D.
+/// The character that ends a terminal's input, unless the program has changed it: ^D.
 pub(super) const END_OF_INPUT: u8 = 4;
 
 /// A terminal's size in characters.
@@ -20,7 +20,7 @@ pub(super) const END_OF_INPUT: u8 = 4;
 pub struct TerminalSize {
     /// Lines.
     pub rows: u16,
-    /// Characters a line.
+    /// Characters in a line.
     pub columns: u16,
 }
 
@@ -37,25 +37,28 @@ impl From<TerminalSize> for Winsize {
     }
 }
 
-/// Our end of a pseudoterminal: what the program writes is read here, what is written here it reads. Does not block.
+/// The library's end of a pseudoterminal. Reads return the program's output, and writes become the program's input.
+/// Neither blocks.
 ///
-/// The bytes are as the terminal makes them of what the program writes: `\n` comes as `\r\n`, and input is echoed, unless the program
-/// changes that. A line of input is at most 4,095 bytes.
+/// The terminal converts the bytes: it turns `\n` in output into `\r\n` and echoes input, unless the program changes
+/// that. A line of input has at most 4,095 bytes.
 #[derive(Debug)]
 pub struct Pty(OwnedFd);
 
-/// The program's end: closed with the command it is attached to.
+/// The program's end. It is closed with the command that it is attached to.
 #[derive(Debug)]
 pub struct Terminal(OwnedFd);
 
 impl Pty {
-    /// Makes a terminal; both ends are close-on-exec, and neither becomes ours to be controlled by.
+    /// Creates a terminal. Both ends are close-on-exec, and neither becomes the controlling terminal of this process.
     ///
     /// # Errors
-    /// ENOENT: there is no /dev/ptmx. EAGAIN: as many terminals as are allowed (/proc/sys/kernel/pty/max). EMFILE.
+    /// ENOENT: there is no /dev/ptmx. EAGAIN: the system's limit of terminals is reached (/proc/sys/kernel/pty/max).
+    /// EMFILE.
     ///
     /// # References
-    /// TIOCGPTPEER, ioctl_tty(2): Linux 4.13; opens the other end without a path, which could be another mount's.
+    /// TIOCGPTPEER, ioctl_tty(2), Linux 4.13: opens the other end without a path, which could belong to another
+    /// mount.
     #[doc(alias = "openpty")]
     pub fn open(size: TerminalSize) -> Result<(Pty, Terminal)> {
         let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);
@@ -72,7 +75,7 @@ impl Pty {
     /// Changes the size; the foreground processes get SIGWINCH.
     ///
     /// # Errors
-    /// None that are known.
+    /// No errors are known.
     #[doc(alias = "TIOCSWINSZ")]
     pub fn resize(&self, size: TerminalSize) -> Result<()> {
         tcsetwinsize(&self.0, size.into()).map_err(|e| {
@@ -81,8 +84,8 @@ impl Pty {
         })
     }
 
-    /// Has the first read find the end of the input. Before the program has it: one that has changed the terminal would take it for a key, or
-    /// have it echoed.
+    /// Writes the end of the input before the program has the terminal, so that the first read returns EOF. A program
+    /// that has changed the terminal's settings would read the character as a key, or the terminal would echo it.
     pub(super) fn end_input(&self) -> Result<()> {
         let written = rustix::io::write(&self.0, &[END_OF_INPUT]);
         written.map(drop).map_err(|e| Error::new(Stage::Capture, errno(e), "write(terminal)"))
@@ -98,8 +101,8 @@ impl Pty {
 }
 
 impl Read for Pty {
-    /// Reads what the program has written. 0 when nobody has the other end any more (the kernel says EIO), so not before the
-    /// [`Terminal`] has been given away and closed.
+    /// Reads the program's output. Returns 0 once no process has the other end open (the kernel reports EIO). So the
+    /// [`Terminal`] must have been attached and closed by then.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match rustix::io::read(&self.0, buffer) {
             Err(rustix::io::Errno::IO) => Ok(0),
@@ -115,10 +118,11 @@ impl AsFd for Pty {
 }
 
 impl Terminal {
-    /// Makes it the program's standard input, output and error, and the terminal that controls its session, which the command makes.
+    /// Makes the terminal the program's standard input, output and error, and the controlling terminal of the session
+    /// that the command creates.
     ///
-    /// The command has it from then on: to find the end of the output, drop the command after the spawn, or connect its streams with
-    /// something else.
+    /// The command owns the terminal from then on. To read the end of the output, drop the command after the spawn,
+    /// or give its streams another target.
     ///
     /// # Errors
     /// EMFILE.
@@ -139,7 +143,7 @@ mod tests {
     use spawnfd_tests::deadline;
     use std::time::Duration;
 
-    /// Reads on until the text so far is enough, or the other end is closed.
+    /// Reads until the text so far is enough, or the other end is closed.
     fn read_until(pty: &mut Pty, so_far: &mut String, enough: impl Fn(&str) -> bool) {
         let mut buffer = [0; 4096];
         while !enough(so_far) {
@@ -155,10 +159,10 @@ mod tests {
     fn start(script: &str, size: TerminalSize) -> (Pty, crate::child::Child) {
         let (pty, terminal) = Pty::open(size).expect("a terminal");
         let mut command = Command::new("/bin/sh");
-        // Whoever runs the tests may ignore SIGHUP (nohup).
+        // The tests may run with SIGHUP ignored (nohup).
         command.args(["-c", script]).default_signals(crate::SignalSet::ALL).setsid();
         terminal.attach(&mut command).expect("descriptors");
-        // The command goes, and with it our copy of the program's end.
+        // Dropping the command closes this process's copy of the program's end.
         (pty, command.spawn().expect("starts"))
     }
 
@@ -173,7 +177,7 @@ mod tests {
             let (mut pty, mut child) = start(script, TerminalSize { rows: 33, columns: 101 });
             let mut text = String::new();
             read_until(&mut pty, &mut text, |_| false);
-            // ls has its directory, too.
+            // The fourth descriptor is the directory that ls reads.
             assert_eq!(text, "33 101\r\nerr\r\nctl\r\n4\r\n");
             assert!(child.wait().expect("own child").success());
         });
@@ -198,7 +202,7 @@ mod tests {
     fn input_ends_with_or_without_a_newline() {
         within(|| {
             for (input, output) in [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\r\nb"), ("", "")] {
-                // Echo off before the input is there.
+                // The program turns echo off before the input arrives.
                 let (mut pty, mut child) = start("stty -echo; echo ready; exec cat", TerminalSize::default());
                 let mut text = String::new();
                 read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything that has come out of one job.
+//! The recorded output of one job.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,11 @@ use super::kept::{Captured, Kept, Ring};
 use super::spill::{Spill, Spilled, Spilling};
 use super::text::unfinished;
 
-/// One of a program's two outputs.
+/// One of a program's two output streams.
 ///
-/// A job that merges them gives its program one pipe for both, and so does a terminal: all that comes is [`Stream::Stdout`].
-/// The order in which a program wrote is known only then; of two pipes it is the order of arrival.
+/// A job that merges the streams gives its program one pipe or one terminal for both, and all output is
+/// [`Stream::Stdout`]. Only then is the order in which the program wrote known. With two pipes, the library knows the
+/// order of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stream {
     /// Standard output.
@@ -20,7 +21,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Both, by their index.
+    /// Both streams, by their index.
     pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
 
     /// 0 for standard output, 1 for standard error.
@@ -29,14 +30,14 @@ impl Stream {
     }
 }
 
-/// What a [`Record`] keeps.
+/// The output that a [`Record`] keeps.
 #[derive(Clone, Debug)]
 pub struct Keep {
-    /// Bytes of each stream's beginning and end.
+    /// The number of bytes to keep of each stream's beginning and end.
     pub streams: (usize, usize),
     /// Bytes of both streams' most recent output, for [`Record::read`]. 0: none.
     pub window: usize,
-    /// Where all output goes, too, once a stream has more than is kept.
+    /// The file that also gets all output, once a stream has more than is kept.
     pub spill: Option<Spill>,
 }
 
@@ -47,10 +48,10 @@ impl Default for Keep {
     }
 }
 
-/// What has come out of one job so far: the streams' heads and tails, a window on the most recent output, and a file.
+/// The output of one job so far: the streams' heads and tails, a window on the most recent output, and a file.
 ///
-/// Memory is bounded by what is kept, and taken as bytes come. A byte's *position* is how many bytes of both streams arrived
-/// before it.
+/// Memory use is bounded by the amount to keep, and grows as bytes arrive. A byte's *position* is the number of bytes
+/// of both streams that arrived before it.
 #[derive(Debug)]
 pub struct Record {
     seen: u64,
@@ -67,7 +68,7 @@ pub struct Recorded {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
-    /// What became of the file; `None` if none was asked for, or all output was kept.
+    /// The file; `None` if none was asked for, or all output was kept.
     pub spill: Option<Spilled>,
 }
 
@@ -78,19 +79,19 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
     /// The position to read from next.
     pub next: u64,
-    /// How many bytes from the position asked for on are held no more.
+    /// The number of bytes, from the requested position on, that the window no longer has.
     pub lost: u64,
 }
 
 impl Chunk {
-    /// The text, what is no UTF-8 replaced by U+FFFD.
+    /// The text, decoded as UTF-8; invalid bytes become U+FFFD.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
 }
 
 impl Record {
-    /// An empty record. Makes no file yet.
+    /// An empty record. Creates no file yet.
     pub fn new(keep: &Keep) -> Record {
         Record {
             seen: 0,
@@ -101,8 +102,8 @@ impl Record {
         }
     }
 
-    /// Takes what has come; returns its position. Writes to the file, where there is one, before it returns; trouble with that
-    /// is told by [`close`](Record::close).
+    /// Adds output and returns its position. Writes to the file, if there is one, before it returns.
+    /// [`close`](Record::close) reports failures of the file.
     pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
         let position = self.seen;
         self.seen += bytes.len() as u64;
@@ -117,15 +118,15 @@ impl Record {
         position
     }
 
-    /// How many bytes have come.
+    /// The number of bytes so far.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// What the window holds from position `since` on. A reader that asks for each answer's `next` gets every byte once, but for
-    /// those lost.
+    /// The output in the window from position `since` on. A reader that passes each answer's `next` gets every byte
+    /// once, except lost ones.
     ///
-    /// While more may come, a last character that is not whole yet is left for later.
+    /// Until the record is closed, an incomplete character at the end is left for a later call.
     pub fn read(&self, since: u64) -> Chunk {
         let held = self.window.as_ref().map_or(0, |window| window.len() as u64);
         let since = since.min(self.seen);
@@ -140,7 +141,7 @@ impl Record {
         Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
     }
 
-    /// Ends the record and takes out what it has kept; the window remains. To be called once, after the last byte.
+    /// Ends the record and returns the kept output; the window remains. Call it once, after the last byte.
     pub fn close(&mut self) -> Recorded {
         self.closed = true;
         let [stdout, stderr] = &mut self.streams;
@@ -241,13 +242,13 @@ mod tests {
         spawnfd_tests::deadline(Duration::from_secs(300), || {
             let mut record = Record::new(&Keep { window: 1 << 20, ..Keep::default() });
             let (buffer, rounds) = (vec![b'x'; 64 << 10], 4096);
-            // Of this thread, however busy the machine is.
+            // The CPU time of this thread, which does not depend on the load of the machine.
             let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
             let before = cpu();
             for _ in 0..rounds {
                 record.take(Stream::Stdout, &buffer);
             }
-            // 256 MiB; some 10 GB/s optimised. The limit is only for what is wrong by orders of magnitude.
+            // 256 MiB at some 10 GB/s in an optimised build. The limit only catches errors of orders of magnitude.
             let taken = cpu() - before;
             assert!(taken < Duration::from_secs(10), "{taken:?}");
             let Recorded { stdout, .. } = record.close();

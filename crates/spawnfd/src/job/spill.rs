@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole output of a job in a file, for what is too much to keep in memory.
+//! The whole output of a job in a file, for output that is too large to keep in memory.
 //!
-//! The file is made with the first byte that is not kept, and begins with the output's first byte. It is an ordinary file with a
-//! name, as it is to be handed to other programs by its path. So that the name does not outlive its owner it says by itself
-//! whether it may go: while the result lives the file is locked (flock, which ends with the owner however it ends), and it has
-//! the sticky bit, which on Linux means nothing for a file. One that is marked and not locked is swept by the next job that
-//! spills there; one to be kept loses the mark. A pid in the name would lie to another pid namespace that shares the directory.
+//! The library creates the file when the first byte is not kept, and the file begins with the output's first byte. It
+//! is an ordinary file with a name, because callers pass its path to other programs.
+//!
+//! The name must not outlive the owner, so the file itself shows whether it may be removed. While the result lives,
+//! the file is locked (flock, which ends with the owner however the owner ends). It also has the sticky bit, which
+//! has no meaning for a file on Linux. The next job that spills to the directory removes files with the sticky bit
+//! and without a lock. A file to be kept loses the sticky bit. A pid in the name would be wrong in another pid
+//! namespace that shares the directory.
 
 use std::fs::symlink_metadata;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,33 +27,33 @@ use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::numbers::Known;
 
-/// That all output goes into a file, too, once it is more than is kept.
+/// Also writes all output to a file, once there is more than is kept.
 ///
-/// Of a run that does not block it is written by the thread that serves all of those: on a disk that does not answer they all wait, and so
-/// do their timeouts.
+/// The engine's thread writes the files of all runs that do not block. If the disk does not respond, all these runs
+/// and their timeouts wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spill {
-    /// The file's greatest length in bytes; it then holds the beginning of the output.
+    /// The largest size of the file in bytes. The file then has the beginning of the output.
     pub max_bytes: u64,
-    /// Where to make the file; `None`: in $TMPDIR, else `/tmp`.
+    /// The directory of the file; `None`: $TMPDIR, else `/tmp`.
     pub dir: Option<PathBuf>,
-    /// The file stays when the result is dropped, as if [`persist`](SpillFile::persist) had been called.
+    /// Keep the file when the result is dropped, as [`persist`](SpillFile::persist) does.
     pub persist: bool,
 }
 
 impl Spill {
-    /// Into a file in $TMPDIR of at most `max_bytes`, removed with the result.
+    /// A file in $TMPDIR of at most `max_bytes`, which is removed with the result.
     pub fn new(max_bytes: u64) -> Spill {
         Spill { max_bytes, dir: None, persist: false }
     }
 
-    /// Makes the file in this directory.
+    /// Creates the file in this directory.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Spill {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Leaves the file when the result is dropped.
+    /// Keeps the file when the result is dropped.
     pub fn persist(mut self) -> Spill {
         self.persist = true;
         self
@@ -61,44 +64,44 @@ impl Spill {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SpillEnd {
-    /// It holds all output.
+    /// The file has all output.
     Whole,
-    /// It has the greatest length allowed, and the output was longer.
+    /// The file has reached its largest size, and the output is longer.
     Capped,
-    /// It could not be made, or somebody has taken it away (ENOENT): then there is none; or not be written to its end: a full disk, a limit,
-    /// no permission.
+    /// The file could not be created, or another process has removed it (ENOENT): then there is no file. Or the file
+    /// is incomplete: the disk is full, a limit is reached, or permission is missing.
     Failed(Errno),
 }
 
-/// What became of a [`Spill`].
+/// The outcome of a [`Spill`].
 #[derive(Clone, Debug)]
 pub struct Spilled {
     /// The file, with both streams' bytes in order of arrival, from the first one on; `None` if there is none.
     pub file: Option<SpillFile>,
     /// Its length.
     pub bytes: u64,
-    /// Why it is not longer.
+    /// The reason why the file is not longer.
     pub end: SpillEnd,
 }
 
-/// A file that goes with the last handle to it, in the process that made it. Takes one descriptor.
+/// A file that the process that created it removes with the last handle. It takes one descriptor.
 #[derive(Clone, Debug)]
 pub struct SpillFile(Arc<NamedFile>);
 
 #[derive(Debug)]
 struct NamedFile {
     path: PathBuf,
-    /// Open for writing, and locked; `None`: another process's.
+    /// Open for writing, and locked; `None`: the file belongs to another process.
     file: Option<Known>,
-    /// The process that removes it: a fork's copy of this must not.
+    /// The process that removes the file. A copy of this handle in a forked process must not.
     owner: u32,
     stays: AtomicBool,
 }
 
-/// What the files' names begin with.
+/// The prefix of the files' names.
 pub(super) const PREFIX: &str = "spawnfd-spill-";
 
-/// Its file goes when its result, or the owner, is gone.
+/// The mode bit of a file that is removed with its result or its owner.
 pub(super) const MARK: Mode = Mode::SVTX;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -109,7 +112,7 @@ impl SpillFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut attempts = 0;
         let (path, file) = loop {
-            // Random keys; in a fork's copy the parent's, hence the attempts.
+            // `RandomState` has random keys. A forked process has its parent's keys, so try several names.
             let path = dir.join(format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish()));
             match rustix::fs::open(&path, flags, PRIVATE) {
                 Ok(file) => break (path, Known::new(file)),
@@ -117,34 +120,36 @@ impl SpillFile {
                 Err(e) => return Err(errno(e)),
             }
         };
-        // Locked before it is marked, so that at no moment it looks abandoned. Without locks here it is never swept.
+        // Lock the file before setting the bit, so that it never looks abandoned. If the file system has no locks,
+        // the file is never swept.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let _ = fchmod(&file, if locked { PRIVATE | MARK } else { PRIVATE });
         let held = NamedFile { path, file: Some(file), owner: std::process::id(), stays: AtomicBool::new(false) };
         Ok(SpillFile(Arc::new(held)))
     }
 
-    /// Names a file that another process made, and removes.
+    /// A file that another process has created, and removes.
     #[doc(hidden)]
     pub fn of_another(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
     }
 
-    /// Whether it can be found by its path.
+    /// Whether the path still leads to this file.
     fn is_there(&self) -> bool {
         let identity = self.0.file.as_ref().map(Known::identity);
         symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
 
-    /// Where the file is. Its mode is 0600.
+    /// The path of the file. Its mode is 0600.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Leaves the file where it is when the last handle is dropped.
+    /// Keeps the file when the last handle is dropped.
     ///
     /// # Errors
-    /// The file system refuses the change of mode by which a later sweep knows. EBADF: the application has put something else at its number.
+    /// The file system refuses to clear the mode bit, so a later sweep would remove the file. EBADF: the application
+    /// has reused the descriptor number of the file.
     pub fn persist(&self) -> Result<()> {
         let Some(file) = &self.0.file else { return Ok(()) };
         file.get()
@@ -165,7 +170,7 @@ impl Drop for NamedFile {
     }
 }
 
-/// The spilling of one job.
+/// The spill file of one job and its state.
 #[derive(Debug)]
 pub(super) struct Spilling {
     dir: PathBuf,
@@ -176,13 +181,14 @@ pub(super) struct Spilling {
 
 #[derive(Debug)]
 enum SpillState {
-    /// All is kept so far.
+    /// All output is kept so far.
     Waiting(Order),
     Writing(SpillFile, u64),
     Ended(Spilled),
 }
 
-/// In which order the kept bytes of both streams came: run lengths, of standard output first and then in turn.
+/// The order in which the kept bytes of both streams arrived: run lengths, alternating and beginning with standard
+/// output.
 #[derive(Debug)]
 struct Order {
     runs: Vec<usize>,
@@ -200,22 +206,23 @@ impl Order {
     }
 }
 
-/// Where files are made that nobody says a place for: what $TMPDIR names, unless that is empty.
+/// The default directory: $TMPDIR, unless that is empty.
 fn temporary(dir: PathBuf) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from("/tmp") } else { dir }
 }
 
 impl Spilling {
     pub(super) fn new(spill: &Spill) -> Spilling {
-        // Settled here, where the caller's working directory and environment are.
+        // Resolve the directory now, in the caller's working directory and environment.
         let dir = spill.dir.clone().unwrap_or_else(|| temporary(std::env::temp_dir()));
-        // Of an empty one there is no such thing, and nothing is made there.
+        // An empty path has no absolute form, and no file is created there.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let order = Order { runs: Vec::new(), turn: Stream::Stdout, run: 0 };
         Spilling { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
     }
 
-    /// Takes what is about to be added to `streams`; `kept`: with this they still keep everything.
+    /// Takes bytes that are about to be added to `streams`. `kept`: the streams still keep everything with these
+    /// bytes.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[Kept; 2]) {
         if let SpillState::Waiting(order) = &mut self.state {
             if kept {
@@ -238,7 +245,7 @@ impl Spilling {
         self.write(bytes);
     }
 
-    /// Writes the first `length` bytes of all parts together, and takes them off.
+    /// Writes the first `length` bytes of all parts, and removes them from the parts.
     fn write_run(&mut self, parts: &mut [&[u8]; 3], mut length: usize) {
         for part in parts {
             let (now, later) = part.split_at(length.min(part.len()));
@@ -248,7 +255,7 @@ impl Spilling {
         }
     }
 
-    /// Appends to the file, unless that has ended.
+    /// Appends to the file, unless writing has ended.
     fn write(&mut self, bytes: &[u8]) {
         let SpillState::Writing(file, length) = &mut self.state else { return };
         let Some(open) = &file.0.file else { return };
@@ -275,7 +282,7 @@ impl Spilling {
         }
     }
 
-    /// What became of it; `None` if there was no need of a file.
+    /// The outcome; `None` if no file was needed.
     pub(super) fn finish(self) -> Option<Spilled> {
         let mut spilled = match self.state {
             SpillState::Waiting(_) => return None,

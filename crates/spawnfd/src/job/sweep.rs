@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Removing spill files, one's own and those whose owner was killed; [`super::spill`] says how these are known.
+//! Removes spill files: those of this process, and those whose owner was killed. [`super::spill`] explains how to
+//! recognise them.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, symlink_metadata};
@@ -12,16 +13,16 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use super::spill::{MARK, PREFIX};
 use crate::host::per_process::PerProcess;
 
-/// How many names of a directory are looked at; a busy /tmp is not worth more.
+/// The most directory entries to read, in case the directory is a large /tmp.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Directories this process has swept.
+/// The directories that this process has swept.
 static SWEPT: PerProcess<BTreeSet<PathBuf>> = PerProcess::new(BTreeSet::new());
 
-/// How many are remembered; then all are swept once more.
+/// The most directories to remember. Beyond that, all are forgotten, and swept again.
 const MAX_SWEPT: usize = 64;
 
-/// Removes what dead owners have left in a directory, with the first call for it.
+/// Removes the files of dead owners from a directory, at the first call for that directory.
 pub(super) fn once(dir: &Path) {
     {
         let mut swept = SWEPT.lock();
@@ -36,7 +37,7 @@ pub(super) fn once(dir: &Path) {
     sweep(dir);
 }
 
-/// The same, each time.
+/// As `once`, at each call.
 pub(super) fn sweep(dir: &Path) {
     let Ok(entries) = dir.read_dir() else { return };
     for entry in entries.take(MAX_ENTRIES).flatten() {
@@ -47,13 +48,13 @@ pub(super) fn sweep(dir: &Path) {
 }
 
 fn remove_if_abandoned(path: &Path) {
-    // Looked at before it is opened, which can do something to what is no file.
+    // Check before opening: opening a special file can have side effects.
     if !symlink_metadata(path).is_ok_and(|found| is_marked(&found)) {
         return;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else { return };
-    // Looked at again with the lock: the owner may have taken the mark away before it let go.
+    // Check again under the lock: the owner may have cleared the bit before it released the lock.
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
         && let Ok(found) = file.metadata()
         && is_marked(&found)
@@ -62,12 +63,12 @@ fn remove_if_abandoned(path: &Path) {
     }
 }
 
-/// Whether it is a regular file of ours that goes with its owner.
+/// Whether this is a regular file of this user that is removed with its owner.
 fn is_marked(found: &Metadata) -> bool {
     found.is_file() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & MARK.as_raw_mode() != 0
 }
 
-/// Removes a name if it is that file's, by device and inode.
+/// Removes a path if it leads to this file, by device and inode.
 pub(super) fn remove(path: &Path, file: (u64, u64)) {
     if symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file) {
         let _ = std::fs::remove_file(path);
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn takes_only_what_is_marked_ours_and_not_locked() {
-        // Alone: a fork for another test would have a copy of the lock.
+        // Isolated: a process forked by another test would have a copy of the lock.
         spawnfd_tests::isolated!(|| {
             let dir = spawnfd_tests::scratch();
             let make = |name: &str, mode: u32| {
@@ -106,7 +107,7 @@ mod tests {
             once(dir.path());
             assert!(!abandoned.exists());
             assert!([&kept, &locked, &foreign, &directory, &link].iter().all(|path| path.exists()));
-            // Its owner dies.
+            // The owner dies.
             drop(lock);
             once(dir.path());
             assert!(locked.exists(), "once");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UTF-8 out of bytes that come in pieces.
+//! Decodes UTF-8 from bytes that arrive in chunks.
 
-/// How many of the last bytes begin a character that the next ones may complete: 0 to 3.
+/// The number of last bytes, 0 to 3, that begin a character and that later bytes may complete.
 ///
-/// Bytes cut before them decode, each part for itself, to what they decode to together.
+/// If the bytes are cut before these, decoding each part separately gives the same text as decoding the whole.
 pub(super) fn unfinished(bytes: &[u8]) -> usize {
     for length in 1..=bytes.len().min(3) {
         let end = &bytes[bytes.len() - length..];
         match end[0] {
-            // Belongs to what stands before it.
+            // A continuation byte: it belongs to the bytes before it.
             0x80..=0xBF => {}
             0xC2..=0xF4 if std::str::from_utf8(end).is_err_and(|e| e.error_len().is_none()) => return length,
             _ => return 0,
@@ -17,22 +17,22 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// Decodes one stream piece by piece; what is no UTF-8 becomes U+FFFD.
+/// Decodes one stream chunk by chunk. Invalid bytes become U+FFFD.
 ///
-/// All pieces together give what [`String::from_utf8_lossy`] gives for all bytes together.
+/// All chunks together give the same text as [`String::from_utf8_lossy`] for all bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// The beginning of a character, at most 3 bytes.
+    /// An incomplete character, at most 3 bytes.
     begun: Vec<u8>,
 }
 
 impl Decoder {
-    /// A decoder that has seen nothing.
+    /// A decoder without an incomplete character.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Appends the text of `bytes`, but for a character that is not whole yet: that waits for the next piece.
+    /// Appends the text of `bytes`. An incomplete character at the end waits for the next chunk.
     pub fn decode(&mut self, mut bytes: &[u8], text: &mut String) {
         while let (false, Some((&next, rest))) = (self.begun.is_empty(), bytes.split_first()) {
             self.begun.push(next);
@@ -43,7 +43,7 @@ impl Decoder {
                 self.begun.clear();
                 bytes = rest;
             } else {
-                // The byte does not continue it, and is looked at by itself.
+                // The byte does not continue the character, and is decoded separately.
                 self.begun.pop();
                 self.finish(text);
             }
@@ -53,7 +53,7 @@ impl Decoder {
         self.begun.extend_from_slice(begun);
     }
 
-    /// Appends U+FFFD if the last character has never become whole. The decoder can then be used anew.
+    /// Appends U+FFFD if the last character is incomplete. The decoder can then be used again.
     pub fn finish(&mut self, text: &mut String) {
         if !self.begun.is_empty() {
             self.begun.clear();
@@ -67,7 +67,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes with much that is nearly UTF-8.
+    /// Bytes that are often nearly UTF-8.
     pub(in crate::job) fn nearly_text() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             3 => any::<char>().prop_map(|c| c.to_string().into_bytes()),

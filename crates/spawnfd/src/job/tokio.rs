@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job's output and input as tokio's traits: they need no runtime of tokio, the engine wakes their tasks.
+//! A job's output and input as tokio's traits. They need no tokio runtime: the engine wakes their tasks.
 
 use crate::waker::Waker;
 use std::io;
@@ -10,11 +10,12 @@ use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Event, Events, InputWriter, Job, Stream};
 
-/// A job's output, made of its [`Events`]. While nobody reads, the program waits, as the events' options say.
+/// A job's output, read from its [`Events`]. While no task reads, the program waits or loses output, as the event
+/// options say.
 ///
 /// # Errors
-/// A read fails with [`InvalidData`](io::ErrorKind::InvalidData), once, where output was lost
-/// ([`WhenFull::DropOldest`](super::WhenFull::DropOldest)); the next one goes on after that.
+/// A read fails once with [`InvalidData`](io::ErrorKind::InvalidData) where output was lost
+/// ([`WhenFull::DropOldest`](super::WhenFull::DropOldest)). The next read continues after the gap.
 ///
 /// # Examples
 /// ```
@@ -36,7 +37,7 @@ use super::{Event, Events, InputWriter, Job, Stream};
 pub struct JobOutput {
     events: Events,
     only: Option<Stream>,
-    /// What has been taken out and not been read yet, from `at` on.
+    /// Bytes from the queue that have not been read yet, from index `at` on.
     rest: Vec<u8>,
     at: usize,
 }
@@ -47,12 +48,12 @@ impl JobOutput {
         JobOutput { events, only: None, rest: Vec::new(), at: 0 }
     }
 
-    /// One stream; the other is passed over. What is kept of that is in the job's result.
+    /// One stream. The bytes of the other stream are skipped here; the job's result has what the run keeps of them.
     pub fn of(events: Events, stream: Stream) -> JobOutput {
         JobOutput { only: Some(stream), ..JobOutput::new(events) }
     }
 
-    /// Takes the next bytes out. There is nothing left before, and after the end.
+    /// Takes the next bytes from the queue; `rest` must be empty before. After the end, `rest` stays empty.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.rest.clear();
         self.at = 0;
@@ -96,15 +97,16 @@ impl AsyncRead for JobOutput {
     }
 }
 
-/// A job's standard input, taken out of it. Shutting it down, or dropping it, is the input's end.
+/// A job's standard input, taken from the job. Shutting it down or dropping it ends the input.
 ///
-/// What has been written is on its way; flushing does not wait until the program has read it. Writing fails with
+/// Flushing does not wait until the program has read the bytes. Writing fails with
 /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the program reads no more.
 #[derive(Debug)]
 pub struct JobInput(InputWriter);
 
 impl Job {
-    /// The input of a [writable](super::Run::writable) run, once; [`write`](Job::write) has none from then on.
+    /// Takes the input of a [writable](super::Run::writable) run; `None` the second time. After that,
+    /// [`write`](Job::write) fails.
     pub fn take_input(&mut self) -> Option<JobInput> {
         self.writer.take().map(JobInput)
     }
@@ -117,7 +119,7 @@ impl AsyncWrite for JobInput {
         if length == 0 && !bytes.is_empty() {
             let task = context.waker().clone();
             writer.set_waker(Waker::new(move || task.wake_by_ref()));
-            // Room that was made before the waker was set.
+            // The queue may have got space before the waker was set.
             length = writer.write(bytes)?;
             if length == 0 {
                 return Poll::Pending;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the queue.
+//! Tests of the event queue.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use std::thread;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A waker, and how often it was called.
+/// A waker, and the number of its calls.
 fn counter() -> (Waker, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();

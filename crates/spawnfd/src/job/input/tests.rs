@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of what goes in.
+//! Tests of a program's standard input.
 
 use super::*;
 use spawnfd_tests::deadline;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the file.
+//! Tests of the spill file.
 
 use super::*;
 use crate::job::record::{Keep, Record};
@@ -94,14 +94,14 @@ fn lives_as_long_as_its_last_handle_or_by_request() {
     drop(second);
     assert!(is_empty(dir.path()));
 
-    // A job that is given up halfway.
+    // The job is dropped before its end.
     let mut record = spilling((0, 0), spill.clone().persist());
     record.take(Stream::Stdout, b"x");
     assert!(!is_empty(dir.path()));
     drop(record);
     assert!(is_empty(dir.path()));
 
-    // A copy of the owner, made by fork.
+    // A forked copy of the owner.
     let mut copy = spilled(spill.clone(), 4 << 10).file.expect("room");
     let path = copy.path().to_owned();
     Arc::get_mut(&mut copy.0).expect("the only one").owner += 1;
@@ -147,7 +147,7 @@ fn a_limit_on_file_sizes_does_not_end_the_host() {
 fn a_full_disk_ends_the_file_and_nothing_else() {
     deadline(Duration::from_secs(60), || {
         let dir = scratch();
-        // A small file system of another mount namespace, reached through its process.
+        // A small file system in another mount namespace, reached through the /proc directory of a process there.
         let script = r#"mount -t tmpfs -o size=64k none "$1" && echo $$ && read -r end"#;
         let mut holder = Command::new("unshare")
             .args(["-rm", "sh", "-c", script, "sh"])
@@ -174,7 +174,7 @@ fn a_full_disk_ends_the_file_and_nothing_else() {
     });
 }
 
-/// Names the directory for the process that is to be killed.
+/// The variable that names the directory, for the process that the test kills.
 const VICTIM: &str = "SPAWNFD_SPILL_VICTIM";
 
 #[test]
@@ -182,7 +182,7 @@ fn of_an_owner_that_is_killed_nothing_stays_after_the_next_job() {
     if let Some(dir) = std::env::var_os(VICTIM) {
         let spilled = spilled(Spill::new(1 << 20).dir(dir), 4 << 10);
         println!("\nmade {}", spilled.file.as_ref().expect("room").path().display());
-        // Until it is killed; a parent that died before that closes the pipe.
+        // The process waits here until it is killed. If its parent dies first, the pipe is closed.
         std::io::stdin().read_line(&mut String::new()).expect("own pipe");
         return;
     }
