@@ -58,7 +58,7 @@ shared!(Vec<u8>, String, Arc<[u8]>, &'static [u8], &'static str);
 pub enum Source {
     /// Fixed bytes, and the number of them that have been written.
     Bytes(SharedBytes, usize),
-    /// Bytes that an [`InputWriter`] adds while the program runs.
+    /// Bytes that an `InputWriter` adds while the program runs.
     Stream(InputStream),
 }
 
@@ -149,7 +149,7 @@ impl SharedInput {
     }
 }
 
-/// The reading side of [`Source::stream`]. Dropping it wakes the writer.
+/// The reading side of `Source::stream`. Dropping it wakes the writer.
 #[derive(Debug)]
 pub struct InputStream(Arc<SharedInput>);
 

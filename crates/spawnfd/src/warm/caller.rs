@@ -14,7 +14,7 @@ use crate::host::authority::{Authority, Reach};
 use crate::host::inherited::{Inherited, Place};
 use crate::host::own_proc::{self, Own};
 
-/// How many resources have a limit: their numbers are those below.
+/// The number of resources with a limit; their numbers are 0 to this minus 1.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
 /// What a child of the calling thread would inherit, except descriptors, working directory and signal mask.
@@ -22,7 +22,8 @@ const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 pub(super) struct CallerState {
     pub(super) authority: Authority,
     inherited: Inherited,
-    /// Process group and session: 0 for one that began outside this pid namespace, which `rustix::process::Pid` could not hold.
+    /// Process group and session: 0 for one from outside this pid namespace, which `rustix::process::Pid` cannot
+    /// represent.
     group: [Option<i32>; 2],
     /// Soft and hard, by resource.
     limits: [(u64, u64); LIMITS],
@@ -33,7 +34,7 @@ pub(super) struct CallerState {
 }
 
 impl CallerState {
-    /// The calling thread's. `None`: /proc cannot be read, or statx is refused.
+    /// The state of the calling thread. `None`: /proc cannot be read, or statx is refused.
     pub(super) fn of_calling_thread() -> Option<CallerState> {
         CallerState::with(Authority::of_calling_thread().ok()?)
     }
@@ -58,15 +59,16 @@ impl CallerState {
         })
     }
 
-    /// Whether it is scheduled as most threads are.
+    /// Whether the thread has the policy SCHED_NORMAL.
     pub(super) fn is_ordinary(&self) -> bool {
         self.inherited.policy() == Some(abi::SCHED_NORMAL)
     }
 
-    /// The steps by which a process that was born with `self` comes to have what the calling thread has `now`. `executes`: exec follows.
+    /// The steps that change a process with the state `self` to the calling thread's state `now`. `executes`: exec
+    /// follows.
     ///
     /// # Errors
-    /// In what they differ, where nothing can be done about it.
+    /// A difference that no step can carry over.
     pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
@@ -85,7 +87,7 @@ impl CallerState {
             if was == is {
                 continue;
             }
-            // These are put to use at exec: stacks and heaps are laid out by them.
+            // Exec uses these limits: it lays out stack and heap by them.
             if !executes && matches!(resource, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
                 return Err("memory limits");
             }

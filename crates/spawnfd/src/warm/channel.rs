@@ -17,10 +17,10 @@ use crate::host::memfd;
 use crate::host::numbers::{Known, above_standard};
 use crate::reaper;
 
-/// The time from the moment a process's files are closed until it can be reaped, at most.
+/// The longest time from the closing of a process's files until the process can be reaped.
 const EXITS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The owner's side.
+/// The owner's end of the channel.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: Known,
@@ -61,7 +61,7 @@ impl Channel {
         loop {
             let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
             match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
-                // A handler of the application's has run: this may be its thread.
+                // A signal handler has run, because this may be a thread of the application.
                 Err(rustix::io::Errno::INTR) => {}
                 outcome => return outcome.is_ok_and(|ready| ready > 0),
             }
@@ -129,7 +129,7 @@ mod tests {
     use crate::command::Command;
     use spawnfd_parked::protocol::Page as Layout;
 
-    /// Leaves a child's pid in the page, as the kernel does.
+    /// Writes a child's pid to the page, as the kernel does.
     fn note(channel: &Channel, child: &Child) {
         let shift = Layout::CHILD % 8 * 8;
         channel.page.get()[Layout::CHILD / 8].store(u64::from(child.id()) << shift, Ordering::Release);

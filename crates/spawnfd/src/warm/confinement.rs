@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a parked process is confined by beyond the thread that parks it. It serves commands that ask for the same; the rest of what they
-//! ask for, beyond Landlock and seccomp themselves, is done inside.
+//! The confinement of a parked process beyond that of the keeper thread. The process serves commands that ask for the
+//! same confinement, and performs their other actions inside it.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use crate::host::authority::Added;
 use crate::host::features;
 use crate::host::numbers::Known;
 
-/// A command asks for it, and what is parked is something else.
+/// Reasons for a cold start: the command asks for another filter or ruleset than the parked process has.
 const FILTER: &str = "seccomp filter";
 const RULESET: &str = "Landlock ruleset";
-/// What is to be done would be done outside, and inside it is not the same.
+/// A reason for a cold start: a child would perform an action outside the confinement, with another effect than
+/// inside.
 pub(super) const CONFINED: &str = "confinement";
 
-/// In the order in which a child is confined.
+/// In the order in which a child applies them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Confinement {
     no_new_privs: bool,
     ruleset: Option<Arc<Known>>,
-    /// Empty: none.
+    /// Empty: no filter.
     filter: Arc<[FilterInstruction]>,
 }
 
@@ -42,7 +43,7 @@ impl Confinement {
         })
     }
 
-    /// Whether there is any.
+    /// Whether there is any confinement.
     pub(super) fn is_any(&self) -> bool {
         self.no_new_privs || self.ruleset.is_some() || self.has_filter()
     }
@@ -51,12 +52,12 @@ impl Confinement {
         !self.filter.is_empty()
     }
 
-    /// What a parked process has of it beyond the authority of the keeper thread.
+    /// The changes that this confinement makes to the keeper thread's authority.
     pub(super) fn added(&self) -> Added {
         Added { no_new_privs: self.no_new_privs, filters: self.has_filter().into() }
     }
 
-    /// Has a command begin inside. `None`: an application has closed the ruleset.
+    /// Confines a command. `None`: the application has closed the ruleset.
     pub(super) fn lay_over<'fd>(&'fd self, command: &mut Command<'fd>) -> Option<()> {
         if self.no_new_privs {
             command.no_new_privs();
@@ -70,10 +71,11 @@ impl Confinement {
         Some(())
     }
 
-    /// Whether a command asks for it. (What it asks for beyond that, but for filters, is done at the start.)
+    /// Checks that a command asks for this confinement. (The start performs the other confinement that the command
+    /// asks for, except filters.)
     ///
     /// # Errors
-    /// What it does not ask for, or something else.
+    /// The part of the confinement that the command lacks, or that differs.
     pub(super) fn suits(&self, command: &Command<'_>) -> Result<(), &'static str> {
         if command.filter() != &*self.filter {
             return Err(FILTER);
@@ -89,15 +91,15 @@ impl Confinement {
         if self.no_new_privs && !command.gives_up_privileges() { Err("no_new_privs") } else { Ok(()) }
     }
 
-    /// Changes steps that are done before a child is confined, and here after it.
+    /// Adapts steps that a child performs before it is confined, and a parked process performs after that.
     ///
     /// # Errors
-    /// [`CONFINED`]: they would not come to the same.
+    /// [`CONFINED`]: the steps would have another effect.
     pub(super) fn enter(&self, inside: &mut Inside, plan: &Plan) -> Result<(), &'static str> {
         let mut outside = self.ruleset.is_some();
         for Step { index, op } in std::mem::take(&mut inside.steps) {
             let op = match op {
-                // The first, and the one: it suits.
+                // The first ruleset is the one of the parked process.
                 Op::Landlock { .. } if outside => {
                     outside = false;
                     continue;

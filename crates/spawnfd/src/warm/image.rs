@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The object that parks a program, as a file that ld.so can load, and which programs it can be loaded into; the program that is parked to
-//! execute others.
+//! The object that parks a program, as a file that ld.so can load, and the programs that can load it. Also the
+//! zygote, the parked program that executes others.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -28,10 +28,11 @@ pub(super) fn zygote_file() -> Result<OwnedFd, Failed> {
     memfd::holding("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// Whether a program would load the object: one that would not must not be started, as it would not park, but run.
+/// Whether a program would load the object. A program that does not must not be started: it would run instead of
+/// parking.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it would not.
 pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     if template.is_script() {
         return Err("script");
@@ -53,16 +54,17 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
 /// Whether a program leaves LD_PRELOAD in the environment.
 ///
 /// # Errors
-/// Why not: where it runs with rights of its own, ld.so removes it (ld.so(8), secure-execution mode).
+/// The reason why it does not. If a program gains privileges at exec, ld.so removes the variable (ld.so(8),
+/// secure-execution mode).
 pub(super) fn hands_on(template: &Template) -> Result<(), &'static str> {
     const SET_ID: u16 = 0o6000;
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }
 
-/// The name of the dynamic loader of a 64-bit ELF file: its PT_INTERP. `Some(None)`: it has none.
+/// The name of the dynamic loader of a 64-bit ELF file, from PT_INTERP. `Some(None)`: the file has none.
 fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
     const PT_INTERP: u32 = 3;
-    // A FIFO that has come to stand there would be waited for.
+    // Non-blocking, in case a FIFO has replaced the file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(CWD, path, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
@@ -70,7 +72,7 @@ fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
     }
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 0).ok()?;
-    // Only those of this machine's own class and byte order load an object of ours.
+    // Only ELF files of this machine's class and byte order load the object.
     if !head.starts_with(&[0x7f, b'E', b'L', b'F', 2, 1]) {
         return None;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a program parks, and which of its arguments are read before that.
+//! The point at which a program parks, and the arguments that it reads before that.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,19 +9,19 @@ use spawnfd_parked::protocol;
 
 use super::state::ARGUMENTS;
 
-/// Where a program parks.
+/// The point at which a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// At main(), before it has looked at anything: any program that is linked to glibc dynamically.
+    /// At main(), before the program has read anything: any program that is dynamically linked to glibc.
     Main = protocol::Kind::Main as isize,
     /// After CPython's initialisation.
     Python = protocol::Kind::Python as isize,
-    /// After Node's.
+    /// After the initialisation of Node.js.
     Node = protocol::Kind::Node as isize,
 }
 
 impl Kind {
-    /// By a program's name.
+    /// Chooses the kind by a program's name.
     pub(super) fn of(path: &Path) -> Kind {
         match path.file_name().map(OsStr::as_bytes) {
             Some(b"node" | b"nodejs") => Kind::Node,
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// With which of these arguments to park, so that what has all of them fits; `None`: it never does.
+    /// The leading arguments to park with, so that commands with all these arguments fit; `None`: no command would.
     pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
         let leading = match self {
             Kind::Main => 0,
@@ -41,35 +41,37 @@ impl Kind {
         self.fits(&options, args).ok().map(|()| options)
     }
 
-    /// Whether a process that was parked with `parked` can become a program that has `args`; neither with the program's name.
+    /// Whether a process that was parked with the arguments `parked` can become a program with `args`. Both exclude
+    /// the program's name.
     pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
         let rest = args.strip_prefix(parked).ok_or(ARGUMENTS)?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
-        // What to run, and its own arguments.
+        // The rest is the code or script to run, and its arguments.
         let fits = match self {
             Kind::Main => true,
-            // With nothing at all there may be a prompt.
+            // Without arguments, CPython may show a prompt.
             Kind::Python => match rest.first().map(|arg| arg.as_bytes()) {
                 Some(b"-c" | b"-m" | b"-") => true,
                 first => first.is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
             },
-            // One that waits for code (`-e`) has chosen its way, and so has one that does not; flags may follow the code.
+            // A process parked with `-e` needs code. Node.js reads a flag after the code as its own option, so such a
+            // command does not fit.
             Kind::Node if parked.last().is_some_and(|flag| takes_code(flag)) => {
                 !rest.is_empty() && !is_flag(0) && !is_flag(1)
             }
-            // Nor is it for stdin.
+            // A process parked without `-e` needs a script, not stdin.
             Kind::Node => rest.first().is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
         };
         if fits { Ok(()) } else { Err(ARGUMENTS) }
     }
 }
 
-/// Flags of Node's after which comes code.
+/// Node.js flags that take code as the next argument.
 fn takes_code(flag: &OsStr) -> bool {
     matches!(flag.as_bytes(), b"-e" | b"--eval" | b"-p" | b"--print" | b"-pe")
 }
 
-/// One of CPython's that takes no value, or several.
+/// Whether this is one or several CPython options without a value.
 fn is_plain_option(arg: &OsStr) -> bool {
     let letters = arg.as_bytes().strip_prefix(b"-").unwrap_or_default();
     !letters.is_empty() && letters.iter().all(|letter| b"bBEIOPsSu".contains(letter))

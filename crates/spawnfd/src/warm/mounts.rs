@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What paths name: looked at anew when something has been mounted or unmounted, of which inotify tells nothing.
+//! The files that paths lead to. They are compared again after a mount or unmount, which inotify does not report.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -14,17 +14,18 @@ use crate::host::inherited::Place;
 use crate::host::numbers::Known;
 use crate::host::own_proc;
 
-/// The paths of all entries, and the mount table by which they are looked up.
+/// The paths of all entries, and the mount table in which they are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     table: Option<Table>,
-    /// How often it was seen to have changed; and up to which time paths have been compared.
+    /// The number of changes that poll(2) has reported. `compared`: the number at the last comparison of the paths.
     pub(super) changes: u64,
     compared: u64,
     entries: HashMap<u64, Named>,
 }
 
-/// A mount table, which says by poll(2) that it has changed (proc_pid_mountinfo(5)), and from where it counts.
+/// A mount table, which reports its changes by poll(2) (proc_pid_mountinfo(5)), and the namespace and root that it is
+/// valid for.
 #[derive(Debug)]
 struct Table {
     file: Known,
@@ -32,38 +33,39 @@ struct Table {
     root: Option<Place>,
 }
 
-/// What the paths of one entry name.
+/// The files that the paths of one entry lead to.
 #[derive(Debug, Default)]
 struct Named {
-    /// It sits among mounts of its own, which were made of these.
+    /// The process has its own mounts, which were copied from these.
     has_own_mounts: bool,
-    /// Device and inode; `None`: nothing.
+    /// Device and inode; `None`: no file.
     paths: HashMap<PathBuf, Option<(u64, u64)>>,
 }
 
 impl Mounts {
-    /// Takes the calling thread's mount table, which it hands down to what it parks, if there is none yet.
+    /// Opens the calling thread's mount table, if none is open yet. Processes that the thread parks inherit this
+    /// table.
     pub(super) fn look_from_here(&mut self) {
         if self.table.is_none() {
             self.table = Table::of_calling_thread();
         }
     }
 
-    /// The table, for poll(2): whatever its number means now. `None`: it is not known.
+    /// The table, for poll(2). The descriptor is not checked. `None`: there is none.
     pub(super) fn table(&self) -> Option<BorrowedFd<'_>> {
         self.table.as_ref().map(|table| table.file.as_fd())
     }
 
-    /// What to ask poll(2) for. A mount table is always ready to be read and never to be written; hardly anything that an application
-    /// puts in its place is just so.
+    /// The events to ask poll(2) for. A mount table is always readable and never writable; hardly any file that an
+    /// application puts at its number is the same.
     pub(super) fn asked() -> PollFlags {
         PollFlags::IN | PollFlags::OUT | PollFlags::PRI
     }
 
-    /// Takes in what poll(2) has said of it, which it says once.
+    /// Takes in the events of the mount table. poll(2) reports each change once.
     ///
     /// # Errors
-    /// The number means something else.
+    /// The descriptor refers to another file.
     pub(super) fn heard(&mut self, answer: PollFlags) -> Result<(), &'static str> {
         if answer == PollFlags::IN {
             return Ok(());
@@ -75,7 +77,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Notes what a path of this entry names.
+    /// Records the file that a path of this entry leads to.
     pub(super) fn note(&mut self, entry: u64, path: &Path) {
         let paths = &mut self.entries.entry(entry).or_default().paths;
         if !paths.contains_key(path) {
@@ -83,15 +85,16 @@ impl Mounts {
         }
     }
 
-    /// Notes that this entry has a copy of the mounts as they are.
+    /// Records that this entry has a copy of the current mounts.
     pub(super) fn note_own(&mut self, entry: u64) {
         self.entries.entry(entry).or_default().has_own_mounts = true;
     }
 
-    /// Entries of which a path has come to name something else, or whose own mounts may not be what they would be now.
+    /// The entries with a path that now leads to another file, or with their own copy of mounts that may be out of
+    /// date.
     ///
     /// # Errors
-    /// The calling thread looks paths up elsewhere.
+    /// The calling thread has another mount namespace or root.
     pub(super) fn changed(&mut self) -> Result<HashSet<u64>, &'static str> {
         let Some(table) = self.table.as_ref().filter(|_| self.compared != self.changes) else {
             return Ok(HashSet::new());

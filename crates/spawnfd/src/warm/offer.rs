@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A start from a parked process: choosing a process for a command, and comparing the caller state.
+//! Starts a command from a parked process: leases a process and compares the caller state.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,7 +47,7 @@ impl ParkedSource for Warm {
 
     fn count_cold(&self, reason: &'static str) {
         let wanted = self.state.lock().count_cold(reason);
-        // If there is nothing to park, no thread is started.
+        // If there is no process to park, do not start the thread.
         if let Some(delay) = wanted {
             let _ = self.keeper.wake(delay);
         }
@@ -93,7 +93,7 @@ impl Offer<'_> {
             parked.agrees(&plan.envp)?;
         }
         let inside = leased.inside(&parked, plan)?;
-        // Node.js may still refuse. The outcome of exec is reported to the caller.
+        // Wait in these cases: Node.js may still refuse, and the caller gets the outcome of exec.
         let waits = waits || leased.recipe.kind == Kind::Node || leased.recipe.executes;
         if waits && may_block {
             return Err("files to open");
@@ -173,7 +173,7 @@ impl Offer<'_> {
             let wanted = state.wants_keeper();
             drop(state);
             drop(left_over);
-            // Only if processes are missing, and after a delay: running programs go first.
+            // Wake the keeper only if processes are missing, and after a delay, so that running programs go first.
             if let Some(delay) = wanted {
                 let _ = self.warm.keeper.wake(delay);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are started through another one, which confines them: `bwrap … bash -c …`. The parked process sits inside its own sandbox,
-//! and what is asked of it there is what the program in front would have handed on.
+//! Programs that are started by a program in front, which confines them: `bwrap … bash -c …`. The parked process runs
+//! inside its own sandbox. It performs the parts of a request that the program in front would pass on.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
@@ -20,34 +20,35 @@ use crate::host::numbers::above_standard;
 use crate::sandbox::{Given, Sandbox};
 use crate::template::Template;
 
-/// The program in front was given something else.
+/// A reason for a cold start: the program in front got other descriptors.
 const GIVEN: &str = "descriptors of the sandbox";
 
-/// What stands before the program.
+/// The program in front, and its arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix {
     pub(super) template: Template,
-    /// What it is called.
+    /// Its argv[0].
     pub(super) name: OsString,
-    /// What it is given.
+    /// The descriptors that it gets.
     pub(super) given: Vec<Given>,
-    /// Its own arguments, and the program by the name that it is given.
+    /// Its own arguments, followed by the name of the program to run.
     pub(super) args: Vec<OsString>,
-    /// Where it is started; otherwise in the host's working directory, which was this one.
+    /// Its working directory. `None`: the host's, which was `here`.
     pub(super) directory: Option<Arc<CStr>>,
     here: Option<Place>,
-    /// A program behind it has been seen to have what parks it.
+    /// A probe has shown that the program in front passes on the object that parks a process.
     pub(super) hands_on: Arc<AtomicBool>,
 }
 
-/// A plan as the program inside has to carry it out.
+/// The part of a plan that the parked process carries out inside the sandbox.
 pub(super) struct Inside {
     pub(super) steps: Vec<Step>,
-    /// What they name beyond the plan's sources.
+    /// Additional sources of the steps, after the plan's.
     pub(super) opened: Vec<OwnedFd>,
-    /// So many of the plan's arguments are not the program's.
+    /// The number of leading arguments of the plan that belong to the program in front.
     pub(super) skip: usize,
-    /// Sources that the program has as these numbers, if the one in front has left it what it was given there.
+    /// Sources that the program has at these numbers, if the program in front has passed on the descriptors that it
+    /// got there.
     pub(super) handed_on: Vec<(usize, RawFd)>,
 }
 
@@ -59,7 +60,7 @@ impl Prefix {
     }
 
     /// # Errors
-    /// What nobody but the program in front could do.
+    /// An action that only the program in front can perform.
     pub(super) fn enter(
         &self,
         inside: &mut Inside,
@@ -71,7 +72,7 @@ impl Prefix {
         let (mut session, mut directory) = (false, None);
         for Step { index, op } in std::mem::take(&mut inside.steps) {
             let op = match op {
-                // It is in a session of its own.
+                // The parked process leads a session already.
                 Op::Setsid => {
                     session = true;
                     continue;
@@ -80,13 +81,13 @@ impl Prefix {
                     directory = Some(path);
                     continue;
                 }
-                // The one that is there outside.
+                // The /dev/null outside the sandbox.
                 Op::OpenNull { to } => inside.null(plan, to)?,
                 Op::Place { source, to } if self.gives(to) => {
                     inside.handed_on.push((source, to));
                     continue;
                 }
-                // A sandbox with other descriptors, in the same words.
+                // The command's sandbox has other descriptors, although its arguments are the same.
                 Op::Place { .. } if index == command::GIVEN => return Err(GIVEN),
                 Op::Dup2 { from, to } if self.gives(from) || self.gives(to) => return Err(GIVEN),
                 Op::Close { fd } if self.gives(fd) => return Err(GIVEN),
@@ -114,34 +115,34 @@ impl Prefix {
         if !same_place {
             return Err("working directory");
         }
-        // What it would make of another one, it alone knows.
+        // Only the program in front knows what it does with another environment.
         if !std::ptr::eq(parked, &raw const *plan.envp) && !parked.iter().eq(plan.envp.iter()) {
             return Err("environment");
         }
         Ok(())
     }
 
-    /// Its own arguments.
+    /// The arguments of the program in front, without the name of the program to run.
     pub(super) fn own_args(&self) -> &[OsString] {
         self.args.split_last().map_or(&[], |(_, own)| own)
     }
 
-    /// Whether that number is one it is given.
+    /// Whether the program in front gets a descriptor at this number.
     fn gives(&self, number: RawFd) -> bool {
         self.given.iter().any(|given| given.number == number)
     }
 }
 
 impl Inside {
-    /// Where nothing is different yet.
+    /// The plan's steps, unchanged.
     pub(super) fn of(plan: &Plan) -> Inside {
         Inside { steps: plan.steps.clone(), opened: Vec::new(), skip: 0, handed_on: Vec::new() }
     }
 
-    /// What makes `to` the /dev/null that is there outside.
+    /// A step that places the /dev/null outside the confinement at `to`.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// /dev/null cannot be opened.
     pub(super) fn null(&mut self, plan: &Plan, to: RawFd) -> Result<Op, &'static str> {
         let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
         let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
@@ -150,7 +151,7 @@ impl Inside {
     }
 }
 
-/// A directory as a command has it.
+/// Converts a directory to the form that commands use.
 pub(super) fn directory(path: &std::path::Path) -> error::Result<Arc<CStr>> {
     let path = path.as_os_str();
     let directory = CString::new(path.as_bytes()).map_err(|_| Error::invalid(format!("add: current_dir {path:?}")))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the program in front of a parked one was given: `bwrap --seccomp 10 …`. It has read that, or entered it, by the time a program is
-//! parked behind it; so a start is warm if its own refer to the same.
+//! The descriptors that the program in front of a parked process got: `bwrap --seccomp 10 …`. It has read or entered
+//! them before the process behind it is parked. A start is warm if its own descriptors refer to the same files.
 
 use std::os::fd::RawFd;
 
@@ -11,7 +11,7 @@ use crate::host::features;
 use crate::host::inherited::Place;
 use crate::sandbox::position;
 
-/// What a descriptor refers to, as far as the program in front can tell.
+/// The file that a descriptor refers to, as far as the program in front can tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Referent {
     flags: i32,
@@ -19,7 +19,7 @@ pub(super) struct Referent {
     contents: Option<Contents>,
 }
 
-/// Of a file: its length, when it was changed, and where reading begins.
+/// For a regular file: its length, its times of change, and the read position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Contents {
     length: u64,
@@ -28,7 +28,7 @@ struct Contents {
 }
 
 impl Referent {
-    /// `None`: it is not open.
+    /// `None`: the descriptor is not open.
     pub(super) fn of(fd: RawFd) -> Option<Referent> {
         let found = call::statx(features::killed(), fd, c"").ok()?;
         let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);

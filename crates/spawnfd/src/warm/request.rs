@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Asking a parked process to become a program.
+//! Requests to a parked process to become a program.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::child::{Child, PendingStart};
 use crate::command::step_failed;
 use crate::error::{Error, Result as Outcome, Stage as At};
 
-/// How long a parked process may take to accept a request; after that it is not used. Once it has accepted, the wait has no limit, as for exec.
+/// The time for a parked process to accept a request. Once it has accepted, the wait has no limit, as for exec.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// How often to check the process while it does not answer.
+/// The pause between two checks of a process that does not answer.
 const CHECK: Duration = Duration::from_millis(50);
 
 /// The outcome of a request.
@@ -26,7 +26,7 @@ pub(super) enum Answer {
     Program(Box<Child>),
     /// The start failed, as it would have in a child of the caller; `None`: the child was killed.
     Failed(Option<Failure>),
-    /// No program was started, and the parked process is of no use any more.
+    /// No program was started, and the parked process is no longer usable.
     Gone(&'static str),
     /// No program was started.
     Refused(&'static str),
@@ -36,7 +36,7 @@ impl Parked {
     /// Sends the request. The parked process prepares, and waits for [`go`](Parked::go).
     ///
     /// # Errors
-    /// Why the request was not sent.
+    /// The reason why the request was not sent.
     pub(super) fn offer(&mut self, plan: &Plan, request: &StartRequest<'_>) -> Result<Claim, Answer> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(Answer::Refused("descriptor table"));
@@ -59,8 +59,8 @@ impl Parked {
         }
     }
 
-    /// Tells the parked process to carry the request out. `landing`: the plan, if the caller does not wait for that; the child's wait reports
-    /// the outcome.
+    /// Tells the parked process to carry the request out. `landing`: the plan, if the caller does not wait for the
+    /// outcome. The child's wait then reports the outcome.
     pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan>>) -> Answer {
         if let Err(reason) = wire::leave(&self.channel.page, context) {
             return Parked::withdraw(&claim, reason);
@@ -75,7 +75,7 @@ impl Parked {
         self.listen(&claim)
     }
 
-    /// Withdraws the request, for that reason.
+    /// Withdraws the request, for this reason.
     pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> Answer {
         claim.change(State::Offered, State::Withdrawn);
         Answer::Refused(reason)
@@ -173,7 +173,7 @@ impl PendingStart for PendingRequest {
     }
 }
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 pub(super) fn why_unsent(errno: Errno) -> &'static str {
     let are_too_few = matches!(errno, Errno::EBADF | Errno::ETOOMANYREFS);
     let is_gone = matches!(errno, Errno::EPIPE | Errno::ECONNRESET);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting a process that is to be parked.
+//! Starts a process that parks.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -39,7 +39,8 @@ pub(super) struct Probe {
 /// The path prefix of probes. No other file has a path of this form.
 pub(super) const PROBES: &str = "/proc/self/fd/./";
 
-/// The path prefix of the object, which is as distinct: ld.so does not load a path again that it has loaded before, whatever the file is.
+/// The path prefix of the object. No other file has a path of this form either: ld.so does not load a path a second
+/// time, even if it leads to another file.
 const OBJECT: &str = "/proc/self/./fd/";
 
 /// Why a program is not parked.
@@ -57,7 +58,7 @@ impl Parked {
     /// `probe`: a program to start in place of the recipe's. It only reports whether the object would be loaded.
     ///
     /// # Errors
-    /// Why the program cannot be parked.
+    /// The reason why the program cannot be parked.
     pub(super) fn start(
         recipe: &Recipe,
         object: &Known,
@@ -81,7 +82,7 @@ impl Parked {
         // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must get the numbers that
         // they get in a cold start. Numbers near 64 would grow the table, which is visible in /proc.
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
-        // Six, and two that the object uses for its own 1 and 2 until the program parks.
+        // The library needs six numbers. The object needs two more for its own 1 and 2 until the program parks.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { Zygote::Socket as RawFd };
         let first = (first..).find(is_free).unwrap_or(first);
@@ -193,7 +194,7 @@ impl Parked {
 }
 
 impl NotParked {
-    /// An error of the start: for want of a resource, or for good.
+    /// Classifies an error of the start: a missing resource, or a permanent reason.
     fn of_start(error: &Error) -> NotParked {
         let why = error.to_string();
         match error.errno() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What parked processes were made of: watched, so that a start asks with one system call whether any of it has changed, or the mounts by
-//! which it is found.
+//! Watches the files that parked processes have loaded. A start finds out with one system call whether a file, or a
+//! mount on its path, has changed.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,32 +16,34 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 use super::mounts::Mounts;
 use crate::host::numbers::Known;
 
-/// A file: written to, replaced, renamed, unlinked, its mode or owner changed.
+/// Events of a file: it is written, replaced, renamed or unlinked, or its mode or owner changes.
 fn of_file() -> WatchFlags {
     WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF
 }
 
-/// A directory: a name in it comes or goes, or it goes itself.
+/// Events of a directory: a name in it is created or removed, or the directory itself is moved or removed.
 fn of_directory() -> WatchFlags {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
     names | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR
 }
 
-/// A directory on the way: it is renamed or goes, whatever comes and goes in it.
+/// Events of a directory on the path of a file: the directory itself is moved or removed. Names in it do not matter.
 fn of_way() -> WatchFlags {
     WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD
 }
 
-/// Where ld.so looks first in a directory: for what is made for better processors.
+/// The subdirectory that ld.so searches first: libraries for newer processors.
 const HWCAPS: &str = "glibc-hwcaps";
-/// That, and, until glibc 2.36, of these any that fit one within the other (dl-hwcaps.c of x86-64 and AArch64).
+/// `HWCAPS`, and until glibc 2.36 the other subdirectories that ld.so searches, nested in any way that fits the
+/// processor (dl-hwcaps.c of x86-64 and AArch64).
 const VARIANTS: [&str; 8] = [HWCAPS, "tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64"];
-/// How many may stand within one another: of those of one architecture.
+/// The deepest nesting of these subdirectories, for one architecture.
 const DEPTH: usize = 4;
 
-/// How far the ctime of a change may lie before the time of the change: the kernel's clock tick, and what file systems round off.
+/// The most that the ctime of a change can be earlier than the change: the kernel's clock tick and the rounding by
+/// file systems.
 const GRANULARITY: Duration = Duration::from_millis(20);
-/// The same for a file system that stores whole seconds, or every second one.
+/// The same for a file system that stores whole seconds or multiples of two seconds.
 const COARSE_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// The time before a parked process was executed, by two clocks. Files carry time stamps of the wall clock, which can be set back.
@@ -69,12 +71,12 @@ impl Moment {
 
     /// Whether the wall clock has been set back since: then ctimes prove nothing.
     fn wall_clock_was_set_back(&self) -> bool {
-        // The other half is for the clock tick.
+        // The other half of the granularity is for the clock tick.
         self.wall + self.steady.elapsed() > SystemTime::now() + GRANULARITY / 2
     }
 }
 
-/// The files and directories of all entries, and whom each concerns.
+/// The files and directories of all entries, and the entries that each concerns.
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: Known,
@@ -83,10 +85,10 @@ pub(super) struct Watch {
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
 
-/// One file or directory.
+/// One watched file or directory.
 #[derive(Debug)]
 struct Watched {
-    /// Whom it concerns.
+    /// The entries that it concerns.
     entries: HashSet<u64>,
     names: Names,
     /// From this time on, inotify reports every change that concerns these entries. A new entry or name resets it.
@@ -103,7 +105,7 @@ struct Addition<'a> {
     may_have_changed: bool,
 }
 
-/// Which names in a directory matter.
+/// The names in a directory that matter.
 #[derive(Debug, Default)]
 struct Names {
     all: bool,
@@ -127,12 +129,12 @@ impl Names {
     }
 
     fn matter(&self, name: &[u8]) -> bool {
-        // What CPython writes beside its modules by itself.
+        // CPython itself creates __pycache__ beside its modules.
         (self.all && name != b"__pycache__") || (self.libraries && is_library(name)) || self.these.contains(name)
     }
 }
 
-/// The nearest directory of a path that is there, and what is missing in it.
+/// The nearest existing directory of a path, and the missing name in it.
 fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
     path.ancestors().find_map(|at| Some((at.parent().filter(|above| above.is_dir())?, at.file_name()?)))
 }
@@ -147,8 +149,8 @@ impl Watch {
         Ok(Watch { inotify, mounts: Mounts::default(), watched: HashMap::new(), buffer })
     }
 
-    /// Watches what `entry` was made of: files, directories, and, for libraries, where they lie. Of what is not there: that it comes.
-    /// `sandboxed`: it sits among mounts of its own.
+    /// Watches the files and directories that a process of `entry` has loaded, and the directories of libraries. For
+    /// a missing file, watches for its creation. `sandboxed`: the process has its own mounts.
     ///
     /// Returns whether any of this may have changed since `begun` without an event from inotify. The watches stay in place then: they cover
     /// the next attempt to park from its start, so changes that do not matter to the entry cost only one attempt.
@@ -172,7 +174,7 @@ impl Watch {
         let (mut seen, mut ways, mut searched) = (HashSet::new(), HashSet::new(), HashSet::new());
         for file in files.iter().chain([&cache]) {
             let path = Path::new(OsStr::from_bytes(file));
-            // A link on the way may come to lead elsewhere.
+            // A symbolic link on the path may be changed.
             for link in path.ancestors().take_while(|at| seen.insert(*at)).filter(|at| at.is_symlink()) {
                 if let (Some(directory), Some(name)) = (link.parent(), link.file_name()) {
                     self.watch(to, directory, of_directory(), Names::one(name))?;
@@ -194,7 +196,8 @@ impl Watch {
             } else if path.exists() {
                 self.watch(to, path, of_file(), Names::default())?;
             } else {
-                // An interpreter also names what it has looked for and not found; a library that need not be there is named with two slashes.
+                // An interpreter also reports files that it has searched for in vain. The path of an optional library
+                // has two slashes.
                 let need_not = file.windows(2).any(|two| two == b"//");
                 to.may_have_changed |= file.ends_with(b" (deleted)") || is_library(file) && !need_not && *file != cache;
                 if let Some((directory, name)) = nearest(path) {
@@ -205,12 +208,13 @@ impl Watch {
         if sandboxed {
             self.mounts.note_own(entry);
         }
-        // What has been mounted until now may have come between.
+        // Take in mounts up to now: they may have happened during this call.
         let _ = self.look();
         Ok(to.may_have_changed || begun.wall_clock_was_set_back())
     }
 
-    /// Watches where a directory lies, however it is reached: it may be renamed, or one above it, and another come to stand there.
+    /// Watches the ancestors of a directory's real path. One of them may be renamed, and another directory may take
+    /// its place.
     fn watch_way(
         &mut self,
         to: &mut Addition<'_>,
@@ -224,7 +228,7 @@ impl Watch {
                 break;
             }
             match self.watch(to, at, of_way(), Names::default()) {
-                // It may be passed through, and not be read.
+                // The directory may be searchable but not readable.
                 Ok(()) | Err(rustix::io::Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
@@ -232,7 +236,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches a directory in which ld.so looks for libraries, and those in it where it looks first.
+    /// Watches a directory in which ld.so searches for libraries, and its subdirectories that ld.so searches first.
     fn watch_searched(&mut self, to: &mut Addition<'_>, directory: &Path) -> rustix::io::Result<()> {
         let is_variant = |at: &Path| {
             VARIANTS.iter().any(|name| at.ends_with(name)) || at.parent().is_some_and(|above| above.ends_with(HWCAPS))
@@ -252,7 +256,7 @@ impl Watch {
             } else {
                 VARIANTS.map(|name| at.join(name)).into()
             };
-            // Each stands once in what ld.so makes of them; a link may lead round in a circle.
+            // ld.so uses each name at most once in a path. The depth is bounded because links may form a circle.
             let within = within.into_iter().filter(|at| depth < DEPTH && at.is_dir());
             found.extend(within.map(|at| (at, depth + 1)));
         }
@@ -261,7 +265,7 @@ impl Watch {
 
     fn watch(&mut self, to: &mut Addition<'_>, path: &Path, flags: WatchFlags, names: Names) -> rustix::io::Result<()> {
         let watch = match add_watch(to.inotify, path, flags) {
-            // It was there a moment ago.
+            // The file existed a moment ago.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {
                 to.may_have_changed = true;
                 return Ok(());
@@ -280,7 +284,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether inotify has something to say; takes in whether the mount table has.
+    /// Whether inotify has events. Also takes in the events of the mount table.
     fn look(&mut self) -> Result<bool, &'static str> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let inotify = PollFd::new(self.inotify.get().ok_or("descriptor table")?, PollFlags::IN);
@@ -292,10 +296,10 @@ impl Watch {
         Ok(!told.is_empty())
     }
 
-    /// Entries of which something has changed since they were added. They are not watched any more.
+    /// Returns the entries with changes since they were added, and stops watching them.
     ///
     /// # Errors
-    /// It cannot be told here.
+    /// The calling thread cannot find out.
     pub(super) fn changed(&mut self) -> Result<HashSet<u64>, &'static str> {
         let told = self.look()?;
         let mut changed = self.mounts.changed()?;
@@ -306,7 +310,7 @@ impl Watch {
                 continue;
             }
             let Some(Watched { entries, names, .. }) = self.watched.get(&event.wd()) else { continue };
-            // Without a name it is the file itself, or the directory.
+            // An event without a name concerns the watched file or directory itself.
             if event.file_name().is_none_or(|name| names.matter(name.to_bytes())) {
                 changed.extend(entries);
             }
@@ -317,14 +321,14 @@ impl Watch {
         Ok(changed)
     }
 
-    /// Watches for these entries no more.
+    /// Stops watching for these entries.
     pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
         self.mounts.forget(gone);
         let inotify = self.inotify.get();
         self.watched.retain(|&watch, Watched { entries, .. }| {
             entries.retain(|entry| !gone.contains(entry));
             if entries.is_empty() {
-                // EINVAL: the file is gone, and its watch with it.
+                // EINVAL: the file is gone, and the kernel has removed its watch.
                 let _ = inotify.map(|inotify| remove_watch(inotify, watch));
             }
             !entries.is_empty()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What owner and parked process say to each other: the owner's half of `spawnfd_parked::protocol`.
+//! The messages between owner and parked process: the owner's half of `spawnfd_parked::protocol`.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::host::authority::Reported;
 
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;
-/// The index that steps of the context have.
+/// The action index of steps of the context.
 pub(super) const CONTEXT: u16 = protocol::CONTEXT;
 
-// The same limit of the kernel, and the same word as a child's report.
+// Both crates use the same limit of the kernel, and the same report word.
 const _: () = assert!(protocol::MAX_DESCRIPTORS == spawnfd_sys::MAX_PASSED);
 const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 
-/// What the owner has found of the calling thread, when the request is under way: left in the page.
+/// The calling thread's state. The owner writes it to the page after it has sent the request.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// Done first, and no action of the caller's. Sources by their place in the request.
+    /// Steps before the caller's actions. They name sources by their index in the request.
     pub(super) steps: Vec<Op>,
     pub(super) make_default: u64,
     pub(super) make_ignored: u64,
@@ -39,7 +39,7 @@ pub(super) type Page = SharedWords<WORDS>;
 const WORDS: usize = Layout::SIZE / WORD;
 const WORD: usize = size_of::<u64>();
 
-/// The place of a field of eight bytes among the words.
+/// The word index of a field of eight bytes.
 const fn word(offset: usize) -> usize {
     assert!(offset.is_multiple_of(WORD));
     offset / WORD
@@ -49,7 +49,7 @@ const CLAIM: usize = word(Layout::CLAIM);
 const INDEX: usize = word(Layout::INDEX);
 const REPORT: usize = word(Layout::REPORT);
 
-/// A field of four bytes.
+/// Reads a field of four bytes.
 fn half(page: &Page, offset: usize) -> i32 {
     let bytes = page.get()[offset / WORD].load(Ordering::Acquire).to_ne_bytes();
     let at = offset % WORD;
@@ -61,7 +61,7 @@ fn status_word(state: State, serial: u32) -> u64 {
     u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
 }
 
-/// A request that was offered, as the owner sees it.
+/// The owner's view of an offered request.
 #[derive(Debug)]
 pub(super) struct Claim {
     page: Arc<Page>,
@@ -81,7 +81,7 @@ impl Claim {
         Outcome::of(self.page.get()[REPORT].load(Ordering::Acquire))
     }
 
-    /// The state of the request. Any word that is none of this request's counts as a refusal.
+    /// The state of the request. A word of another request counts as a refusal.
     pub(super) fn state(&self) -> State {
         let word = self.page.get()[CLAIM].load(Ordering::Acquire);
         let all =
@@ -96,7 +96,7 @@ impl Claim {
         Some((index, Errno::from_raw(half(&self.page, Layout::ERROR))))
     }
 
-    /// Changes the state if it is `from`, and wakes the parked process. Whether the state was changed.
+    /// Changes the state if it is `from`, and wakes the parked process. Returns whether it has changed the state.
     pub(super) fn change(&self, from: State, to: State) -> bool {
         let [from, to] = [from, to].map(|state| status_word(state, self.serial));
         let changed = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -115,7 +115,7 @@ pub(super) fn child(page: &Page) -> i32 {
     half(page, Layout::CHILD)
 }
 
-/// Leaves a context in the page.
+/// Writes a context to the page.
 ///
 /// # Errors
 /// What a parked process cannot do.
@@ -139,30 +139,30 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     Ok(())
 }
 
-/// What is asked beside the plan.
+/// The parts of a request besides the plan.
 pub(super) struct StartRequest<'a> {
     /// The cgroup of the program, which the parked process joins first.
     pub(super) join: Option<Step>,
-    /// The steps: the plan's, or what is left of them in a sandbox.
+    /// The steps: the plan's, or the remaining ones in a sandbox.
     pub(super) steps: &'a [Step],
-    /// So many of the plan's arguments are another program's.
+    /// The number of leading arguments of the plan that belong to the program in front.
     pub(super) skip: usize,
-    /// Sources to put in the place of what the program has as that number, if that is the same.
+    /// Sources that replace the program's descriptors at these numbers, if both refer to the same file.
     pub(super) handed_on: &'a [(usize, RawFd)],
-    /// The environment stays what it is.
+    /// The program keeps the environment of the parked process.
     pub(super) own_environment: bool,
-    /// It is to be executed, by who can do what exec is needed for.
+    /// The receiver execs the program, so actions that take effect only at exec are allowed.
     pub(super) executes: bool,
     pub(super) sources: Vec<RawFd>,
 }
 
-/// A message that asks for `plan`.
+/// Encodes the request for `plan`.
 ///
 /// # Errors
 /// What a parked process cannot do.
 pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
-    // The numbers that sources wait at lie between those that count.
+    // Sources wait at numbers from `above` on, so the plan may not use those.
     if plan.highest >= plan.above && plan.highest > 2 {
         return Err("descriptor numbers");
     }
@@ -209,7 +209,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
-/// A message that asks for a child that waits, with a socket and a page of its own.
+/// Encodes the request for a parked child with a socket and a page of its own.
 pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
     let head = protocol::Request {
         version: protocol::VERSION,
@@ -224,14 +224,14 @@ pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
     [head.as_bytes(), &[0]].concat()
 }
 
-/// Adds strings; how many bytes they are.
+/// Adds strings; returns their length in bytes.
 fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usize {
     let before = strings.len();
     list.for_each(|string| strings.extend_from_slice(string.to_bytes_with_nul()));
     strings.len() - before
 }
 
-/// Adds the checks of the program to execute; returns where its path lies, and how many checks there are.
+/// Adds the checks of the program to execute. Returns the offset of its path, and the number of checks.
 fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> (u32, usize) {
     let mut text = |string: &CStr| append(string.to_bytes_with_nul(), strings);
     let path = text(&plan.program.pinned.path);
@@ -267,7 +267,7 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
     }
 }
 
-/// One step; `None` for one that the owner has done. `executes`: exec follows.
+/// Encodes one step; `None` if the owner performs it. `executes`: exec follows.
 fn encode_step(
     index: u16,
     op: &Op,
@@ -346,7 +346,7 @@ fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> prot
     protocol::Step { op: Code::Call as u16, index, a: call.number as i32, b: kinds, text: length, x, y, z, w }
 }
 
-/// Adds bytes to the strings; returns where they are.
+/// Adds bytes to the strings; returns their offset.
 fn append(bytes: &[u8], strings: &mut Vec<u8>) -> u32 {
     let at = strings.len() as u32;
     strings.extend_from_slice(bytes);
@@ -358,17 +358,17 @@ pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
     ParkField::ALL.map(value).join(":")
 }
 
-/// What a parked process answers.
+/// A reply of a parked process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// It is parked. The names of the variables that it has looked at, the files that it was made of, its own memory in bytes, and its
-    /// authority. A forked child has its parent's.
+    /// The process is parked. The names of the variables that it has read, the files that it has loaded, its private
+    /// memory in bytes, and its authority. A forked child has its parent's variables, files and authority.
     Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]>, authority: Reported<'a> },
-    /// It cannot be parked.
+    /// The process cannot be parked.
     Cannot { why: &'a [u8] },
 }
 
-/// Reads a reply. `None`: it is none.
+/// Decodes a reply. `None`: the message is not a reply.
 pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
     let (head, text) = protocol::Reply::read_from_prefix(message).ok()?;
     if head.version != protocol::VERSION {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages are encoded and read as `spawnfd_parked::protocol` lays them out. `scripts/protocol.py --check` compares that with `protocol.h`.
+//! Tests that messages have the layout of `spawnfd_parked::protocol`. `scripts/protocol.py --check` compares that
+//! with `protocol.h`.
 
 use super::*;
 use spawnfd_child::{CapabilitySets, Failure, Stage};
@@ -116,7 +117,7 @@ fn each_operation_of_a_plan_has_its_own_step() {
         let step = encode_step(7, op, &mut Vec::new(), true).unwrap().unwrap();
         assert_eq!((step.op, step.index), (*code as u16, 7));
     }
-    // No plan has REPLACE.
+    // No operation of a plan is encoded as REPLACE.
     let rest: Vec<_> = Code::ALL.into_iter().filter(|code| all.iter().all(|(known, _)| known != code)).collect();
     assert_eq!(rest, [Code::Replace]);
 }
