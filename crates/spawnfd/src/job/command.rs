@@ -86,7 +86,7 @@ impl Command<'_> {
         };
         match attempt(self) {
             Err(error) if error.is_unstarted() => attempt(self.died()),
-            // Another start uses another descriptor table strategy, or a new template.
+            // A second attempt uses another descriptor table strategy, or a new template.
             Err(error) if error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named() => {
                 self.renew()?;
                 attempt(self)
@@ -245,7 +245,7 @@ impl Command<'_> {
             let (ours, theirs) = Pty::open(size)?;
             theirs.attach(self)?;
             if connections.source.is_none() {
-                // The program reads the end of its input at once, as from /dev/null.
+                // The program reads EOF at once, as from /dev/null.
                 ours.end_input()?;
             }
             connections.terminal = Some(ours);

@@ -271,7 +271,7 @@ pub struct Feed {
 const WRITES_IN_A_ROW: usize = 4;
 
 impl Feed {
-    /// Feeds `source` into a pipe, which is made non-blocking.
+    /// Feeds `source` into a pipe, and makes the pipe non-blocking.
     ///
     /// # Errors
     /// EBADF only.

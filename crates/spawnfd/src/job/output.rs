@@ -112,7 +112,7 @@ pub struct Output {
     pub spill: Option<Spilled>,
     /// How reading ended.
     pub drain: Drain,
-    /// From the start of the spawn to the end of reading.
+    /// The time from the start of the spawn to the end of reading.
     pub wall: Duration,
     /// The resources that the program used.
     pub usage: Usage,

@@ -72,7 +72,7 @@ impl Pty {
         Ok((pty, Terminal(theirs)))
     }
 
-    /// Changes the size; the foreground processes get SIGWINCH.
+    /// Changes the size; the foreground process group gets SIGWINCH.
     ///
     /// # Errors
     /// No errors are known.

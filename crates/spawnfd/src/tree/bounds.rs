@@ -50,7 +50,7 @@ impl Bounds {
 /// The directory below which a new cgroup has most of the controllers: `own`, this process's cgroup, or its parent.
 ///
 /// A cgroup with processes cannot enable controllers for its children, unless it is the root. (Enabling some would
-/// make it threaded, and a threaded cgroup has no domain children.) Where a part of the hierarchy is delegated, the
+/// make it threaded, and a threaded cgroup has no domain children.) If a part of the hierarchy is delegated, the
 /// delegate therefore runs in a cgroup beside the cgroups that it creates.
 ///
 /// The limits of `own` do not apply to a cgroup beside it, so `own` must have none.

@@ -39,7 +39,7 @@ struct Guard {
     /// The table's memory, to hand to another helper if this one is killed.
     memory: Known,
     helper: Helper,
-    /// Where to look for a free slot.
+    /// The slot at which the next search for a free one begins.
     next: usize,
 }
 
@@ -149,7 +149,7 @@ impl Helper {
     fn start(memory: &OwnedFd) -> Result<Helper> {
         let capabilities = capabilities_beyond_exec()?;
         let child = start(memory, |command| {
-            // An exec by root gives back capabilities that the caller has dropped.
+            // An exec by root restores capabilities that the caller has dropped.
             command.no_new_privs();
             if let Some(sets) = capabilities {
                 command.capabilities(sets);

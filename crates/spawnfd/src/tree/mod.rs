@@ -135,7 +135,7 @@ enum Control {
     Group(Group, Option<Members>),
     /// A pid namespace.
     Namespace(Box<Pidns>),
-    /// A program and what is known of its descendants.
+    /// A program and its known descendants.
     Members(Members),
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The caller state: everything that a program inherits from the thread that starts it, as a value. It is read when a process is parked, and
-//! again at each start from that process.
+//! The caller state: everything that a program inherits from the thread that starts it, as a value. It is read when a
+//! process is parked, and again at each start from that process.
 //!
-//! A start carries differences over to the parked process; if it cannot, the program starts cold. Authority is compared first.
+//! A start carries differences over to the parked process; if it cannot, the program starts cold. Authority is
+//! compared first.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::host::own_proc::{self, Own};
 /// The number of resources with a limit; their numbers are 0 to this minus 1.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
-/// What a child of the calling thread would inherit, except descriptors, working directory and signal mask.
+/// The state that a child of the calling thread would inherit, except descriptors, working directory and signal mask.
 #[derive(Debug)]
 pub(super) struct CallerState {
     pub(super) authority: Authority,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The channel between an owner and a parked process: a socket for messages, and a shared page with the state of a request.
+//! The channel between an owner and a parked process: a socket for messages, and a shared page with the state of a
+//! request.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ impl Channel {
         Ok((Channel { socket, page }, [theirs, memory].map(above_standard)))
     }
 
-    /// Moves the socket to a number allocated after the process's pidfd: a descriptor table that has the socket also has the pidfd.
+    /// Moves the socket to a number allocated after the process's pidfd: a descriptor table that has the socket also
+    /// has the pidfd.
     pub(super) fn renumber(&mut self) -> Result<(), Failed> {
         let socket = self.socket.get().ok_or(("fstat()", Errno::EBADF))?;
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
@@ -83,7 +85,8 @@ impl Channel {
 
     /// Kills and reaps a child that was forked for this channel and has not reported itself.
     ///
-    /// Its pid is known from the page. A `wait(-1)` of the application may have reaped the child, and another process may have the pid.
+    /// Its pid is known from the page. A `wait(-1)` of the application may have reaped the child, and another process
+    /// may have the pid.
     pub(super) fn end_unknown_child(&self) {
         let Some(pid) = Pid::from_raw(super::wire::child(&self.page)) else { return };
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return self.shut_down() };
@@ -95,7 +98,8 @@ impl Channel {
             return;
         }
         if !runs {
-            // The child closes its end on exit, a moment before it can be reaped. A process that goes on running is not the child.
+            // The child closes its end on exit, a moment before it can be reaped. A process that goes on running is
+            // not the child.
             let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&EXITS));
         }
         let _ = wait_pidfd(pidfd.as_raw_fd(), runs);

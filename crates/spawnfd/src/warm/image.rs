@@ -51,7 +51,7 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     }
 }
 
-/// Whether a program leaves LD_PRELOAD in the environment.
+/// Whether LD_PRELOAD stays in effect for a program.
 ///
 /// # Errors
 /// The reason why it does not. If a program gains privileges at exec, ld.so removes the variable (ld.so(8),

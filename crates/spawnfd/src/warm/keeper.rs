@@ -70,8 +70,8 @@ impl Timer {
         let _ = self.fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
-    /// Sleeps until the timer expires, `until` passes, or one of these processes reports. Only this function clears the timer, so an
-    /// earlier expiry is not lost.
+    /// Sleeps until the timer expires, `until` passes, or one of these processes reports. Only this function clears
+    /// the timer, so an earlier expiry is not lost.
     fn wait(&self, until: Option<Instant>, all: &[Making]) {
         let Some(timer) = self.fd.get() else {
             // An application has closed it: the thread polls the state.

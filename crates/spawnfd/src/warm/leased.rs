@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A parked process that is leased to one start: whether it suits the plan, and how the caller state differs.
+//! A parked process that is leased to one start: checks it against the plan, and compares the caller state.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) shared: Waiting,
-    /// It is the parent of forked processes: the start forks a child from it.
+    /// The process is the parent of forked processes: the start forks a child from it.
     pub(super) is_parent: bool,
 }
 
@@ -78,7 +78,8 @@ impl LeasedProcess {
         self.recipe.confinement.is_any()
     }
 
-    /// The changes from the caller state at the start of `parked` to the current one. `here`: the index of the working directory in the sources.
+    /// The changes from the caller state at the start of `parked` to the current one. `here`: the index of the
+    /// working directory in the sources.
     ///
     /// # Errors
     /// A difference that cannot be carried over.

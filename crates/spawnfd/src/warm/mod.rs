@@ -245,7 +245,7 @@ impl Warm {
         let gone = self.state.lock().close();
         self.keeper.end();
         drop(gone);
-        // The keeper may have parked another process meanwhile.
+        // The keeper may have parked another process before it ended.
         let gone = self.state.lock().left_over();
         drop(gone);
     }

@@ -132,7 +132,7 @@ pub struct WarmStats {
     pub parked: usize,
     /// Their private memory at the time of parking, in bytes.
     pub memory: u64,
-    /// Processes parked so far.
+    /// The number of processes parked so far.
     pub made: u64,
     /// Programs that cannot be parked, or cannot be parked now, and the reason.
     pub cannot: BTreeMap<OsString, String>,

@@ -67,10 +67,11 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The reason to refuse a process whose exec has changed its authority: the keeper's authority then says nothing about it.
+    /// The reason to refuse a process whose exec has changed its authority: the keeper's authority then says nothing
+    /// about it.
     ///
-    /// A program in front may change the authority, as it does in a cold start. For these, [`Parked::start`] has checked that the keeper had
-    /// the same authority before and after the start.
+    /// A program in front may change the authority, as it does in a cold start. For these, [`Parked::start`] has
+    /// checked that the keeper had the same authority before and after the start.
     fn changed_by_exec(&self, reported: &Reported<'_>) -> Option<NotParked> {
         let changed = self.caller.authority.changed_by_exec(reported, self.added?)?;
         Some(NotParked::Ever(format!("exec changes {changed}")))

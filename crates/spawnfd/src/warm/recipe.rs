@@ -44,7 +44,8 @@ impl Recipe {
         self.prefix.as_ref().map_or(&self.template, |prefix| &prefix.template)
     }
 
-    /// The program's own arguments of a command; `None`: the command runs something else in front.
+    /// The arguments of a command without those of the program in front; `None`: the command runs another program in
+    /// front.
     pub(super) fn strip<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
         args.strip_prefix(self.prefix.as_ref().map_or(&[][..], |prefix| &prefix.args))
     }

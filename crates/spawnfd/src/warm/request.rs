@@ -155,7 +155,8 @@ struct PendingRequest {
 
 impl PendingStart for PendingRequest {
     /// # Errors
-    /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not take on the caller state.
+    /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not take on the
+    /// caller state.
     fn outcome(&self, _: Option<Ended>) -> Outcome<()> {
         match (self.claim.state(), self.claim.failed_action()) {
             (State::Taken | State::Became, _) => Ok(()),

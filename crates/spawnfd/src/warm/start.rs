@@ -79,8 +79,9 @@ impl Parked {
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let mode = if recipe.prefix.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.letter() };
         let kind = recipe.kind as u8 as char;
-        // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must get the numbers that
-        // they get in a cold start. Numbers near 64 would grow the table, which is visible in /proc.
+        // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must
+        // get the numbers that they get in a cold start. Numbers near 64 would grow the table, which is visible in
+        // /proc.
         let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
         // The library needs six numbers. The object needs two more for its own 1 and 2 until the program parks.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
@@ -112,12 +113,13 @@ impl Parked {
             None => {
                 command.current_dir("/");
                 if !recipe.executes {
-                    // The keeper thread is the parent and outlives the start. The object clears the signal when it parks.
+                    // The keeper thread is the parent and outlives the start. The object clears the signal when it
+                    // parks.
                     command.parent_death_signal(9);
                 }
             }
-            // A signal to the program's group or session is meant for the program in front too. (A parent-death signal would end the program
-            // in front with the keeper, even when a started program runs behind it.)
+            // A signal to the program's group or session is meant for the program in front too. (A parent-death
+            // signal would end the program in front with the keeper, even when a started program runs behind it.)
             Some(prefix) => {
                 let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
                 command.setsid().arg0(&prefix.name).tree(front.insert(tree));

@@ -62,7 +62,8 @@ pub(super) struct WarmState {
     /// `None` in a fork's copy of the host, and when the `Warm` is closed.
     pub(super) shared: Option<Common>,
     pub(super) stats: WarmStats,
-    /// Warm starts were off when a caller last asked. The keeper does not read the environment, which the host may change meanwhile.
+    /// Warm starts were off when a caller last asked. The keeper does not read the environment, which the host may
+    /// change meanwhile.
     pub(super) off: bool,
     pub(super) next: u64,
     /// Processes that the keeper ends, without the lock.

@@ -46,7 +46,8 @@ const GRANULARITY: Duration = Duration::from_millis(20);
 /// The same for a file system that stores whole seconds or multiples of two seconds.
 const COARSE_GRANULARITY: Duration = Duration::from_secs(2);
 
-/// The time before a parked process was executed, by two clocks. Files carry time stamps of the wall clock, which can be set back.
+/// The time before a parked process was executed, by two clocks. Files carry time stamps of the wall clock, which can
+/// be set back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     wall: SystemTime,
@@ -152,8 +153,9 @@ impl Watch {
     /// Watches the files and directories that a process of `entry` has loaded, and the directories of libraries. For
     /// a missing file, watches for its creation. `sandboxed`: the process has its own mounts.
     ///
-    /// Returns whether any of this may have changed since `begun` without an event from inotify. The watches stay in place then: they cover
-    /// the next attempt to park from its start, so changes that do not matter to the entry cost only one attempt.
+    /// Returns whether any of this may have changed since `begun` without an event from inotify. The watches stay in
+    /// place then: they cover the next attempt to park from its start, so changes that do not matter to the entry
+    /// cost only one attempt.
     ///
     /// # Errors
     /// As inotify_add_watch(2). ENOENT: there is no mount table.

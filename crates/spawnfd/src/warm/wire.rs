@@ -89,7 +89,8 @@ impl Claim {
         all.into_iter().find(|state| status_word(*state, self.serial) == word).unwrap_or(State::Refused)
     }
 
-    /// The action that failed, once the state is [`State::Failed`]: its index, and the error. `None`: a step of the context.
+    /// The action that failed, once the state is [`State::Failed`]: its index, and the error. `None`: a step of the
+    /// context.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
         let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
         let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;
@@ -118,7 +119,7 @@ pub(super) fn child(page: &Page) -> i32 {
 /// Writes a context to the page.
 ///
 /// # Errors
-/// What a parked process cannot do.
+/// An action that a parked process cannot perform.
 pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> {
     if context.steps.len() > protocol::MAX_FIRST {
         return Err("limits");
@@ -159,10 +160,10 @@ pub(super) struct StartRequest<'a> {
 /// Encodes the request for `plan`.
 ///
 /// # Errors
-/// What a parked process cannot do.
+/// An action that a parked process cannot perform.
 pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
-    // Sources wait at numbers from `above` on, so the plan may not use those.
+    // Not supported: the plan names numbers above those at which the sources wait.
     if plan.highest >= plan.above && plan.highest > 2 {
         return Err("descriptor numbers");
     }

@@ -18,14 +18,16 @@ const CLOSED: Duration = Duration::from_millis(20);
 const UNASKED: Duration = Duration::from_millis(10);
 
 impl RunState {
-    /// Moves the run on in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and after some work.
+    /// Moves the run on in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and
+    /// after some work.
     pub(in crate::job) fn run_here(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         // On the heap: the caller's stack may be small.
         let mut buffer = vec![0; 32 << 10];
         if interrupted() {
             self.end(Stop::Cancelled, None);
         }
-        // The start of the work since the last call. With enough to read there is no sleep that a signal could interrupt.
+        // The start of the work since the last call. With enough to read there is no sleep that a signal could
+        // interrupt.
         let mut at_work: Option<Instant> = None;
         // The files that the run's descriptors refer to, for comparison after each sleep.
         let known = self.identities();

@@ -77,8 +77,8 @@ impl RunState {
         }
     }
 
-    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). A program that has ended already keeps its
-    /// own reason.
+    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). A program that has
+    /// ended already keeps its own reason.
     pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
         let grace = grace.unwrap_or(self.grace);
         if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
@@ -118,8 +118,8 @@ impl RunState {
         }
     }
 
-    /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and its kill is found
-    /// by the next look.
+    /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and
+    /// its kill is found by the next look.
     pub(super) fn kill(&mut self) {
         self.killed.get_or_insert_with(present);
         self.signal_tree(SIGKILL);
@@ -132,7 +132,8 @@ impl RunState {
         self.phase = Phase::Killing { again: gives_up.min(now + AGAIN), gives_up };
     }
 
-    /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when this is dropped.
+    /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when
+    /// this is dropped.
     pub(super) fn give_up(&mut self) {
         match self.reap() {
             Ok(()) if self.status.is_none() => {

@@ -222,8 +222,8 @@ impl RunState {
         self.is_done() && (!self.adopted || self.is_read() && self.looks.is_none())
     }
 
-    /// Handles an event of a part, which may not be reported again. `hung_up`: the other end is closed. `false`: call this again, after the
-    /// events of other runs.
+    /// Handles an event of a part, which may not be reported again. `hung_up`: the other end is closed. `false`: call
+    /// this again, after the events of other runs.
     pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
         match part {
             Part::Process => {

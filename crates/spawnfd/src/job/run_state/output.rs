@@ -11,7 +11,7 @@ use super::{Phase, RunState};
 use crate::error::{Error, Result, Stage, errno};
 use crate::job::{Pty, Stop, Stream};
 
-/// Where output comes from. Reads do not block.
+/// A source of output. Reads do not block.
 #[derive(Debug)]
 pub(super) enum Outlet {
     Pipe(PipeReader),
@@ -58,7 +58,8 @@ impl Outlet {
 }
 
 impl RunState {
-    /// Reads all output, or as much as its consumer takes now. `false`: there may be more, but other streams are read first.
+    /// Reads all output, or as much as its consumer takes now. `false`: there may be more, but other streams are read
+    /// first.
     pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
         for _ in 0..READS_IN_A_ROW {
             if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
@@ -101,8 +102,8 @@ impl RunState {
         Some(length)
     }
 
-    /// Reads the rest of the output after the program has ended, even if the consumer is behind: the rest is bounded, and would be lost with
-    /// the pipe.
+    /// Reads the rest of the output after the program has ended, even if the consumer is behind: the rest is bounded,
+    /// and would be lost with the pipe.
     pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
         let Some(outlet) = &mut self.outlets[stream.index()] else { return };
         // FIONREAD reports at most 4 KiB of a terminal, which may hold some 20 KiB.
