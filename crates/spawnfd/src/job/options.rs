@@ -64,7 +64,7 @@ pub enum Leftovers {
 names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
-    /// No timeout, 2 s of grace, 64 KiB of head and of tail, no window, 100 ms of draining, no input; leftover
+    /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; leftover
     /// processes are killed.
     fn default() -> Run {
         Run {
