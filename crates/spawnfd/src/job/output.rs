@@ -57,7 +57,7 @@ pub struct Leftover {
     pub pid: u32,
     /// The process's name (comm).
     pub name: String,
-    /// What the library did with the process.
+    /// The fate of the process.
     pub fate: Fate,
 }
 
