@@ -11,9 +11,10 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyMapping, PyTuple};
 use crate::arguments::{os_string, os_strings, variable, variables as all_variables, wrong_type};
 use crate::classes::restored_by;
 
-/// An environment as a value: what is inherited, kept back, set. Encoded once, reused by every spawn.
+/// An immutable environment for spawns: inherited, removed and set variables.
 ///
-/// Every method returns a new Env; the old one is as it was.
+/// It is encoded once and reused by every spawn. Every method returns a new Env and leaves the
+/// original unchanged.
 #[pyclass(frozen, module = "spawnfd", mapping)]
 #[derive(Debug)]
 pub struct Env(spawnfd::Env);
@@ -37,40 +38,41 @@ impl Env {
         Err(PyTypeError::new_err("Env.inherit(), Env.only() and Env.empty() make these"))
     }
 
-    /// The environment of this process as it is now, without the variables that one of the patterns in `deny` matches.
+    /// Returns this process's current environment without the variables that match `deny`.
     ///
-    /// `*` stands for any characters, `?` for one: `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+    /// In a pattern `*` matches any characters and `?` matches one:
+    /// `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
     #[staticmethod]
     #[pyo3(signature = (*, deny = None))]
     fn inherit(deny: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
         Ok(Env(spawnfd::Env::inherit().deny(Env::patterns(deny, "deny")?)))
     }
 
-    /// Those variables of this process that one of `patterns` matches.
+    /// Returns only those variables of this process that match one of `patterns`.
     ///
-    /// `Env.only(["PATH", "HOME", "LC_*"])`; patterns as for inherit().
+    /// `Env.only(["PATH", "HOME", "LC_*"])`. The pattern syntax is that of inherit().
     #[staticmethod]
     fn only(patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(spawnfd::Env::only(Env::patterns(Some(patterns), "patterns")?)))
     }
 
-    /// No variables at all.
+    /// Returns an environment without variables.
     #[staticmethod]
     fn empty() -> Env {
         Env(spawnfd::Env::empty())
     }
 
-    /// With one variable set: `env.set("LANG", "C.UTF-8")`.
+    /// Returns a copy with one variable set: `env.set("LANG", "C.UTF-8")`.
     ///
     /// Raises:
-    ///     ValueError: An empty name, or one with "="; a null byte in either.
+    ///     ValueError: `name` is empty or contains "=", or `name` or `value` contains a null byte.
     ///     TypeError: `name` or `value` is neither str, bytes nor a path.
     fn set(&self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Env> {
         let (name, value) = variable(name, value, "env")?;
         Ok(Env(self.core().set(name, value)))
     }
 
-    /// With all of a mapping's variables set.
+    /// Returns a copy with all variables of a mapping set.
     ///
     /// Raises:
     ///     TypeError, ValueError: As set().
@@ -82,27 +84,28 @@ impl Env {
         Ok(Env(all.into_iter().fold(self.core(), |env, (name, value)| env.set(name, value))))
     }
 
-    /// Without these variables, which need not be there.
+    /// Returns a copy without these variables. Absent names are ignored.
     #[pyo3(signature = (*names))]
     fn unset(&self, names: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(os_strings(names, "names")?.into_iter().fold(self.core(), spawnfd::Env::unset)))
     }
 
-    /// Without the variables that one of `patterns` matches.
+    /// Returns a copy without the variables that match one of `patterns`.
     fn deny(&self, patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(self.core().deny(Env::patterns(Some(patterns), "patterns")?)))
     }
 
-    /// With what keeps common tools from asking, paging and colouring.
+    /// Returns a copy in which common tools do not prompt, page or colour their output.
     ///
-    /// Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0, GIT_EDITOR, EDITOR and VISUAL
-    /// to "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb,
-    /// CI=1, and removes what forces colour.
+    /// Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0,
+    /// GIT_EDITOR, EDITOR and VISUAL to "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1,
+    /// npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb and CI=1. Removes the variables that
+    /// force colour.
     fn noninteractive(&self) -> Env {
         Env(self.core().noninteractive())
     }
 
-    /// A variable's value, or `default`.
+    /// Returns the value of a variable, or `default` if it is not set.
     #[pyo3(signature = (name, default = None))]
     fn get<'py>(
         &self,
@@ -135,17 +138,17 @@ impl Env {
         self.keys(py)?.try_iter()
     }
 
-    /// The names, in order.
+    /// Returns the sorted names.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.0.iter().map(|(name, _)| name).collect::<Vec<&OsStr>>())
     }
 
-    /// The values, in order of the names.
+    /// Returns the values, in the order of the names.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.0.iter().map(|(_, value)| value).collect::<Vec<&OsStr>>())
     }
 
-    /// Names and values, in order of the names.
+    /// Returns pairs of name and value, in the order of the names.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.0.iter().collect::<Vec<_>>())
     }

@@ -309,7 +309,7 @@ impl Drop for Job {
     }
 }
 
-/// Something of a job's output, as it came.
+/// A piece of a job's output, in order of arrival.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Event {
@@ -321,25 +321,31 @@ pub struct Event {
 
 #[pymethods]
 impl Event {
-    /// Which one: "stdout" or "stderr"; None where output is missing: see `lost`.
+    /// The stream: "stdout" or "stderr".
+    ///
+    /// None if this event reports dropped output: see `lost`.
     #[getter]
     fn stream(&self) -> Option<&'static str> {
         self.stream.map(|stream| ["stdout", "stderr"][stream.index()])
     }
 
-    /// The bytes, in lines with what ends the line.
+    /// The bytes. A line includes its line ending.
     #[getter]
     fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bytes)
     }
 
-    /// The same decoded from UTF-8, what is none replaced. A character cut by the end of a chunk is part of the next one's text.
+    /// The bytes decoded as UTF-8; invalid bytes become U+FFFD.
+    ///
+    /// A character that is split between two chunks belongs to the text of the second one.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         PyString::new(py, &self.text)
     }
 
-    /// How many bytes of both streams were dropped here, as nobody took them; 0 in what is output.
+    /// How many bytes of both streams were dropped here because they were not read in time.
+    ///
+    /// 0 for an event that has output.
     #[getter]
     fn lost(&self) -> u64 {
         self.lost
@@ -358,32 +364,34 @@ impl Event {
     }
 }
 
-/// What both streams of a job wrote from a position on, in order of arrival.
+/// The output of both streams from a position on, in order of arrival.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Chunk(spawnfd::Chunk);
 
 #[pymethods]
 impl Chunk {
-    /// The bytes. While the job runs, a last character that is not whole yet is left for the next read.
+    /// The bytes.
+    ///
+    /// While the job runs, an incomplete character at the end is left for the next read.
     #[getter]
     fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.bytes)
     }
 
-    /// The same decoded from UTF-8, what is none replaced.
+    /// The bytes decoded as UTF-8; invalid bytes become U+FFFD.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         PyString::new(py, &self.0.text())
     }
 
-    /// The position to read from next.
+    /// The position to pass to the next read().
     #[getter]
     fn next(&self) -> u64 {
         self.0.next
     }
 
-    /// How many bytes from the position asked for on are held no more.
+    /// How many bytes after the requested position are no longer available.
     #[getter]
     fn lost(&self) -> u64 {
         self.0.lost

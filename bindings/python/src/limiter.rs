@@ -9,16 +9,17 @@ use spawnfd::{Acquiring, Permit};
 use crate::arguments::integer;
 use crate::queue::Wakeup;
 
-/// Bounds how many runs are under way at once: `run(argv, limiter=limiter)`, and the like.
+/// Bounds the number of concurrent runs: `run(argv, limiter=limiter)`, and the like.
 ///
-/// A run waits for a place before its program is started, first come, first served, and holds it until its Result is there.
-/// Any number of threads and event loops can share one. A forked process begins with the same limit and all places free.
+/// Before it starts its program, a run waits for a permit, first come, first served. It keeps
+/// the permit until its Result is available. Any number of threads and event loops can share a
+/// limiter. A forked process begins with the same limit and all permits free.
 ///
 /// Args:
-///     limit: How many; 0: none until there are more.
+///     limit: The number of permits. With 0 no run starts until `limit` is raised.
 ///
 /// Raises:
-///     TypeError, ValueError: `limit` is no such number.
+///     TypeError, ValueError: `limit` is not a valid count.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Limiter(pub spawnfd::Limiter);
@@ -30,7 +31,9 @@ impl Limiter {
         Ok(Limiter(spawnfd::Limiter::new(integer(limit, &"limit")?)))
     }
 
-    /// How many runs may be under way. It can be changed at any time; with fewer than there are nothing is ended.
+    /// How many runs may be active at once.
+    ///
+    /// It can be changed at any time. Lowering it does not end active runs.
     #[getter]
     fn limit(&self) -> usize {
         self.0.limit()
@@ -42,13 +45,13 @@ impl Limiter {
         Ok(())
     }
 
-    /// How many runs are under way.
+    /// How many runs are active.
     #[getter]
     fn running(&self) -> usize {
         self.0.running()
     }
 
-    /// How many wait for their turn.
+    /// How many runs wait for a permit.
     #[getter]
     fn waiting(&self) -> usize {
         self.0.waiting()

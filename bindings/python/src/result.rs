@@ -12,9 +12,10 @@ use spawnfd::{Drain, Output, SpillEnd};
 use crate::classes::Class;
 use crate::pickled;
 
-/// What came of a run: how it ended, what it wrote, what it used.
+/// The outcome of a run: exit status, captured output and resource usage.
 ///
-/// An exit code, a timeout and cut output are results, not exceptions; `check()` makes one of them.
+/// A nonzero exit code, a timeout and truncated output are results, not exceptions. `check()`
+/// raises ExitError for a result that is not ok.
 #[pyclass(frozen, module = "spawnfd", name = "Result")]
 #[derive(Debug)]
 pub struct RunResult {
@@ -47,40 +48,52 @@ impl RunResult {
         self.output.ok()
     }
 
-    /// The exit code; None if a signal ended the program, its status is lost, or it could not be killed.
+    /// The exit code.
+    ///
+    /// None if a signal ended the program, its status is lost, or it could not be killed.
     #[getter]
     fn code(&self) -> Option<i32> {
         self.output.code()
     }
 
-    /// The number of the signal that ended the program; None if it exited, its status is lost, or it could not be killed.
+    /// The number of the signal that ended the program.
+    ///
+    /// None if the program exited, its status is lost, or it could not be killed.
     #[getter]
     fn signal(&self) -> Option<i32> {
         self.output.signal()
     }
 
-    /// Whether somebody else has taken the program's status (a wait(-1) of this process, SIGCHLD ignored), and the kernel does not
-    /// keep it (before Linux 6.15): how it ended is not known then, and it is not ok.
+    /// Whether the program's exit status is unknown because other code reaped the program.
+    ///
+    /// A wait(-1) of this process, or an ignored SIGCHLD, takes the status. From Linux 6.15 on the
+    /// kernel keeps the status and nothing is lost. If the status is lost, the result is not ok.
     #[getter]
     fn status_lost(&self) -> bool {
         self.output.status_lost
     }
 
-    /// Why it ended: "exited" (by itself, or by somebody else's signal), "timeout", "cancelled", "output_limit" or
-    /// "limit".
+    /// Why the run ended: "exited", "timeout", "cancelled", "output_limit" or "limit".
+    ///
+    /// "exited": the program ended by itself or by a signal that the library did not send.
     #[getter]
     fn stop(&self) -> &'static str {
         self.output.stop.name()
     }
 
-    /// The limit it had reached, and who enforced it, where `stop` is "limit", as in "memory (cgroup)"; else None.
+    /// The limit that was reached, and its enforcer, such as "memory (cgroup)".
+    ///
+    /// None unless `stop` is "limit".
     #[getter]
     fn limit(&self) -> Option<String> {
         self.output.limit.map(|limit| limit.to_string())
     }
 
-    /// Who enforced each of its Limits: "cgroup" (the kernel, the tree together), "rlimit" (the kernel, each process for
-    /// itself, or all of the user), "watch" (this library, which looks now and then) or "nobody".
+    /// The enforcer of each of the run's Limits.
+    ///
+    /// "cgroup": the kernel, for the whole process tree. "rlimit": the kernel, for each process or
+    /// for all processes of the user. "watch": this library, by periodic checks. "nobody": the
+    /// limit is not enforced.
     #[getter]
     fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let limits = PyDict::new(py);
@@ -96,40 +109,45 @@ impl RunResult {
         python_bytes(py, &self.stdout, &self.output.stdout)
     }
 
-    /// Captured standard error, likewise; empty if merged into standard output.
+    /// Captured standard error, like stdout. Empty if merged into standard output.
     #[getter]
     fn stderr(&self, py: Python<'_>) -> Py<PyBytes> {
         python_bytes(py, &self.stderr, &self.output.stderr)
     }
 
-    /// Standard output decoded from UTF-8, what is none replaced; a character cut by an omission is left out.
+    /// Standard output decoded as UTF-8; invalid bytes become U+FFFD.
+    ///
+    /// A character that is split by omitted output is dropped.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         PyString::new(py, &self.output.text())
     }
 
-    /// How many bytes of both streams were not kept: they lie between head and tail.
+    /// How many bytes of both streams were not kept: those between head and tail.
     #[getter]
     fn omitted_bytes(&self) -> u64 {
         self.output.omitted_bytes
     }
 
-    /// How many bytes both streams had.
+    /// How many bytes the program wrote to both streams.
     #[getter]
     fn seen_bytes(&self) -> u64 {
         self.output.seen_bytes
     }
 
-    /// The file with all of the output; None if none was asked for, needed, or could be made.
+    /// The file with all of the output.
     ///
-    /// Unless it is to persist it goes with the last reference to this result, and to its job, in the process that ran the
-    /// program: a pickled result names it, no more.
+    /// None if no spill was requested or needed, or if the file could not be created. Unless it is
+    /// persistent, the process that ran the program removes the file with its last reference to
+    /// this result and its job. A pickled result only names the file and does not keep it.
     #[getter]
     fn spill_path(&self) -> Option<&OsStr> {
         self.output.spill.as_ref()?.file.as_ref().map(|file| file.path().as_os_str())
     }
 
-    /// What became of that file: its length, and whether it is whole; None if none was asked for or needed.
+    /// The length of the spill file, and whether it is complete.
+    ///
+    /// None if no spill was requested or needed.
     #[getter]
     fn spilled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         static SPILLED: Class = Class::of("spawnfd._types", "Spilled");
@@ -143,13 +161,17 @@ impl RunResult {
         SPILLED.get(py)?.call1((spilled.bytes, end, errno)).map(Some)
     }
 
-    /// Whether the program stopped reading, or ended, before all of `input` (or what was written) was taken.
+    /// Whether the program ended or stopped reading before it took all of its input.
+    ///
+    /// Input is `input` and the data passed to write().
     #[getter]
     fn input_refused(&self) -> bool {
         self.output.input_refused
     }
 
-    /// How reading ended: "eof", or "cut: " and the pids that still held the pipe, or the terminal, after the program had ended.
+    /// How reading ended: "eof", or "cut: " and pids.
+    ///
+    /// The pids are those of processes that kept the pipe or terminal open after the program's end.
     #[getter]
     fn drain(&self) -> String {
         match &self.output.drain {
@@ -162,21 +184,27 @@ impl RunResult {
         }
     }
 
-    /// How far control of the process tree reached: "group", "guard", "cgroup" or "pidns"; see docs/trees.md.
+    /// How the process tree was controlled: "group", "guard", "cgroup" or "pidns".
+    ///
+    /// See docs/trees.md.
     #[getter]
     fn tree(&self) -> String {
         self.output.tree.to_string()
     }
 
-    /// Whether leaving the session was no way out of that. Where it is one ("group", "guard") a process that has called setsid may
-    /// have survived, and is not among the leftovers.
+    /// Whether the tier tracks processes that leave the session.
+    ///
+    /// If False (tiers "group" and "guard"), a process that called setsid() may have survived
+    /// without being listed in `leftovers`.
     #[getter]
     fn tree_complete(&self) -> bool {
         self.output.tree.is_complete()
     }
 
-    /// Processes of the program's tree that outlived it, as far as the tier finds them, and their fates. A program that could not be killed
-    /// comes first: it still runs, and the library reaps it when it ends.
+    /// Processes of the program's tree that outlived it, and their fates.
+    ///
+    /// The list has the processes that the tier can find. A program that could not be killed comes
+    /// first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         static LEFTOVER: Class = Class::of("spawnfd._types", "Leftover");
@@ -188,8 +216,10 @@ impl RunResult {
         made.collect()
     }
 
-    /// Whether it could not be looked who outlived it: no descriptor was free for that, or /proc cannot be read. There may be somebody then,
-    /// and whom only looking finds lives on.
+    /// Whether the library could not search for surviving processes.
+    ///
+    /// No descriptor was free for the search, or /proc cannot be read. Processes may have survived;
+    /// those that only a search finds were not killed.
     #[getter]
     fn leftovers_unknown(&self) -> bool {
         self.output.leftovers_unknown
@@ -201,27 +231,36 @@ impl RunResult {
         self.output.wall.as_secs_f64()
     }
 
-    /// Seconds of user and system time that the program, and descendants it waited for, used. 0 where somebody else has waited for
-    /// it, as the kernel does where SIGCHLD is ignored.
+    /// Seconds of user and system time used by the program and by descendants it waited for.
+    ///
+    /// 0 if other code reaped the program, or if SIGCHLD is ignored and the kernel reaped it.
     #[getter]
     fn cpu(&self) -> f64 {
         self.output.usage.cpu.as_secs_f64()
     }
 
-    /// The largest resident set of any of them, in bytes; 0 as `cpu`. Never less than this process's own as it started the program.
+    /// The largest resident set of the program and of descendants it waited for, in bytes.
+    ///
+    /// 0 in the same cases as `cpu`. Never less than the resident set of this process when it
+    /// started the program.
     #[getter]
     fn max_rss(&self) -> u64 {
         self.output.usage.max_rss
     }
 
-    /// How the program was started: "clone"; "kernel" (by one call, of a kernel that has our patches); from a
-    /// Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not (docs/warm.md).
+    /// How the program was started.
+    ///
+    /// "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
+    /// "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
+    /// used (docs/warm.md).
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()
     }
 
-    /// The program's argv, a sandbox's before it; what came as bytes or path is a str here, decoded as os.fsdecode() does.
+    /// The program's argv, preceded by the sandbox's command if there is one.
+    ///
+    /// Bytes and paths are decoded like os.fsdecode() does.
     #[getter]
     fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, &self.args)
@@ -230,7 +269,7 @@ impl RunResult {
     /// Returns this result if it is ok.
     ///
     /// Raises:
-    ///     ExitError: It is not; `result` of it is this.
+    ///     ExitError: The result is not ok. The exception's `result` is this result.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         static EXIT_ERROR: Class = Class::of("spawnfd._errors", "ExitError");
         if slf.get().ok() {

@@ -9,25 +9,29 @@ use pyo3::types::PyMapping;
 use crate::arguments::{descriptor, integer, os_strings, runnable, wrong_type, wrong_value};
 use crate::errors;
 
-/// A command through which programs are started, and descriptors it is given.
+/// A command that starts other programs in confinement, and the descriptors it receives.
 ///
 ///     box = sf.Sandbox(["bwrap", "--ro-bind", "/", "/", "--seccomp", "9", "--"], fds={9: filter})
 ///     sf.run(["bash", "-c", command], sandbox=box)
 ///
-/// It is started with its own arguments, then the program and its; what it confines, and how, is its own affair. A value: any
-/// number of calls can have it, at once too, and Warm.add() keeps programs parked inside it.
+/// The command gets its own arguments, followed by the program and the program's arguments. The
+/// command alone decides what it confines, and how. A Sandbox is immutable: any number of calls
+/// can share it, also concurrently. Warm.add() can keep programs parked inside it.
 ///
 /// Args:
-///     argv: The command: an absolute path, or a name that is searched now, in this process's PATH (not in that of the calls,
-///         which is for what is confined), and its arguments.
-///     fds: Descriptors it is given, 64 at most, by the number it has them as, 3 or more. They are duplicated, and kept as long
-///         as this is. A regular file that can be read is there for reading only, and each start reads for itself, from where
-///         yours stands now: what one call has read is not missing in the next. Anything else is shared by all calls; so
-///         give what is to be written a descriptor that is for writing only.
+///     argv: The command and its arguments. The command is an absolute path, or a name that is
+///         searched now in this process's PATH. The PATH of a call's `env` applies to the
+///         confined program only.
+///     fds: Descriptors that the command receives, at most 64, by their number in the command
+///         (3 or more). They are duplicated, and kept as long as this object exists. Each start
+///         opens a readable regular file again, read-only, at the offset that the descriptor
+///         has now, so one call's reads do not affect the next call. All calls share any other
+///         descriptor. For a file that the command writes, pass a write-only descriptor.
 ///
 /// Raises:
-///     SpawnError: There is no such command (FileNotFoundError); EMFILE; E2BIG; EINVAL: it is a relative path.
-///     TypeError, ValueError: An argument cannot be what it is; the message names it.
+///     SpawnError: FileNotFoundError: the command does not exist. EINVAL: it is a relative
+///         path. EMFILE, E2BIG.
+///     TypeError, ValueError: An argument is invalid; the message names it.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Sandbox {
@@ -68,7 +72,7 @@ impl Sandbox {
         Ok(Sandbox { core, argv, numbers })
     }
 
-    /// The command.
+    /// The command and its arguments.
     #[getter]
     fn argv(&self) -> Vec<OsString> {
         self.argv.clone()

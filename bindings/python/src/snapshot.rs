@@ -13,14 +13,14 @@ use spawnfd::snapshot as core;
 use crate::arguments::{descriptor, integer, os_string, wrong_type, wrong_value};
 use crate::errors;
 
-/// A file's contents as they were: snapshot() and SnapshotCache.get() make these.
+/// The contents of a file at one moment; snapshot() and SnapshotCache.get() create it.
 ///
 ///     with sf.snapshot("/usr/bin/rg") as snapshot:
 ///         sf.Template.from_fd(snapshot).run(["-n", "TODO"])
 ///
-/// It has a descriptor (fileno()), which can be read, mapped and executed, and stands at the beginning; it is closed when the block is
-/// left, with close(), or with the last reference. Those that a cache gives of one version share where they stand: read them
-/// by os.pread().
+/// Its descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at first.
+/// The descriptor is closed at the end of the block, by close(), or with the last reference.
+/// Snapshots of one version from one cache share the file offset: read them with os.pread().
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Snapshot(Mutex<Option<core::Snapshot>>);
@@ -34,18 +34,20 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
-    /// The descriptor.
+    /// Returns the descriptor.
     ///
     /// Raises:
-    ///     ValueError: It is closed.
-    ///     SpawnError: EBADF: something else has been put at its number.
+    ///     ValueError: The snapshot is closed.
+    ///     SpawnError: EBADF: the descriptor number now refers to another file.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         let number = self.look(|snapshot| snapshot.descriptor().map(|fd| fd.as_raw_fd()))?;
         number.map_err(|error| errors::exception(py, &error, None))
     }
 
-    /// How the contents are kept: "reflink" (it shares the file's extents, in an unnamed file beside it) or "memfd" (a sealed copy
-    /// in memory).
+    /// How the contents are stored: "reflink" or "memfd".
+    ///
+    /// "reflink": an unnamed file in the same file system that shares the file's extents. "memfd":
+    /// a sealed copy in memory.
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
         self.look(|snapshot| match snapshot.kind() {
@@ -54,13 +56,13 @@ impl Snapshot {
         })
     }
 
-    /// Whether it is closed.
+    /// Whether the snapshot is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.look(|_| ()).is_err()
     }
 
-    /// Closes its descriptor.
+    /// Closes the descriptor.
     fn close(&self) {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(held);

@@ -45,64 +45,64 @@ _Options: TypeAlias = Mapping[str, object]
 
 @final
 class Env:
-    """An environment as a value: what is inherited, kept back, set. Encoded once, reused by
-    every spawn.
+    """An immutable environment for spawns: inherited, removed and set variables.
 
-    Every method returns a new Env; the old one is as it was.
+    It is encoded once and reused by every spawn. Every method returns a new Env and leaves the
+    original unchanged.
     """
 
     @staticmethod
     def inherit(*, deny: Args | None = None) -> Env:
-        """The environment of this process as it is now, without the variables that one of the
-        patterns in `deny` matches.
+        """Returns this process's current environment without the variables that match `deny`.
 
-        `*` stands for any characters, `?` for one: `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+        In a pattern `*` matches any characters and `?` matches one:
+        `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
         """
     @staticmethod
     def only(patterns: Args) -> Env:
-        """Those variables of this process that one of `patterns` matches.
+        """Returns only those variables of this process that match one of `patterns`.
 
-        `Env.only(["PATH", "HOME", "LC_*"])`; patterns as for inherit().
+        `Env.only(["PATH", "HOME", "LC_*"])`. The pattern syntax is that of inherit().
         """
     @staticmethod
     def empty() -> Env:
-        """No variables at all."""
+        """Returns an environment without variables."""
     def set(self, name: _Name, value: Arg) -> Env:
-        """With one variable set: `env.set("LANG", "C.UTF-8")`.
+        """Returns a copy with one variable set: `env.set("LANG", "C.UTF-8")`.
 
         Raises:
-            ValueError: An empty name, or one with "="; a null byte in either.
+            ValueError: `name` is empty or contains "=", or `name` or `value` contains a null byte.
             TypeError: `name` or `value` is neither str, bytes nor a path.
         """
     def update(self, variables: Mapping[Any, Any]) -> Env:
-        """With all of a mapping's variables set.
+        """Returns a copy with all variables of a mapping set.
 
         Raises:
             TypeError, ValueError: As set().
         """
     def unset(self, *names: _Name) -> Env:
-        """Without these variables, which need not be there."""
+        """Returns a copy without these variables. Absent names are ignored."""
     def deny(self, patterns: Args) -> Env:
-        """Without the variables that one of `patterns` matches."""
+        """Returns a copy without the variables that match one of `patterns`."""
     def noninteractive(self) -> Env:
-        """With what keeps common tools from asking, paging and colouring.
+        """Returns a copy in which common tools do not prompt, page or colour their output.
 
         Sets PAGER, GIT_PAGER, MANPAGER and SYSTEMD_PAGER to "cat", GIT_TERMINAL_PROMPT=0,
-        GIT_EDITOR, EDITOR and VISUAL to "true", DEBIAN_FRONTEND=noninteractive,
-        PIP_NO_INPUT=1, npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb, CI=1, and
-        removes what forces colour.
+        GIT_EDITOR, EDITOR and VISUAL to "true", DEBIAN_FRONTEND=noninteractive, PIP_NO_INPUT=1,
+        npm_config_yes=true, NO_COLOR=1, CLICOLOR=0, TERM=dumb and CI=1. Removes the variables that
+        force colour.
         """
     @overload
     def get(self, name: _Name, default: None = None) -> str | None:
-        """A variable's value, or `default`."""
+        """Returns the value of a variable, or `default` if it is not set."""
     @overload
     def get(self, name: _Name, default: _T) -> str | _T: ...
     def keys(self) -> list[str]:
-        """The names, in order."""
+        """Returns the sorted names."""
     def values(self) -> list[str]:
-        """The values, in order of the names."""
+        """Returns the values, in the order of the names."""
     def items(self) -> list[tuple[str, str]]:
-        """Names and values, in order of the names."""
+        """Returns pairs of name and value, in the order of the names."""
     def __getitem__(self, key: _Name, /) -> str: ...
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
@@ -113,10 +113,10 @@ class Env:
 
 @final
 class Result:
-    """What came of a run: how it ended, what it wrote, what it used.
+    """The outcome of a run: exit status, captured output and resource usage.
 
-    An exit code, a timeout and cut output are results, not exceptions; `check()` makes one of
-    them.
+    A nonzero exit code, a timeout and truncated output are results, not exceptions. `check()`
+    raises ExitError for a result that is not ok.
     """
 
     @property
@@ -124,125 +124,149 @@ class Result:
         """Whether the program ended by itself with exit code 0."""
     @property
     def code(self) -> int | None:
-        """The exit code; None if a signal ended the program, its status is lost, or it could not be
-        killed.
+        """The exit code.
+
+        None if a signal ended the program, its status is lost, or it could not be killed.
         """
     @property
     def signal(self) -> int | None:
-        """The number of the signal that ended the program; None if it exited, its status is lost,
-        or it could not be killed.
+        """The number of the signal that ended the program.
+
+        None if the program exited, its status is lost, or it could not be killed.
         """
     @property
     def status_lost(self) -> bool:
-        """Whether somebody else has taken the program's status (a wait(-1) of this process, SIGCHLD
-        ignored), and the kernel does not keep it (before Linux 6.15): how it ended is not known
-        then, and it is not ok.
+        """Whether the program's exit status is unknown because other code reaped the program.
+
+        A wait(-1) of this process, or an ignored SIGCHLD, takes the status. From Linux 6.15 on the
+        kernel keeps the status and nothing is lost. If the status is lost, the result is not ok.
         """
     @property
     def stop(self) -> Literal["exited", "timeout", "cancelled", "output_limit", "limit"]:
-        """Why it ended: "exited" (by itself, or by somebody else's signal), "timeout",
-        "cancelled", "output_limit" or "limit".
+        """Why the run ended: "exited", "timeout", "cancelled", "output_limit" or "limit".
+
+        "exited": the program ended by itself or by a signal that the library did not send.
         """
     @property
     def limit(self) -> str | None:
-        """The limit it had reached, and who enforced it, where `stop` is "limit", as in "memory
-        (cgroup)"; else None.
+        """The limit that was reached, and its enforcer, such as "memory (cgroup)".
+
+        None unless `stop` is "limit".
         """
     @property
     def limits(self) -> dict[_Resource, _Enforcer]:
-        """Who enforced each of its Limits: "cgroup" (the kernel, the tree together), "rlimit"
-        (the kernel, each process for itself, or all of the user), "watch" (this library,
-        which looks now and then) or "nobody".
+        """The enforcer of each of the run's Limits.
+
+        "cgroup": the kernel, for the whole process tree. "rlimit": the kernel, for each process or
+        for all processes of the user. "watch": this library, by periodic checks. "nobody": the
+        limit is not enforced.
         """
     @property
     def stdout(self) -> bytes:
         """Captured standard output: its head, then its tail."""
     @property
     def stderr(self) -> bytes:
-        """Captured standard error, likewise; empty if merged into standard output."""
+        """Captured standard error, like stdout. Empty if merged into standard output."""
     @property
     def text(self) -> str:
-        """Standard output decoded from UTF-8, what is none replaced; a character cut by an omission
-        is left out.
+        """Standard output decoded as UTF-8; invalid bytes become U+FFFD.
+
+        A character that is split by omitted output is dropped.
         """
     @property
     def omitted_bytes(self) -> int:
-        """How many bytes of both streams were not kept: they lie between head and tail."""
+        """How many bytes of both streams were not kept: those between head and tail."""
     @property
     def seen_bytes(self) -> int:
-        """How many bytes both streams had."""
+        """How many bytes the program wrote to both streams."""
     @property
     def spill_path(self) -> str | None:
-        """The file with all of the output; None if none was asked for, needed, or could be made.
+        """The file with all of the output.
 
-        Unless it is to persist it goes with the last reference to this result, and to its job, in
-        the process that ran the program: a pickled result names it, no more.
+        None if no spill was requested or needed, or if the file could not be created. Unless it is
+        persistent, the process that ran the program removes the file with its last reference to
+        this result and its job. A pickled result only names the file and does not keep it.
         """
     @property
     def spilled(self) -> Spilled | None:
-        """What became of that file: its length, and whether it is whole; None if none was asked for
-        or needed.
+        """The length of the spill file, and whether it is complete.
+
+        None if no spill was requested or needed.
         """
     @property
     def input_refused(self) -> bool:
-        """Whether the program stopped reading, or ended, before all of `input` (or what was
-        written) was taken.
+        """Whether the program ended or stopped reading before it took all of its input.
+
+        Input is `input` and the data passed to write().
         """
     @property
     def drain(self) -> str:
-        """How reading ended: "eof", or "cut: " and the pids that still held the pipe, or the
-        terminal, after the program had ended.
+        """How reading ended: "eof", or "cut: " and pids.
+
+        The pids are those of processes that kept the pipe or terminal open after the program's end.
         """
     @property
     def tree(self) -> Literal["group", "guard", "cgroup", "pidns"]:
-        """How far control of the process tree reached: "group", "guard", "cgroup" or "pidns"; see
-        docs/trees.md.
+        """How the process tree was controlled: "group", "guard", "cgroup" or "pidns".
+
+        See docs/trees.md.
         """
     @property
     def tree_complete(self) -> bool:
-        """Whether leaving the session was no way out of that. Where it is one ("group", "guard") a
-        process that has called setsid may have survived, and is not among the leftovers.
+        """Whether the tier tracks processes that leave the session.
+
+        If False (tiers "group" and "guard"), a process that called setsid() may have survived
+        without being listed in `leftovers`.
         """
     @property
     def leftovers(self) -> list[Leftover]:
-        """Processes of the program's tree that outlived it, as far as the tier finds them, and
-        their fates. A program that could not be killed comes first: it still runs, and the
-        library reaps it when it ends.
+        """Processes of the program's tree that outlived it, and their fates.
+
+        The list has the processes that the tier can find. A program that could not be killed comes
+        first: it still runs, and the library reaps it when it ends.
         """
     @property
     def leftovers_unknown(self) -> bool:
-        """Whether it could not be looked who outlived it: no descriptor was free for that, or
-        /proc cannot be read. There may be somebody then, and whom only looking finds lives on.
+        """Whether the library could not search for surviving processes.
+
+        No descriptor was free for the search, or /proc cannot be read. Processes may have survived;
+        those that only a search finds were not killed.
         """
     @property
     def wall(self) -> float:
         """Seconds from the start of the spawn to the end of reading."""
     @property
     def cpu(self) -> float:
-        """Seconds of user and system time that the program, and descendants it waited for, used.
-        0 where somebody else has waited for it, as the kernel does where SIGCHLD is ignored.
+        """Seconds of user and system time used by the program and by descendants it waited for.
+
+        0 if other code reaped the program, or if SIGCHLD is ignored and the kernel reaped it.
         """
     @property
     def max_rss(self) -> int:
-        """The largest resident set of any of them, in bytes; 0 as `cpu`. Never less than this
-        process's own as it started the program.
+        """The largest resident set of the program and of descendants it waited for, in bytes.
+
+        0 in the same cases as `cpu`. Never less than the resident set of this process when it
+        started the program.
         """
     @property
     def started(self) -> str:
-        """How the program was started: "clone"; "kernel" (by one call, of a kernel that has our
-        patches); from a Warm "reserve", "fork", "zygote" or "pool", or "cold: " and why it was not
-        (docs/warm.md).
+        """How the program was started.
+
+        "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
+        "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
+        used (docs/warm.md).
         """
     @property
     def args(self) -> list[str]:
-        """The program's argv, a sandbox's before it; what came as bytes or path is a str here,
-        decoded as os.fsdecode() does.
+        """The program's argv, preceded by the sandbox's command if there is one.
+
+        Bytes and paths are decoded like os.fsdecode() does.
         """
     def check(self) -> Result:
         """Returns this result if it is ok.
 
         Raises:
-            ExitError: It is not; `result` of it is this.
+            ExitError: The result is not ok. The exception's `result` is this result.
         """
     def __copy__(self) -> Result: ...
     def __deepcopy__(self, memo: object, /) -> Result: ...
@@ -289,44 +313,50 @@ class Child:
 
 @final
 class Event:
-    """Something of a job's output, as it came."""
+    """A piece of a job's output, in order of arrival."""
 
     @property
     def stream(self) -> Literal["stdout", "stderr"] | None:
-        """Which one: "stdout" or "stderr"; None where output is missing: see `lost`."""
+        """The stream: "stdout" or "stderr".
+
+        None if this event reports dropped output: see `lost`.
+        """
     @property
     def bytes(self) -> bytes:
-        """The bytes, in lines with what ends the line."""
+        """The bytes. A line includes its line ending."""
     @property
     def text(self) -> str:
-        """The same decoded from UTF-8, what is none replaced. A character cut by the end of a chunk
-        is part of the next one's text.
+        """The bytes decoded as UTF-8; invalid bytes become U+FFFD.
+
+        A character that is split between two chunks belongs to the text of the second one.
         """
     @property
     def lost(self) -> int:
-        """How many bytes of both streams were dropped here, as nobody took them; 0 in what is
-        output.
+        """How many bytes of both streams were dropped here because they were not read in time.
+
+        0 for an event that has output.
         """
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class Chunk:
-    """What both streams of a job wrote from a position on, in order of arrival."""
+    """The output of both streams from a position on, in order of arrival."""
 
     @property
     def bytes(self) -> bytes:
-        """The bytes. While the job runs, a last character that is not whole yet is left for the
-        next read.
+        """The bytes.
+
+        While the job runs, an incomplete character at the end is left for the next read.
         """
     @property
     def text(self) -> str:
-        """The same decoded from UTF-8, what is none replaced."""
+        """The bytes decoded as UTF-8; invalid bytes become U+FFFD."""
     @property
     def next(self) -> int:
-        """The position to read from next."""
+        """The position to pass to the next read()."""
     @property
     def lost(self) -> int:
-        """How many bytes from the position asked for on are held no more."""
+        """How many bytes after the requested position are no longer available."""
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
@@ -403,65 +433,67 @@ class Warm:
 
 @final
 class Sandbox:
-    """A command through which programs are started, and descriptors it is given.
+    """A command that starts other programs in confinement, and the descriptors it receives.
 
         box = sf.Sandbox(["bwrap", "--ro-bind", "/", "/", "--seccomp", "9", "--"], fds={9: filter})
         sf.run(["bash", "-c", command], sandbox=box)
 
-    It is started with its own arguments, then the program and its; what it confines, and how,
-    is its own affair. A value: any number of calls can have it, at once too, and Warm.add()
-    keeps programs parked inside it.
+    The command gets its own arguments, followed by the program and the program's arguments. The
+    command alone decides what it confines, and how. A Sandbox is immutable: any number of calls
+    can share it, also concurrently. Warm.add() can keep programs parked inside it.
 
     Args:
-        argv: The command: an absolute path, or a name that is searched now, in this process's
-            PATH (not in that of the calls, which is for what is confined), and its arguments.
-        fds: Descriptors it is given, 64 at most, by the number it has them as, 3 or more.
-            They are duplicated, and kept as long as this is. A regular file that can be read
-            is there for reading only, and each start reads for itself, from where yours
-            stands now: what one call has read is not missing in the next. Anything else is
-            shared by all calls; so give what is to be written a descriptor that is for
-            writing only.
+        argv: The command and its arguments. The command is an absolute path, or a name that is
+            searched now in this process's PATH. The PATH of a call's `env` applies to the
+            confined program only.
+        fds: Descriptors that the command receives, at most 64, by their number in the command
+            (3 or more). They are duplicated, and kept as long as this object exists. Each start
+            opens a readable regular file again, read-only, at the offset that the descriptor
+            has now, so one call's reads do not affect the next call. All calls share any other
+            descriptor. For a file that the command writes, pass a write-only descriptor.
 
     Raises:
-        SpawnError: There is no such command (FileNotFoundError); EMFILE; E2BIG; EINVAL: it is
-            a relative path.
-        TypeError, ValueError: An argument cannot be what it is; the message names it.
+        SpawnError: FileNotFoundError: the command does not exist. EINVAL: it is a relative
+            path. EMFILE, E2BIG.
+        TypeError, ValueError: An argument is invalid; the message names it.
     """
 
     def __new__(cls, argv: Args, *, fds: Mapping[int, Fd] | None = None) -> Sandbox: ...
     @property
     def argv(self) -> list[str]:
-        """The command."""
+        """The command and its arguments."""
 
 @final
 class Snapshot:
-    """A file's contents as they were: snapshot() and SnapshotCache.get() make these.
+    """The contents of a file at one moment; snapshot() and SnapshotCache.get() create it.
 
         with sf.snapshot("/usr/bin/rg") as snapshot:
             sf.Template.from_fd(snapshot).run(["-n", "TODO"])
 
-    It has a descriptor (fileno()), which can be read, mapped and executed, and stands at the
-    beginning; it is closed when the block is left, with close(), or with the last reference.
-    Those that a cache gives of one version share where they stand: read them by os.pread().
+    Its descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at first.
+    The descriptor is closed at the end of the block, by close(), or with the last reference.
+    Snapshots of one version from one cache share the file offset: read them with os.pread().
     """
 
     def fileno(self) -> int:
-        """The descriptor.
+        """Returns the descriptor.
 
         Raises:
-            ValueError: It is closed.
-            SpawnError: EBADF: something else has been put at its number.
+            ValueError: The snapshot is closed.
+            SpawnError: EBADF: the descriptor number now refers to another file.
         """
     @property
     def kind(self) -> Literal["reflink", "memfd"]:
-        """How the contents are kept: "reflink" (it shares the file's extents, in an unnamed file
-        beside it) or "memfd" (a sealed copy in memory).
+        """How the contents are stored: "reflink" or "memfd".
+
+        "reflink": an unnamed file in the same file system that shares the file's extents. "memfd":
+        a sealed copy in memory.
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the snapshot is closed."""
     def close(self) -> None:
-        """Closes its descriptor."""
+        """Closes the descriptor."""
     def __enter__(self) -> Snapshot: ...
     def __exit__(self, *_error: object) -> None: ...
 
@@ -476,33 +508,34 @@ class SnapshotCache:
 
 @final
 class Limiter:
-    """Bounds how many runs are under way at once: `run(argv, limiter=limiter)`, and the like.
+    """Bounds the number of concurrent runs: `run(argv, limiter=limiter)`, and the like.
 
-    A run waits for a place before its program is started, first come, first served, and holds
-    it until its Result is there. Any number of threads and event loops can share one. A
-    forked process begins with the same limit and all places free.
+    Before it starts its program, a run waits for a permit, first come, first served. It keeps
+    the permit until its Result is available. Any number of threads and event loops can share a
+    limiter. A forked process begins with the same limit and all permits free.
 
     Args:
-        limit: How many; 0: none until there are more.
+        limit: The number of permits. With 0 no run starts until `limit` is raised.
 
     Raises:
-        TypeError, ValueError: `limit` is no such number.
+        TypeError, ValueError: `limit` is not a valid count.
     """
 
     def __new__(cls, limit: int) -> Limiter: ...
     @property
     def limit(self) -> int:
-        """How many runs may be under way. It can be changed at any time; with fewer than there are
-        nothing is ended.
+        """How many runs may be active at once.
+
+        It can be changed at any time. Lowering it does not end active runs.
         """
     @limit.setter
     def limit(self, value: int, /) -> None: ...
     @property
     def running(self) -> int:
-        """How many runs are under way."""
+        """How many runs are active."""
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """How many runs wait for a permit."""
 
 @final
 class Turn:
