@@ -8,9 +8,9 @@
     async with sf.start(["npm", "test"], cwd=repo) as job:
         async for event in job.events(lines=True): ...
 
-Exit codes, timeouts and cut output are results. Only a program that could not be started
-(SpawnError, an OSError) or a wrong argument (TypeError, ValueError) is an exception,
-unless `Result.check()` makes one.
+Exit codes, timeouts and truncated output are results, not exceptions. A call raises SpawnError
+(an OSError) if the program cannot be started, and TypeError or ValueError for an invalid
+argument. `Result.check()` raises ExitError for a result that is not ok.
 """
 
 from spawnfd import actions, asyncio, subprocess

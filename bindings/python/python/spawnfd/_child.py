@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The primitive: a started program, held by its pidfd."""
+"""The primitive: a started program and its pidfd."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 class Child(NotPickled):
-    """A child process that has become its program; spawn() and Template.spawn() make them.
+    """A child process that has executed its program; spawn() and Template.spawn() create it.
 
-    It is known by its pidfd, so neither waiting nor signalling can hit another process. As a
-    context manager it closes its pipes and waits at the end of the block; wait_async() and
-    `async with` are for asyncio and uvloop (a Job is for trio, too). Dropping it does not kill
-    it, and leaves no zombie: if it still runs, a thread of the library waits for it.
+    A Child identifies its process by pidfd, so waits and signals cannot reach another process.
+    As a context manager it closes its pipes and waits for the program at the end of the block.
+    wait_async() and `async with` work on asyncio and uvloop; for trio use a Job. Dropping a Child
+    does not kill the program and leaves no zombie: a thread of the library reaps it.
 
     Attributes:
-        pid: For printing, and for what takes no pidfd. Another process may have it after the wait.
-        stdin: The pipe to write to (unbuffered) where stdin="pipe", else None.
-        stdout: The pipe to read from where stdout="pipe", else None.
-        stderr: Likewise.
+        pid: The process id, for printing and for interfaces that take no pidfd. The kernel may
+            reuse it after the wait.
+        stdin: The unbuffered pipe to the program if stdin="pipe", else None.
+        stdout: The unbuffered pipe from the program if stdout="pipe", else None.
+        stderr: The unbuffered pipe from the program if stderr="pipe", else None.
     """
 
     __slots__ = ("__weakref__", "_core", "pid", "stderr", "stdin", "stdout")
@@ -56,54 +57,63 @@ class Child(NotPickled):
         return child
 
     def fileno(self) -> int:
-        """The pidfd: readable when the program has ended. It stays open as long as this object."""
+        """Returns the pidfd, which is readable once the program has ended.
+
+        It stays open as long as this object exists.
+        """
         return self._core.fileno()
 
     @property
     def pidfd(self) -> int:
-        """The same."""
+        """The pidfd, as from fileno()."""
         return self._core.fileno()
 
     @property
     def started(self) -> str:
-        """How it was started, as `started` of a Result."""
+        """How the program was started; the values are those of Result.started."""
         return self._core.started
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, a signal's number negative, or None if it has not been waited for."""
+        """The exit code, or the negated number of the signal that ended the program.
+
+        None until poll() or a wait has returned it.
+        """
         return self._core.returncode
 
     @property
     def cpu(self) -> float | None:
-        """Seconds of user and system time it used, None before it has been waited for."""
+        """Seconds of user and system time that the program used; None before it is reaped."""
         usage = self._core.usage()
         return None if usage is None else usage[0]
 
     @property
     def max_rss(self) -> int | None:
-        """The largest resident set in bytes, None before it has been waited for.
+        """The program's largest resident set in bytes; None before it is reaped.
 
-        Never less than this process's own as it started the program.
+        Never less than the resident set of this process when it started the program.
         """
         usage = self._core.usage()
         return None if usage is None else usage[1]
 
     def poll(self) -> int | None:
-        """The exit code (a signal's number negative) if the program has ended; None if it runs.
+        """Returns the exit code, or the negated signal number; None while the program runs.
 
         Raises:
-            SpawnError: ECHILD: somebody else has taken the status (a wait(-1), SIGCHLD ignored).
+            SpawnError: ECHILD: other code reaped the program, by a wait(-1) or because SIGCHLD is
+                ignored, so its status is lost.
         """
         return self._core.poll()
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Waits for the program's end, at most `timeout` seconds; None if it still runs, untouched.
+        """Waits for the program to end, at most `timeout` seconds; None waits without a limit.
 
-        Returns the exit code, or a signal's number negative. Does not close stdin.
+        Returns the exit code, or the negated signal number. Returns None if the program still runs
+        after `timeout` seconds; the program runs on. Does not close stdin.
 
         Raises:
             SpawnError: As poll().
+            TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
         return self._core.wait(timeout)
 
@@ -120,7 +130,7 @@ class Child(NotPickled):
             if not ended.done():
                 ended.set_result(None)
 
-        # A number of its own for each waiter: a loop has one reader for a number.
+        # Each waiter duplicates the pidfd: a loop allows one reader per descriptor.
         fd = fcntl.fcntl(self._core.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         try:
             loop.add_reader(fd, wake)
@@ -135,10 +145,11 @@ class Child(NotPickled):
     wait_async.__doc__ = wait.__doc__
 
     def send_signal(self, signal: int) -> None:
-        """Sends a signal to this process and no other; one that has ended is left alone.
+        """Sends a signal to the process through its pidfd; does nothing once it has ended.
 
         Raises:
-            SpawnError: EINVAL: no such signal (a ValueError). EPERM: it runs under other ids.
+            SpawnError: EINVAL: there is no such signal (also a ValueError). EPERM: the program runs
+                under other user ids.
         """
         self._core.send_signal(signal)
 
@@ -176,26 +187,26 @@ class Child(NotPickled):
 
 
 def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
-    """Starts a program, and returns as soon as it has become the program.
+    """Starts a program, and returns once the child has executed it.
 
-    It gets the standard descriptors and no other, unless an action says so.
+    The program gets the three standard descriptors. Actions can give it others.
 
     Args:
-        argv: As for run().
-        cwd: The directory it starts in: a path, or the descriptor of an open directory (not as
-            /proc/self/fd/N: the child looks paths up, and has numbers of its own).
-        env: Its environment: an Env, a mapping, or None for this process's as it is now.
+        argv: The program and its arguments, as for run().
+        cwd: The program's working directory: a path, or the descriptor of an open directory. Do
+            not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
+        env: The program's environment: an Env, a mapping, or None for a copy of this process's
+            current one.
         stdin: "inherit" (default), "null", "pipe", a descriptor or a file.
-        stdout: Likewise.
-        stderr: Likewise, or "merge": whatever stdout is.
-        actions: What else the child does before it becomes the program, in this order: see
-            spawnfd.actions.
-        arg0: What the program sees as its argv[0], if not the name it is started by.
-        sandbox: A Sandbox: the program is started through it; see run().
-        warm: A Warm: it is started from a parked process, if there is one for it.
+        stdout: The same choices as for stdin.
+        stderr: The same choices as for stdin, or "merge": the same file as stdout.
+        actions: Further steps of the child before exec, in this order: see spawnfd.actions.
+        arg0: The program's argv[0]; by default the name in `argv`.
+        sandbox: A Sandbox that starts the program; see run().
+        warm: A Warm. If it has a suitable parked process, the program starts from that process.
 
     Raises:
         SpawnError: As run().
-        TypeError, ValueError: An argument cannot be what it is; the message names it.
+        TypeError, ValueError: An argument is invalid; the message names it.
     """
     return Child._spawn(None, argv, options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The exceptions, and how an error of the core becomes one."""
+"""The exceptions, and the conversion of the core's errors to exceptions."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ import signal as signals
 
 from spawnfd._spawnfd import Result
 
-# Of two for a number the one that the kernel and the documents have.
+# Two names share each of these numbers. These are the names that the man pages use.
 _NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK: "EDEADLK"}
 
 
 class SpawnError(OSError):
-    """A program could not be started (or found, watched, waited for); nothing of it is left.
+    """A program could not be found, started, watched or waited for.
 
-    It is also of the builtin class that its errno has: FileNotFoundError for ENOENT,
-    PermissionError for EACCES and EPERM, ValueError for an argument that was refused.
+    A failed start leaves no process. Where the errno has a builtin exception class, the error is
+    an instance of that class, too: FileNotFoundError for ENOENT, PermissionError for EACCES and
+    EPERM. An argument that the core rejects (EINVAL) raises a SpawnError that is a ValueError.
 
     Attributes:
-        errno: The kernel's reason.
-        strerror: The same in words.
-        filename: The program or directory, or the path of the action, it is about; or None.
-        stage: Where it fails: "warm", "validate", "template", "revalidate", "credentials", "clone",
-            "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals", "filter",
-            "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit". "killed": somebody's
-            signal (named by `call`, if it is known) has ended the program's process on its way to
-            exec; that is ECANCELED. SIGSYS is a seccomp filter's: ECANCELED, with the stage that
-            the process was in.
-        action: The index, in the caller's list, of the action that failed, or None.
-        call: The call that failed, with its arguments.
+        errno: The error number.
+        strerror: The error in words.
+        filename: The program, the directory or the action's path that the error concerns, or None.
+        stage: The step that failed: "warm", "validate", "template", "revalidate", "credentials",
+            "clone", "descriptors", "stdin", "stdout", "stderr", "cwd", "action", "signals",
+            "filter", "exec", "killed", "wait", "capture", "snapshot", "tree" or "limit".
+            "killed" (ECANCELED): a signal from outside ended the child before exec; `call` names
+            the signal if it is known. If a seccomp filter killed the child (SIGSYS), errno is
+            ECANCELED and the stage is the step that the child was in.
+        action: The index of the failed action in the caller's list, or None.
+        call: The system call that failed, with its arguments.
     """
 
     stage: str = ""
@@ -46,11 +47,14 @@ class SpawnError(OSError):
 
 
 class StaleTemplate(SpawnError):
-    """The executable is not the one the template recorded (ESTALE): make a new template."""
+    """The executable differs from the one that the template recorded (ESTALE).
+
+    Create a new template.
+    """
 
 
 class ExitError(Exception):
-    """A run that did not end by itself with exit code 0; raised by Result.check().
+    """A run did not end by itself with exit code 0; Result.check() raises this.
 
     Attributes:
         result: The run's Result.
@@ -93,7 +97,7 @@ def _signal_name(number: int | None) -> str:
         return f"signal {number}"
 
 
-# Tracebacks show these names: of which builtin class it is, too.
+# Tracebacks show these class names, which include the builtin class.
 class SpawnValueError(SpawnError, ValueError):
     pass
 
@@ -144,7 +148,7 @@ def make(
     action: int | None,
     call: str,
 ) -> SpawnError:
-    """The exception for an error of the core; `why` instead of what strerror(3) says."""
+    """Returns the exception for an error of the core; `why` replaces the text of strerror(3)."""
     refused = stage in ("validate", "action", "template", "wait") and errno == numbers.EINVAL
     cls = SpawnValueError if refused else _CLASSES.get(errno, SpawnError)
     error = cls(errno, why or os.strerror(errno), filename)

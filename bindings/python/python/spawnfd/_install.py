@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Switching the interpreter's own subprocess and asyncio over, and back."""
+"""install() and uninstall(): make the standard subprocess and asyncio use spawnfd."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from spawnfd._warm import Warm, as_warm
 if TYPE_CHECKING:
     from spawnfd._warm import _Mode
 
-# A signal handler may come to it while its own thread holds it.
+# Reentrant: a signal handler may call install() while its own thread holds the lock.
 _lock = threading.RLock()
 _installed = False
-# The Warm that was made here, to be closed here.
+# The Warm that install() created; uninstall() closes it.
 _own_warm: Warm | None = None
 
 
 def _renew_lock() -> None:
-    # A forked child may find it held by a thread that it does not have.
+    # In a forked child the lock may be owned by a thread that does not exist there.
     global _lock
     _lock = threading.RLock()
 
@@ -41,7 +41,8 @@ _ORIGINAL_EXEC: Any = marked(asyncio.create_subprocess_exec) or asyncio.create_s
 _ORIGINAL_SHELL: Any = marked(asyncio.create_subprocess_shell) or asyncio.create_subprocess_shell
 
 
-# All of these look whether they are to act: somebody may have wrapped one before uninstall().
+# Each replacement checks `_installed`: other code may have wrapped it, and uninstall() does not
+# remove that wrapper.
 def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
     if _installed and not kwargs:
         execute(self, *args)
@@ -56,7 +57,7 @@ async def _make_subprocess_transport(self: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _has_own_code() -> bool:
-    """Whether the event loop (uvloop) makes processes in a way that has no Popen in it."""
+    """Whether the event loop creates processes without Popen, as uvloop does."""
     return _installed and not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
 
 
@@ -84,33 +85,35 @@ for _, _, _original, _ours in _PLACES:
     mark(_ours, _original)
 
 
-# How many programs a Warm that is made here keeps.
+# How many programs a Warm created by install() keeps warm.
 _KEEP = 64
 
 
 def install(*, warm: Warm | _Mode | None = None) -> None:
-    """Has the interpreter's own subprocess and asyncio start programs by spawnfd from here on.
+    """Makes the standard subprocess and asyncio modules start programs through spawnfd.
 
-    For programs that are not to be changed: subprocess.Popen and all that is made of it (run,
-    check_output, os.popen, subclasses, names imported before), and asyncio's subprocesses. What
-    CPython's code still does, and why, spawnfd.stats() counts. A child watcher that the program has
-    set itself is respected.
+    Use it for applications whose code stays as it is. It covers subprocess.Popen and everything
+    built on it (run, check_output, os.popen, subclasses, names imported before), and asyncio's
+    subprocesses. spawnfd.stats() counts the programs that CPython's own code still starts, by
+    reason. A child watcher that the application has set stays in effect.
 
-    uvloop has process code of its own: asyncio.create_subprocess_exec and create_subprocess_shell
-    lead past it, its loop.subprocess_exec() and names imported before do not. Nothing changes for
-    os.fork, os.posix_spawn and multiprocessing. What else is different is said where
-    spawnfd.subprocess is: not to be called where LD_PRELOAD redirects programs as they are started.
+    uvloop has its own process code. asyncio.create_subprocess_exec() and create_subprocess_shell()
+    bypass that code; uvloop's loop.subprocess_exec() and names imported before do not. os.fork,
+    os.posix_spawn and multiprocessing do not change. The documentation of spawnfd.subprocess lists
+    other differences. Do not call install() where LD_PRELOAD redirects the start of programs.
+
+    A second call has no effect, except that it can set another `warm`. Any thread may call
+    install(); spawns in progress are not affected. In a forked copy of this process programs
+    start cold.
 
     Args:
-        warm: A Warm: what it has is started from there, by spawnfd.subprocess, too. "reserve" or
-            "fork": one that is made for this, and keeps what is started; uninstall() closes it.
-            spawnfd.stats() counts these starts. None: as it was.
-
-    Calling it again does nothing, but for another `warm`. Any thread may; a spawn under way is not
-    disturbed. In a copy of this process (os.fork) programs start cold.
+        warm: A Warm: programs that it keeps start from its parked processes, also those of
+            spawnfd.subprocess. "reserve" or "fork": install() creates a Warm in that mode, which
+            keeps the programs that are started; uninstall() closes it. spawnfd.stats() counts these
+            starts. None: no change.
 
     Raises:
-        TypeError, ValueError: `warm` is no such thing, or closed; nothing is changed.
+        TypeError, ValueError: `warm` is invalid or closed. Nothing has changed.
     """
     global _installed
     if warm is not None:
@@ -133,9 +136,9 @@ def _change_warm(warm: Warm | None, given: object) -> None:
 
 
 def uninstall() -> None:
-    """Puts back exactly what install() has replaced; without that it does nothing.
+    """Restores everything that install() replaced; without install() it does nothing.
 
-    Where somebody else has put a wrapper over it meanwhile that stays, and leads to the original.
+    If other code has wrapped a replacement since, the wrapper stays and calls the original.
     """
     global _installed
     with _lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Jobs: supervised runs that are held. What is awaited and what blocks stand side by side."""
+"""Jobs: handles of supervised runs, in an awaitable and a blocking form."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline, remainin
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    # False: there will be none any more.
+    # None: no event yet. False: no more events.
     _News: TypeAlias = Event | Literal[False] | None
 
 _T = TypeVar("_T")
 
-# The longest line that comes as one event, in bytes.
+# The default maximum length of a line event, in bytes.
 _LINE = 65_536
-# How much of what is written is handed on at a time.
+# The largest piece, in bytes, that write() passes to the engine at once.
 _PIECE = 65_536
-# How many events are given at once before others have their turn.
+# How many events an iterator yields before it lets other tasks run.
 _IN_A_ROW = 64
 
 
 class _Held(NotPickled):
-    """What of a job neither waits nor blocks.
+    """The methods of a job that neither await nor block.
 
     Attributes:
-        pid: For printing. It may be another process's once the program has ended.
+        pid: The process id, for printing. The kernel may reuse it once the program has ended.
         args: The program's argv.
     """
 
     __slots__ = ("__weakref__", "_core", "_writes", "args", "pid")
     _core: _spawnfd.Job
-    # The process in which somebody writes: in a fork's copy nobody does.
+    # The pid of the process in which a write() is in progress, else 0. In a forked copy the pid
+    # differs, so no write is in progress there.
     _writes: int
     pid: int
     args: list[str]
@@ -69,25 +70,26 @@ class _Held(NotPickled):
         return job
 
     def read(self, since: int = 0) -> Chunk:
-        """What both streams have written from a position on, in order of arrival.
+        """Returns the output of both streams from a position on, in order of arrival.
 
-        As far as it is still held: `window` bytes, also after the end. Start with 0, then ask for
-        each answer's `next`: every byte comes once, but for those counted in `lost`. Waits for
-        nothing but the disk of a `spill`.
+        The job keeps the latest `window` bytes, also after the program's end. Start with 0, then
+        pass each chunk's `next`. This returns every byte once, except those counted in `lost`. The
+        call does not block, except on the disk of a `spill`.
 
         Raises:
-            TypeError, ValueError: `since` is no such position.
+            TypeError, ValueError: `since` is not a valid position.
         """
         return self._core.read(since)
 
     def close_stdin(self) -> None:
-        """Ends the program's input after what has been written so far."""
+        """Closes the program's input after the data that has been written so far."""
         self._core.close_stdin()
 
     def signal(self, signal: int, *, tree: bool = False) -> None:
-        """Sends a signal to the program, or to all of its process group; none to one that is gone.
+        """Sends a signal to the program, or with `tree` to its whole process group.
 
-        If that ends it the Result says so (`signal`), also before it had become the program.
+        A program that has ended gets no signal. If the signal ends the program, also before exec,
+        the Result has its number (`signal`).
 
         Raises:
             ValueError: There is no such signal.
@@ -103,9 +105,10 @@ class _Held(NotPickled):
         self._core.resize(rows, columns)
 
     def detach(self) -> None:
-        """Lets go of the program: neither leaving the block nor dropping the job ends it.
+        """Detaches the program: neither leaving the block nor dropping the job ends it.
 
-        It runs on, drained and reaped. wait(), read() and stop() are as before.
+        The library still reads the program's output and reaps it. wait(), read() and stop() work
+        as before.
         """
         self._core.detach()
 
@@ -128,11 +131,11 @@ class _Held(NotPickled):
 
 
 class Job(_Held):
-    """A supervised run that is held: start() makes these.
+    """The handle of a supervised run; start() creates it.
 
-    As an async context manager it ends the program's process tree when the block is left, however
-    that happens, and waits for it. Otherwise the tree is ended when the job is dropped, unless it
-    is detached. What came out is there in any case: see result().
+    As an async context manager it ends the program's process tree when the block is left in any
+    way, and waits for that. Without a block, dropping the job ends the tree. After detach() neither
+    does. result() has the captured output in every case.
     """
 
     __slots__ = ()
@@ -146,19 +149,20 @@ class Job(_Held):
         return job
 
     async def wait(self, timeout: float | None = None) -> Result | None:
-        """Waits for the Result, at most `timeout` seconds; None if the program still runs then.
+        """Waits for the Result, at most `timeout` seconds; returns None after that time.
 
-        The program is left alone, also when the wait is cancelled or interrupted. The Result is
-        there when the program has ended and its pipes are read (see run(): `drain`).
+        `timeout` None waits without a limit. The program runs on if the time is over, or if the
+        wait is cancelled or interrupted. The Result is available once the program has ended and
+        its pipes have been read (see run(): `drain`).
 
         Raises:
-            SpawnError: The program could not be started after all; see start().
-            TypeError, ValueError: `timeout` is no time to wait.
+            SpawnError: The start failed in the child; see start().
+            TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
         return await until(self._core.result, self._core.done, timeout)
 
     async def result(self) -> Result:
-        """Waits for the Result, any number of times.
+        """Waits for the Result and returns it; it can be called any number of times.
 
         Raises:
             SpawnError: As wait().
@@ -170,26 +174,27 @@ class Job(_Held):
     async def stop(self, grace: float | None = None) -> Result:
         """Ends the program and its process tree: SIGTERM, and SIGKILL `grace` seconds later.
 
-        `grace` is by default the job's own. Its Result says "cancelled", unless it had ended by
-        itself; what it had written is in there. So is a program that SIGKILL does not end: see
-        run(), `grace`.
+        `grace` defaults to the job's own. The returned Result has the output so far. Its `stop` is
+        "cancelled", unless the program had already ended. A program that SIGKILL does not end is
+        in `leftovers`: see run(), `grace`.
 
         Raises:
             SpawnError: As wait().
-            TypeError, ValueError: `grace` is no time to wait.
+            TypeError, ValueError: `grace` is not a valid number of seconds.
         """
         self._core.stop(grace)
         return await self.result()
 
     async def write(self, data: Input) -> None:
-        """Gives the program something to read: bytes, or a str as UTF-8.
+        """Writes to the program's input: bytes, or a str encoded as UTF-8.
 
-        Waits for room: 64 KiB wait for the program at most. Cancelled, it may have taken a part.
+        At most 64 KiB are buffered for the program; the call waits until the buffer has taken all
+        data. If it is cancelled, a part of the data may have been written.
 
         Raises:
-            BrokenPipeError: The program reads no more, has ended, or the input was closed.
-            ValueError: The job has no such input; see start(): `stdin`.
-            RuntimeError: Another write of this job is waiting.
+            BrokenPipeError: The program has ended or closed its input, or close_stdin() was called.
+            ValueError: The job was not started with an input to write to; see start(): `stdin`.
+            RuntimeError: Another write() of this job is waiting.
         """
         left = as_bytes(data)
         with self._writing():
@@ -198,23 +203,23 @@ class Job(_Held):
                 left = left[await until(attempt, self._core.writable) or 0 :]
 
     def events(self, *, lines: bool = False, max_line: int = _LINE) -> Events:
-        """What the program writes, as it comes: both streams, in order of arrival.
+        """Iterates over the program's output as it arrives, from both streams.
 
-        As long as the iterator is there the program waits, with its writing, for who iterates: at
-        most `window` bytes are in between. Without one the oldest of them are dropped; an event
-        with `lost` says so. Called again, it goes on where the last iterator stopped. After a break
-        out of a loop there is none any more, so the program runs on.
+        While the iterator exists, the program blocks on writing when `window` bytes are pending.
+        Without an iterator the oldest pending bytes are dropped, and an event with `lost` reports
+        that. A further call continues where the last iterator stopped. A `break` drops the iterator
+        of a loop, so the program no longer blocks. If the program could not be started, there are
+        no events, and result() raises the error.
 
         Args:
-            lines: Whether each event is a line, with what ends it ("\\n" or "\\r\\n"), instead of a
-                chunk as it comes. All events' texts together are the output either way, but for a
-                character cut where chunks end and lines begin.
-            max_line: Bytes after which a line is split in two, 4 at least.
-
-        A program that could not be started has none; result() says why.
+            lines: Whether each event is a line with its line ending ("\\n" or "\\r\\n"), rather
+                than a chunk of arbitrary size. In both modes the concatenated texts of all events
+                are the output, except for a character that is split at a switch from chunks to
+                lines.
+            max_line: Maximum length of a line event in bytes, at least 4. Longer lines are split.
 
         Raises:
-            TypeError, ValueError: `max_line` is no such number.
+            TypeError, ValueError: `max_line` is not a valid length.
         """
         return Events(self, self._core.watch(max_line if lines else None))
 
@@ -232,7 +237,7 @@ class Job(_Held):
             return
         core.stop(None)
         if kind is GeneratorExit:
-            # The coroutine is closed, and cannot await any more.
+            # The coroutine is being closed and cannot await.
             return
         port = here()
         key, woken = port.expect()
@@ -260,7 +265,7 @@ def _until(
     try:
         while (left := remaining(end)) != 0:
             wakeup.listen(queue, 0)
-            # It may have come before it was listened to.
+            # The wakeup may have occurred before listen().
             if (got := attempt()) is not None:
                 return got
             queue.block(left)
@@ -283,10 +288,11 @@ def _take_turn(limiter: _spawnfd.Limiter) -> _spawnfd.Turn:
 
 
 class SyncJob(_Held):
-    """Job for threads: what is awaited there blocks here, and is a context manager as well.
+    """The blocking form of Job, for threads; start_sync() creates it.
 
-    Blocking releases the GIL, and Python's signal handlers run meanwhile; one that raises leaves
-    the program alone.
+    Methods that are awaitable in Job block here. `with` replaces `async with`. A blocking call
+    releases the GIL, and Python's signal handlers run meanwhile. If a handler raises, the call ends
+    with that exception and the program runs on.
     """
 
     __slots__ = ()
@@ -349,7 +355,7 @@ class SyncJob(_Held):
 
 
 class Events(AsyncIterator[Event]):
-    """What Job.events() gives."""
+    """The asynchronous iterator that Job.events() returns."""
 
     __slots__ = ("_job", "_row", "_watcher")
 
@@ -368,7 +374,7 @@ class Events(AsyncIterator[Event]):
 
 
 class SyncEvents(Iterator[Event]):
-    """What SyncJob.events() gives."""
+    """The iterator that SyncJob.events() returns."""
 
     __slots__ = ("_job", "_watcher")
 

@@ -11,35 +11,36 @@ from spawnfd._types import Arg, Fd, NotPickled
 
 
 def snapshot(file: Arg | Fd) -> Snapshot:
-    """Takes a snapshot of a regular file: contents that stay, whatever happens to the file.
+    """Takes a snapshot of a regular file; later changes of the file do not affect it.
 
         with sf.snapshot("/usr/bin/rg") as rg:
             sf.Template.from_fd(rg).run(["-n", "TODO"])
 
-    By reflink where the file system has it (btrfs, XFS), else a copy in memory that nobody can
-    change (a sealed memfd). A file that changes while it is copied is copied again.
+    The snapshot is a reflink where the file system supports it (btrfs, XFS), else a sealed copy in
+    memory (memfd). If the file changes during the copy, it is copied again.
 
     Args:
-        file: A path, or a file that is open for reading: its descriptor, or what has fileno().
+        file: A path, or a file that is open for reading: a descriptor, or an object with fileno().
 
     Raises:
-        SpawnError: FileNotFoundError, PermissionError and the like; EINVAL: no regular file, or one
-            that does not say how long it is (/proc); ESTALE: it kept changing; ENOMEM, EMFILE. Of
-            a copy also EFBIG: longer than RLIMIT_FSIZE; EACCES: vm.memfd_noexec is 2.
-        TypeError, ValueError: `file` is neither.
+        SpawnError: FileNotFoundError, PermissionError: the file cannot be opened. EINVAL: it is not
+            a regular file, or does not report its length (/proc). ESTALE: it kept changing. ENOMEM,
+            EMFILE. For a copy in memory also EFBIG: the file is longer than RLIMIT_FSIZE; EACCES:
+            vm.memfd_noexec is 2.
+        TypeError, ValueError: `file` is neither a path nor a file.
     """
     return _spawnfd.snapshot(file)
 
 
 class SnapshotStats(NamedTuple):
-    """What a SnapshotCache has done so far.
+    """Counters of a SnapshotCache.
 
     Attributes:
-        hits: Snapshots found.
-        misses: Taken, as they were not there.
-        stale: Dropped, as the file had changed.
-        evicted: Dropped for room.
-        entries: Held now.
+        hits: Snapshots found in the cache.
+        misses: Snapshots taken because the cache did not have them.
+        stale: Snapshots dropped because the file had changed.
+        evicted: Snapshots dropped because the cache was full.
+        entries: Snapshots in the cache now.
     """
 
     hits: int
@@ -50,33 +51,39 @@ class SnapshotStats(NamedTuple):
 
 
 class SnapshotCache(NotPickled):
-    """Snapshots by the version of the file they are of; the least recently used leaves first.
+    """A cache of snapshots by file version; it evicts the least recently used one first.
 
-    A version is told by device, inode, ctime, mtime and size: a hit costs two fstats and a
-    dup. A file that has changed within the granularity of timestamps is not kept.
+    Device, inode, ctime, mtime and size identify a version. A hit costs two fstat calls and one
+    dup. The cache does not keep a file that has changed within the granularity of timestamps.
     """
 
     __slots__ = ("_core",)
     _core: _spawnfd.SnapshotCache
 
     def __init__(self, capacity: int = 64) -> None:
-        """Makes an empty cache for `capacity` snapshots (at least one).
+        """Creates an empty cache for `capacity` snapshots, at least one.
 
         Raises:
-            TypeError, ValueError: It is no such number.
+            TypeError, ValueError: `capacity` is not a valid count.
         """
         self._core = _spawnfd.SnapshotCache(capacity)
 
     def get(self, file: Arg | Fd) -> Snapshot:
-        """The snapshot of a file as it is now, as snapshot(); its descriptor is yours."""
+        """Returns a snapshot of the file's current version; the arguments are those of snapshot().
+
+        The caller owns the snapshot's descriptor.
+
+        Raises:
+            SpawnError, TypeError, ValueError: As snapshot().
+        """
         return self._core.get(file)
 
     def clear(self) -> None:
-        """Drops all snapshots; those given out stay good."""
+        """Drops all snapshots of the cache; snapshots that get() has returned stay valid."""
         self._core.clear()
 
     def stats(self) -> SnapshotStats:
-        """The counters, and how many snapshots are held."""
+        """Returns the counters and the number of snapshots in the cache."""
         return SnapshotStats(*self._core.stats())
 
     def __repr__(self) -> str:

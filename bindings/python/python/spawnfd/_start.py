@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How jobs are started."""
+"""start() and start_sync(), which start jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """A job to be started, by `await` or `async with`; see start()."""
+    """A pending start; `await` or `async with` performs it. See start()."""
 
     __slots__ = ("_coroutine", "_job")
 
@@ -40,7 +40,7 @@ class Starting:
 
 
 def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
-    """Starts a program and holds it as a job: to stream, to write, to wait without ending it.
+    """Starts a program as a job, to stream its output, write to it and wait for it.
 
         async with sf.start(["npm", "test"], timeout=600) as job:
             async for event in job.events(lines=True):
@@ -51,30 +51,34 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
         if await job.wait(10) is None:
             print(job.read().text)
 
-    Leaving the block ends the program's process tree, if it still runs: SIGTERM, `grace` seconds,
-    SIGKILL; and waits for that. So does cancelling the task in it. Without a block the tree is
-    ended when the job is dropped, unless it is detached. An asynchronous generator that is closed
-    (aclose()) with the block in it ends the tree, but does not wait: nothing tells it from a
-    coroutine that is closed, where nothing can be awaited. `await job.stop()` in a `finally` of the
-    block does.
+    Leaving the block ends the program's process tree, if it still runs: SIGTERM, then SIGKILL after
+    `grace` seconds. The block waits for that. Cancelling the task in the block does the same.
+    Without a block, dropping the job ends the tree, unless the job is detached. If an asynchronous
+    generator is closed (aclose()) inside the block, the tree is ended without waiting: the block
+    cannot tell this case from a closed coroutine, which cannot await. To wait there, use
+    `await job.stop()` in a `finally` inside the block.
 
-    `start` awaits (on asyncio, uvloop, trio, anyio) and gives a Job, which any such loop of this
-    process can use; `start_sync` blocks and gives a SyncJob, for threads. For os.fork() see run().
+    `start` is awaitable (on asyncio, uvloop, trio and anyio) and returns a Job, which any such loop
+    of this process can use. `start_sync` blocks and returns a SyncJob, for threads. For os.fork()
+    see run().
 
     Args:
-        argv: As for run().
-        options: As for run(), and these. stdin: "stream", too: what write() gives it.
-            window: Bytes of the latest output, both streams in order of arrival, that read() can
-            still give, and that may wait for events() (64 KiB may in any case); 1 << 20 by default.
-            terminal: Without `input`, write() is what is typed.
-            hold: Whether the program waits until events() is called, once `window` bytes wait for
-            it. By default it does for as long as the task that starts it has not given way;
-            start_sync: not at all. Later the oldest bytes are dropped, as far as events() goes.
+        argv: The program and its arguments, as for run().
+        options: The options of run(), with these additions.
+            stdin: "stream", too: the program reads the data passed to write().
+            window: Bytes of the latest output, of both streams, that read() can return and that may
+            be pending for events(); 1 << 20 by default. At least 64 KiB may be pending for
+            events().
+            terminal: Without `input`, the data passed to write() is typed.
+            hold: Whether the program blocks, once `window` bytes are pending, until events() is
+            called. By default it blocks only until the starting task first yields to the event
+            loop, and with start_sync not at all. After that the oldest bytes pending for events()
+            are dropped.
 
     Raises:
-        SpawnError: As run(). What goes wrong only in the child (an action, exec) is mostly raised
-            by wait(), result(), stop() and the end of the block instead.
-        TypeError, ValueError: An argument cannot be what it is; the message names it.
+        SpawnError: As run(). wait(), result(), stop() and the end of the block raise most errors
+            that occur only in the child (in an action, at exec).
+        TypeError, ValueError: An argument is invalid; the message names it.
     """
     return Starting(None, argv, options)
 
