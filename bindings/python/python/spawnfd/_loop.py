@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How what happens in the native engine wakes the event loop that awaits it."""
+"""The connection between the native engine and event loops: wakeups, waits and cancellation."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from spawnfd._types import Args, deadline, remaining
 
 _T = TypeVar("_T")
 
-# How long, in seconds and beyond its grace, a cancelled run waits for the killed program to be
-# gone. Beyond that (it hangs in the kernel, say) the engine goes on waiting for it.
+# How many seconds beyond its grace a cancelled run waits for the killed program to end. After that
+# (the program hangs in the kernel, say) only the engine continues to wait for it.
 PATIENCE = 5.0
 
-# How long, in seconds, it can go unseen that the application has closed what a loop listens to, or
-# put something else at its number.
+# The interval, in seconds, of the check whether the application has closed the descriptor that a
+# loop polls, or has replaced it by another file.
 UNSEEN = 5.0
 
 
 def limiter_of(options: Any) -> _spawnfd.Limiter | None:
-    """The limiter among keyword arguments, whose others are looked at only when they are used."""
+    """Returns the limiter from the keyword arguments; the others are validated later, on use."""
     limiter = options.get("limiter")
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
 def keep(error: BaseException, result: Any) -> None:
-    """Puts the Result of a run, if there is one, on the exception that the run goes on with.
+    """Sets the `result` attribute of an exception that ends a run, if there is a Result.
 
-    One that has such an attribute keeps its own.
+    An existing `result` attribute stays as it is.
     """
     if result is not None and not hasattr(error, "result"):
         with suppress(AttributeError):
@@ -47,7 +47,7 @@ def keep(error: BaseException, result: Any) -> None:
 
 
 def here() -> Port:
-    """The port of the event loop that runs in this thread."""
+    """Returns the adapter (Port) of the event loop that runs in this thread."""
     trio: Any = sys.modules.get("trio")
     if trio is not None and _runs(trio):
         from spawnfd._trio import port
@@ -62,23 +62,23 @@ def here() -> Port:
 
 
 def _runs(trio: Any) -> bool:
-    """Whether the code that runs in this thread is trio's, and not asyncio's within it."""
+    """Whether the calling code runs in trio, and not in an asyncio loop inside trio."""
     sniffio: Any = sys.modules.get("sniffio")
     try:
         if sniffio is None:
             return bool(trio.lowlevel.in_trio_task())
-        # Trio tells it, and so does what has asyncio run within trio.
+        # Both trio and libraries that run asyncio inside trio set sniffio's value.
         return bool(sniffio.current_async_library() == "trio")
     except (AttributeError, RuntimeError):
-        # Another thread is importing it; or nobody has told.
+        # Another thread is importing trio or sniffio, or sniffio's value is not set.
         return False
 
 
 class _AsyncioPort(Port):
-    """The port of a loop of asyncio, or one like it.
+    """The adapter to an asyncio loop, or to a compatible one such as uvloop.
 
-    It is held by those who wait and, as long as it is watched, by the loop's selector. So when the
-    loop is closed under them it goes with the coroutines, and its descriptor with it.
+    Only waiting coroutines refer to it and, while `watched` is set, the loop's selector. If the
+    application closes the loop, the adapter and its descriptor are freed with the coroutines.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -89,11 +89,12 @@ class _AsyncioPort(Port):
         self._looks = loop.call_later(UNSEEN, _look, weakref.ref(self))
 
     def look(self) -> None:
-        """Fails all who wait if nothing wakes them any more."""
+        """Fails all pending futures with EBADF if the queue's descriptor was closed or replaced."""
         if self.queue.is_whole():
             self._looks = self.loop.call_later(UNSEEN, _look, weakref.ref(self))
             return
-        # The number is the application's, and so may be the loop's reader of it.
+        # The application owns the descriptor number now, and perhaps the loop's reader for it. So
+        # do not call remove_reader().
         self.watched = False
         self.queue.drain(self.pending)
         for future in self.pending.values():
@@ -107,9 +108,9 @@ class _AsyncioPort(Port):
             self._settle()
 
     def _settle(self) -> None:
-        """Lets go of the descriptor soon, unless somebody waits by then."""
+        """Schedules the removal of the loop's reader, unless a wait begins before."""
         if not self.pending and not self.loop.is_closed():
-            # Those who waited run before _rest: one who waits again finds everything ready.
+            # Woken tasks run before _rest. A task that waits again finds the reader still in place.
             self.loop.call_soon(self._rest)
 
     def _rest(self) -> None:
@@ -148,7 +149,7 @@ class _AsyncioPort(Port):
                     cancelled = error
                 except OSError:
                     pass
-        # One that was cancelled just before or after it came has it, too.
+        # drain() may have stored a new future for a result that arrived during cancellation.
         future = self.pending.get(key, future)
         self.forget(key)
         came = future.done() and not future.cancelled() and future.exception() is None
@@ -159,7 +160,7 @@ class _AsyncioPort(Port):
         return result
 
     def _waits(self, key: int) -> bool:
-        """Whether what is to come under a key has not come."""
+        """Whether the result for a key has not arrived yet."""
         future = self.pending.get(key)
         return future is not None and (future.cancelled() or not future.done())
 
@@ -188,8 +189,8 @@ def _give_up(future: asyncio.Future[Any]) -> None:
 
 
 def _shield() -> AbstractContextManager[object]:
-    """Keeps anyio, which cancels a task of asyncio again and again, from doing so for a while."""
-    # Another thread may be importing it.
+    """Shields from anyio's cancellation, which cancels an asyncio task repeatedly."""
+    # getattr with a default: another thread may be importing anyio.
     scope: Any = getattr(sys.modules.get("anyio"), "CancelScope", None)
     return nullcontext() if scope is None else scope(shield=True)
 
@@ -199,7 +200,7 @@ def _nothing() -> None:
 
 
 class _Here(threading.local):
-    """What the loop of asyncio that last ran in this thread has."""
+    """The adapter of the asyncio loop that last ran in this thread, as a weak reference."""
 
     def __init__(self) -> None:
         self.port: Callable[[], _AsyncioPort | None] = _nothing
@@ -209,26 +210,29 @@ _here = _Here()
 
 
 async def entered() -> Port:
-    """The port of this loop, in a turn in which a program may be started."""
+    """Waits until the gate admits a start; returns the adapter of this loop."""
     port = here()
     if port.gate.enter(port):
         return port
     await port.gate.wait(port)
-    # That one may have been given up meanwhile.
+    # The adapter may have stopped watching during the wait; here() replaces it then.
     return here()
 
 
 async def until(
     attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
 ) -> _T | None:
-    """Repeats an attempt at each wakeup until it returns something but None; returns that."""
+    """Repeats `attempt` at each wakeup until it returns a value other than None; returns that.
+
+    Returns None after `timeout` seconds.
+    """
     end, got = deadline(timeout), attempt()
     while got is None and (left := remaining(end)) != 0:
         port = here()
         key, woken = port.expect()
         wakeup.listen(port.queue, key)
         try:
-            # It may have come before it was listened to.
+            # The wakeup may have occurred before listen().
             if (got := attempt()) is None:
                 await port.wait(woken, left)
                 got = attempt()
@@ -239,7 +243,7 @@ async def until(
 
 
 async def take_turn(limiter: _spawnfd.Limiter | None) -> _spawnfd.Turn | None:
-    """Waits for a place with a limiter; a cancelled task gives its turn up."""
+    """Waits for a permit of a limiter; a cancelled task leaves the limiter's queue."""
     if limiter is None:
         return None
     turn = _spawnfd.Turn(limiter)
@@ -252,7 +256,7 @@ async def take_turn(limiter: _spawnfd.Limiter | None) -> _spawnfd.Turn | None:
 
 
 async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
-    """The port of this loop and a place with the limiter, once a program may be started."""
+    """Waits for the limiter and the gate; returns this loop's adapter and the permit."""
     turn = await take_turn(limiter_of(options))
     try:
         return await entered(), turn
@@ -265,8 +269,8 @@ async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
 async def complete(
     program: Program, args: Args, options: RunOptions, *, died: bool = False
 ) -> Result:
-    """Starts a program in this thread and awaits its end; cancelled, it ends the program first."""
-    # Most go straight on: this is as short as it can be for them.
+    """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
+    # The fast path: most calls have no limiter and pass the gate at once.
     port, turn = here(), None
     if "limiter" in options or not port.gate.enter(port):
         port, turn = await admitted(options)
@@ -280,14 +284,14 @@ async def complete(
     try:
         result: Result = await future
     except GeneratorExit:
-        # The coroutine is closed, perhaps by another thread, and cannot await any more.
+        # The coroutine is being closed, perhaps by another thread, and cannot await.
         running.cancel()
         port.pending.pop(key, None)
         raise
     except OSError as error:
         if died or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":
             raise
-        # A parked process was killed as it was about to begin: nothing has happened yet.
+        # A parked process was killed before it began to execute the program: start again.
         return await complete(program, args, options, died=True)
     except BaseException as error:
         running.cancel()

@@ -23,7 +23,7 @@ class Wraps(Protocol[_Native]):
 
 Environment: TypeAlias = Env | Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
 Actions: TypeAlias = Iterable[Action]
-# None: by its name.
+# None: argv[0] names the program.
 Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | None
 
 RunStdin: TypeAlias = Literal["null", "inherit"] | Fd
@@ -69,13 +69,13 @@ class _Supervision(_Options, total=False):
 
 
 class RunOptions(_Supervision, total=False):
-    """The keyword arguments of run(), for what hands them on: `**options: Unpack[RunOptions]`."""
+    """The keyword arguments of run(), for wrappers: `**options: Unpack[RunOptions]`."""
 
     stdin: RunStdin | None
 
 
 class ParkOptions(TypedDict, total=False):
-    """Keyword arguments of Warm.add() that a Template has, too."""
+    """The keyword arguments of Warm.add() that Template(warm={...}) accepts."""
 
     depth: int
     args: Sequence[Arg]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How a Popen starts its program by the core, and what it leaves to CPython's own code."""
+"""How Popen starts programs through the core, and when CPython's own code starts them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from spawnfd import _spawnfd
 
 
 def owner(cls: Any, name: str) -> Any:
-    """The class that has a method: others may have put one that is derived from it in its place."""
+    """Returns the base class that defines a method; `cls` may be another library's subclass."""
     return next(base for base in cls.__mro__ if name in base.__dict__)
 
 
 def mark(ours: Any, original: Any) -> None:
-    """Notes what a function of ours stands in the place of."""
-    # Itself, too: functools.wraps() copies this to who wraps it.
+    """Records on our function which original it replaces."""
+    # Records the function itself, too: functools.wraps() copies the attribute to wrappers.
     ours._spawnfd_place = ours, original
 
 
 def marked(function: Any) -> Any:
-    """The original, where a function is ours: an earlier import may have put it there."""
-    # Not an attribute: a mock has all of them.
+    """Returns the original that a function of ours replaces, also one of an earlier import."""
+    # Reads __dict__, not the attribute: a mock has every attribute.
     noted = getattr(function, "__dict__", {})
     ours, original = noted.get("_spawnfd_place", (None, None))
     return original if ours is function else None
 
 
 def _own() -> Any:
-    """CPython's own class, where something that is none stands in its place: a function, a mock."""
+    """Finds CPython's Popen class if subprocess.Popen is not a class but a function or a mock."""
     for cls in object.__subclasses__():
         if (cls.__module__, cls.__name__) == ("subprocess", "Popen"):
             return cls
@@ -46,20 +46,20 @@ def _own() -> Any:
 
 
 class _Gone:
-    """In its place where nobody has kept it."""
+    """Stands for CPython's Popen if that class no longer exists."""
 
     def _execute_child(self) -> None: ...
 
 
 _THERE: Any = vars(subprocess)["Popen"]
-# What ours is derived from.
+# The base class of our Popen.
 BASE: Any = _THERE if isinstance(_THERE, type) else _own()
-# CPython's own, as it was when this was imported.
+# CPython's own class, as it was when this module was imported.
 POPEN: Any = owner(BASE, "_execute_child")
 _FOUND: Any = POPEN.__dict__["_execute_child"]
 ORIGINAL: Callable[..., None] = marked(_FOUND) or _FOUND
 
-# Its arguments, which come by position. 3.11 has added process_group.
+# The parameters of _execute_child, which are passed by position. Python 3.11 added process_group.
 _NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _ATTRIBUTES = ("restore_signals", "gid", "gids", "uid", "umask", "start_new_session")
@@ -71,14 +71,14 @@ _UNDERSTOOD = _OLDER <= set(_NAMES) <= _OLDER | _NEWER.keys()
 
 
 def _fork_exec() -> Any:
-    """What CPython's code calls for a new process; a program may have put something else there."""
+    """Returns the function that CPython's code calls to fork; the application may replace it."""
     return getattr(subprocess, "_fork_exec", None) or _posixsubprocess.fork_exec
 
 
-# None: a debugger has done so before this was imported.
+# None: a debugger replaced it before this module was imported.
 _FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
-# Up to 3.12.0 every failure before exec was reported as one of the working directory.
+# Up to Python 3.12.0 subprocess reports every failure before exec as a failure of the chdir.
 _CWD_IS_TOLD_APART = any(
     isinstance(const, str) and const == "noexec:chdir" for const in ORIGINAL.__code__.co_consts
 )
@@ -86,14 +86,15 @@ _CWD_IS_TOLD_APART = any(
 
 @dataclass(frozen=True)
 class Stats:
-    """What has become of the programs that a Popen was to start.
+    """Counts of Popen's starts by their outcome.
 
     Attributes:
-        made: Started by spawnfd.
-        passed: Started by CPython's own code, by reason; see spawnfd.subprocess for what they mean.
-        failed: Not started: an exception, the same from either.
-        warm: Of those started by spawnfd: from a parked process, as install(warm=...) has it.
-        cold: Of those started by spawnfd: not so although there was a Warm, by the reason.
+        made: Programs started by spawnfd.
+        passed: Programs started by CPython's own code, by reason; spawnfd.subprocess explains the
+            reasons.
+        failed: Starts that raised an exception, from spawnfd or from CPython's own code.
+        warm: The part of `made` that was started from a parked process; see install(warm=...).
+        cold: The part of `made` that was started cold although a Warm was set, by reason.
     """
 
     made: int
@@ -127,8 +128,8 @@ class _Counters:
         self._cold: Counter[str] = Counter()
 
     def renew_lock(self) -> None:
-        # A forked child may find it held by a thread that it does not have. A signal handler, or
-        # what the garbage collector runs, may come to it while its own thread holds it.
+        # In a forked child the old lock may be owned by a thread that does not exist there. The
+        # lock is reentrant because a signal handler or a finalizer may take it in the same thread.
         self._lock = threading.RLock()
 
     def made(self, how: str) -> None:
@@ -157,26 +158,27 @@ class _Counters:
 counters = _Counters()
 os.register_at_fork(after_in_child=counters.renew_lock)
 
-# What programs are started from, since install().
+# The Warm that install() has set.
 _warm: _spawnfd.Warm | None = None
 
 
 def start_from(warm: _spawnfd.Warm | None) -> None:
-    """Has programs started from these parked processes, or from none."""
+    """Sets the Warm from whose parked processes programs start, or None."""
     global _warm
     _warm = warm
 
 
 def stats() -> Stats:
-    """How many programs spawnfd has started in the place of subprocess, and what it left to it.
+    """Returns how many Popen starts spawnfd has performed, and how many CPython's own code has.
 
-    All since the import: by spawnfd.subprocess, spawnfd.asyncio and what install() routes here.
+    Counts all starts since the import: by spawnfd.subprocess, by spawnfd.asyncio, and by the
+    standard modules after install().
     """
     return counters.read()
 
 
 def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
-    """Popen._execute_child: starts the program by the core, or by CPython's code if it has to be.
+    """Popen._execute_child: starts the program through the core, else through CPython's code.
 
     Raises:
         OSError: As Popen; also SubprocessError, ValueError, TypeError.
@@ -212,10 +214,10 @@ def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
 
 
 def _read(call: dict[str, Any]) -> str | None:
-    """Makes of Popen's arguments what a program gets: argv, candidates, variables.
+    """Adds argv, candidate paths and variables to `call`, computed from Popen's arguments.
 
-    What the caller's own objects raise is the caller's, here as there: nothing is caught, and what
-    can be read only once is read here.
+    Exceptions from the caller's objects propagate, as in CPython. Iterators are read here once and
+    replaced by their items.
     """
     args, shell, env = call["args"], call["shell"], call["env"]
     argv: list[Any]
@@ -226,9 +228,9 @@ def _read(call: dict[str, Any]) -> str | None:
             return "arguments"
         argv = [args]
     else:
-        # Of an iterator nothing would be left for the original.
+        # An iterator would be exhausted when CPython's code reads it again.
         argv = call["args"] = list(args)
-    # The same holds for these.
+    # May be an iterator, too.
     call["pass_fds"] = set(call["pass_fds"])
     if shell:
         argv = ["/bin/sh", "-c", *argv]
@@ -255,7 +257,7 @@ def _read(call: dict[str, Any]) -> str | None:
 
 
 class _Read:
-    """An environment whose items could be read once."""
+    """An environment whose items() can be read only once, with the items that were read."""
 
     def __init__(self, env: Any, items: list[Any]) -> None:
         self._env, self._items = env, items
@@ -271,7 +273,7 @@ class _Read:
 
 
 def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
-    """Starts the program: how; the reason if it is none for the core."""
+    """Starts the program; returns how it was started, or the reason to use CPython's code."""
     program, cwd = call["program"], call["cwd"]
     audit = functools.partial(
         sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
@@ -284,7 +286,7 @@ def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
         return "", word
     popen.pid = pid
     if code:
-        # A signal has ended it before it was the program; nothing is left to wait for.
+        # A signal ended the child before exec, and the core has reaped it.
         popen.returncode = code
     popen._child_created = True
     popen._close_pipe_fds(*(call[name] for name in _PIPES))

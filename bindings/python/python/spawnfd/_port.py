@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the ports of all event loops have in common, and how they spread starts."""
+"""The base class of the event loop adapters, and the gate that spreads starts over time."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ from typing import Any
 
 from spawnfd import _spawnfd
 
-# How many programs are started in one turn of an event loop. Each takes 35 to 100 us, in which the
-# loop sees nothing else.
+# The maximum number of starts in one iteration of an event loop. Each start blocks the loop for 35
+# to 100 us.
 STARTS_A_TURN = 4
 
-# How many young programs run at once before the next one has to wait: more would only be in each
-# other's way, and in the loop's.
+# The number of recently started programs from which on further starts wait. More of them would only
+# compete for processors with each other and with the loop.
 YOUNG_AT_ONCE = 4 * len(os.sched_getaffinity(0))
 
-# The age, in seconds, from which on a program is none of them. So nobody waits for one that waits
-# for him.
+# The age, in seconds, from which on a program does not count as recently started. The limit avoids
+# a deadlock between a waiting start and a running program that waits for it.
 YOUNG = 0.01
 
 
 class Gate:
-    """Spreads the starts of programs over the turns of a loop, and over time where many run."""
+    """Spreads starts over the iterations of a loop, and over time while many programs are recent.
+
+    A program is recent ("young" in names) until YOUNG seconds after its start.
+    """
 
     __slots__ = ("_coming", "_due", "_grown", "_timed", "started", "waiting", "young")
 
     def __init__(self) -> None:
-        # In this turn. It starts anew with whatever shows that there has been another.
+        # Starts in this iteration of the loop. Any callback in a later iteration resets the count.
         self.started = 0
-        # The keys of young programs, among others that are not any more, or have ended.
+        # The keys of recent programs. The list may also have keys of older or ended programs.
         self.young: list[int] = []
-        # The last key that is no young program's.
+        # Programs with keys up to this one are not recent any more.
         self._grown = 0
-        # Places of those who wait.
+        # The futures of waiting starts, in order.
         self.waiting: deque[Any] = deque()
-        # Those of them that are let in, and not yet under way.
+        # The futures of starts that were admitted and have not begun.
         self._coming: set[Any] = set()
-        # Whether open() will be called soon, and when some have grown.
+        # _due: open() runs in the next iteration. _timed: open() runs after YOUNG seconds.
         self._due = self._timed = False
 
     def enter(self, port: Port) -> bool:
-        """Whether a program may be started now; otherwise wait() says when."""
+        """Returns whether a program may start now. If not, the caller has to await wait()."""
         if self.started >= STARTS_A_TURN or self.waiting or self._crowded(port):
             return False
         self.started += 1
         return True
 
     def _crowded(self, port: Port) -> bool:
-        """Whether as many young programs run as may: a few, or as many as there are others."""
+        """Whether the number of recent programs has reached its limit.
+
+        The limit is YOUNG_AT_ONCE or the number of older programs, whichever is larger.
+        """
         if len(self.young) + len(self._coming) < YOUNG_AT_ONCE:
             return False
         self.young = [key for key in self.young if key > self._grown and key in port.pending]
@@ -60,7 +66,7 @@ class Gate:
         return young >= max(YOUNG_AT_ONCE, len(port.pending) - len(self.young))
 
     async def wait(self, port: Port) -> None:
-        """Returns when there is room for a start, first come, first served."""
+        """Waits until a start is admitted, first come, first served."""
         place = port.future()
         self.waiting.append(place)
         if len(self.waiting) == 1:
@@ -68,7 +74,7 @@ class Gate:
         try:
             await port.wait(place)
         except BaseException:
-            # Or it would be let in later, and be coming for ever.
+            # Otherwise open() would admit it later, and it would stay in _coming.
             with suppress(ValueError):
                 self.waiting.remove(place)
             raise
@@ -76,7 +82,7 @@ class Gate:
             self._coming.discard(place)
 
     def open(self, port: Port) -> None:
-        """Lets in who waits, as far as there is room."""
+        """Admits waiting starts, as far as the limits permit."""
         crowded = False
         while self.waiting and self.started < STARTS_A_TURN:
             if crowded := self._crowded(port):
@@ -107,17 +113,17 @@ class Gate:
 
 
 class Port(ABC):
-    """Where one event loop waits for what the engine tells: one descriptor wakes it for all."""
+    """The adapter of one event loop to the engine: one descriptor wakes all waiting tasks."""
 
     def __init__(self) -> None:
         self.queue = _spawnfd.Queue()
         self.gate = Gate()
-        # What tasks wait for, by the key under which the queue tells it.
+        # The futures that tasks wait for, by the key of the queue's notification.
         self.pending: dict[int, Any] = {}
         self.last_key = 0
 
     def drain(self) -> None:
-        """Hands on what the queue has, in a new turn of the loop."""
+        """Delivers the queue's notifications to the futures, in a new iteration of the loop."""
         self.gate.started = 0
         self.queue.drain(self.pending)
         if self.gate.waiting:
@@ -125,35 +131,36 @@ class Port(ABC):
 
     @abstractmethod
     def future(self) -> Any:
-        """What one task can wait for, and another tell."""
+        """Creates a future that one task awaits and another one sets."""
 
     @abstractmethod
     def expect(self) -> tuple[int, Any]:
-        """A new key for the queue, and a future of what comes under it."""
+        """Returns a new key for the queue, and a future for the notification with that key."""
 
     @abstractmethod
     async def wait(self, future: Any, timeout: float | None = None) -> Any:
-        """What the future gets; None when the time is over."""
+        """Waits for the future and returns its result; None after `timeout` seconds."""
 
     @abstractmethod
     async def finish(self, key: int, future: Any, timeout: float) -> Any:
-        """Waits for what comes under a key, cancelled or not; goes on being cancelled then.
+        """Waits for the notification of a key, at most `timeout` seconds, even if cancelled.
 
-        `future` is the one of expect(). Gives what has come, or puts it on what goes on: keep().
+        `future` is the one from expect(). Returns the result. If the task was cancelled, stores the
+        result on the cancellation exception (keep()) and raises that.
         """
 
     @abstractmethod
     def forget(self, key: int) -> None:
-        """Nobody waits for that any more."""
+        """Removes a key from the pending ones."""
 
     @abstractmethod
     def soon(self, call: Callable[[], object]) -> None:
-        """Calls something when the running task has given way."""
+        """Schedules a call for after the running task has yielded."""
 
     @abstractmethod
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Calls something after so long."""
+        """Schedules a call for `seconds` from now."""
 
     @abstractmethod
     async def give_way(self) -> None:
-        """Lets others run, and cancellation come through."""
+        """Yields to other tasks; a pending cancellation takes effect here."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Templates held by the caller."""
+"""Templates, and the cache of templates."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
 
 class Template(NotPickled):
-    """One executable, pinned: what is started from it is that file, unchanged, or StaleTemplate.
+    """A pinned executable: spawns start exactly the recorded file, or raise StaleTemplate.
 
-    It records the file's identity, size, mode, owner, times, and its creator's credentials; every
-    spawn compares them again, right before exec. It keeps nobody from changing the file. It holds
-    one descriptor, two for a script, until it is collected.
+    A template records the file's identity, size, mode, owner and times, and its creator's
+    credentials. Every spawn compares them again right before exec. A template does not prevent
+    changes of the file. It keeps one descriptor open, two for a script, until it is collected.
 
-    For a script (`#!`) the interpreter is pinned too. It still opens the script by its path, after
-    the check: there the promise is weaker.
+    For a script (`#!`) the template pins the interpreter, too. The interpreter opens the script by
+    its path after the check, so the guarantee is weaker for scripts.
 
-    It does not change, so copy.copy() gives the same one. It cannot be pickled: a template is not
-    authority that could be handed over. Pass the path, and make one where it is used.
+    A template is immutable, so copy.copy() returns the same object. It cannot be pickled, as it
+    does not convey the right to execute the file. Pass the path, and create a template where it is
+    used.
     """
 
     __slots__ = ("_core", "_warm")
@@ -55,20 +56,21 @@ class Template(NotPickled):
         path: str | bytes | None = None,
         warm: Warm | _Mode | ParkOptions | None = None,
     ) -> None:
-        """Records a program: an absolute path, or a name that is searched once.
+        """Records a program, given by an absolute path or by a name that is searched once.
 
         Args:
-            program: "/usr/bin/rg", or "rg". A template made from a name is stale as soon as an
-                earlier directory of the search has that name, too.
-            path: The directories to search, as in PATH; this process's PATH if None.
-            warm: A Warm to start it from, to which it is added unless it is already; "reserve" or
-                "fork": one of its own, which ends with it; the same with a dict of what Warm.add()
-                takes by keyword: {"depth": 4, "preimport": ["json"]}.
+            program: "/usr/bin/rg", or "rg". A template created from a name becomes stale if an
+                earlier directory of the search gets a program of that name.
+            path: The directories to search, in the format of PATH; this process's PATH if None.
+            warm: A Warm whose parked processes start the program; the template adds itself to the
+                Warm if necessary. "reserve" or "fork": a Warm of its own in that mode, which ends
+                with the template. A dict of Warm.add()'s keyword arguments, such as
+                {"depth": 4, "preimport": ["json"]}: a Warm of its own with these settings.
 
         Raises:
-            SpawnError: There is no such program (then it is a FileNotFoundError), it may not be
-                executed (PermissionError), or is given by a relative path (ValueError).
-            TypeError, ValueError: An argument cannot be what it is; the message names it.
+            SpawnError: FileNotFoundError: the program does not exist. PermissionError: it may not
+                be executed. ValueError: it is a relative path.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
         self._core = _spawnfd.Template(program, path)
         if isinstance(warm, dict):
@@ -88,48 +90,49 @@ class Template(NotPickled):
 
     @classmethod
     def from_fd(cls, fd: Fd) -> Template:
-        """Records the executable behind an open descriptor (O_PATH is enough); keeps a duplicate.
+        """Records the executable of an open descriptor (O_PATH is enough); keeps a duplicate.
 
-        It has no name: argv[0] is empty, unless `arg0` of the call says what it is.
+        The template has no name: argv[0] is empty unless the call passes `arg0`.
 
         Raises:
-            SpawnError: EACCES: it may not be executed. EINVAL: a script. EBADF: not open.
+            SpawnError: EACCES: the file may not be executed. EINVAL: it is a script. EBADF: the
+                descriptor is not open.
         """
         return cls._of(_spawnfd.Template.from_fd(fd))
 
     def by_descriptor(self) -> Template:
-        """The same template, executed strictly by descriptor.
+        """Returns a template of the same file that executes strictly by descriptor.
 
-        This closes the window of one system call between check and exec. AT_EXECFN is then
-        /dev/fd/N, and before Linux 6.14 the task's name a number. It is never started warm.
+        This closes the window of one system call between check and exec. AT_EXECFN is /dev/fd/N
+        then, and before Linux 6.14 the task's name is a number. Programs never start warm from it.
 
         Raises:
-            SpawnError: EINVAL: a script, which its interpreter could not open.
+            SpawnError: EINVAL: it is a script, which its interpreter could not open.
         """
         return self._of(self._core.by_descriptor())
 
     def revalidate(self) -> None:
-        """Compares executable and credentials with what was recorded, as each spawn does.
+        """Compares the executable and the credentials with the recorded ones, as each spawn does.
 
         Raises:
-            StaleTemplate: Another file, or a changed one.
-            SpawnError: EACCES: the credentials are not the creator's.
+            StaleTemplate: The file was replaced or has changed.
+            SpawnError: EACCES: the credentials differ from the creator's.
         """
         self._core.revalidate()
 
     @property
     def path(self) -> str | None:
-        """The absolute path; None for a template made from a descriptor."""
+        """The absolute path; None for a template created from a descriptor."""
         return self._core.path
 
     @property
     def name(self) -> str:
-        """The name it was made with, which is argv[0] by default."""
+        """The name that the template was created with, which is the default argv[0]."""
         return self._core.name
 
     @property
     def warm(self) -> Warm | None:
-        """What it is started from."""
+        """The Warm whose parked processes start the program, or None."""
         return self._warm
 
     @property
@@ -142,10 +145,10 @@ class Template(NotPickled):
         return f"<spawnfd.Template({self.name!r}{where})>"
 
     def run(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
-        """Runs the program to its end; `args` without argv[0], all else as spawnfd.run().
+        """Runs the program to its end, like spawnfd.run(); `args` does not include argv[0].
 
         Raises:
-            StaleTemplate: The executable is not the recorded one any more.
+            StaleTemplate: The executable differs from the recorded one.
         """
         return _spawnfd.run(self._core, args, options)
 
@@ -156,10 +159,10 @@ class Template(NotPickled):
     run_async.__doc__ = run.__doc__
 
     def start(self, args: Args = (), **options: Unpack[StartOptions]) -> Starting:
-        """Starts the program as a job; `args` without argv[0], all else as spawnfd.start().
+        """Starts the program as a job, like spawnfd.start(); `args` does not include argv[0].
 
         Raises:
-            StaleTemplate: The executable is not the recorded one any more.
+            StaleTemplate: The executable differs from the recorded one.
         """
         return Starting(self._core, args, options)
 
@@ -170,23 +173,23 @@ class Template(NotPickled):
     start_sync.__doc__ = start.__doc__
 
     def spawn(self, args: Args = (), **options: Unpack[SpawnOptions]) -> Child:
-        """Starts the program; `args` without argv[0], all else as spawnfd.spawn().
+        """Starts the program, like spawnfd.spawn(); `args` does not include argv[0].
 
         Raises:
-            StaleTemplate: The executable is not the recorded one any more.
+            StaleTemplate: The executable differs from the recorded one.
         """
         return Child._spawn(self._core, args, options)
 
 
 class CacheStats(NamedTuple):
-    """What a TemplateCache has done so far.
+    """Counters of a TemplateCache.
 
     Attributes:
-        hits: Templates found and used.
-        misses: Made, as they were not there.
-        renewed: Made again, as they had become stale.
-        evicted: Dropped for room, or as the file had been removed.
-        entries: Held now.
+        hits: Templates found in the cache and used.
+        misses: Templates created because the cache did not have them.
+        renewed: Templates created again because they had become stale.
+        evicted: Templates dropped because the cache was full or the file had been removed.
+        entries: Templates in the cache now.
     """
 
     hits: int
@@ -197,14 +200,14 @@ class CacheStats(NamedTuple):
 
 
 class TemplateCache(NotPickled):
-    """Templates made on demand and made anew when stale; the least recently used leaves first.
+    """A cache that creates templates on demand and renews stale ones.
 
-    What is started through a cache never fails as stale: a changed executable costs one
-    re-creation. spawnfd.run() and the like use the process-wide one, TemplateCache.shared().
+    The least recently used template is evicted first. A start through a cache does not fail as
+    stale: if the executable has changed, the cache creates its template again. spawnfd.run() and
+    the like use the process-wide cache, TemplateCache.shared().
 
-    A template holds its files open. So a file system with one of them stays busy until the template
-    leaves, or clear() is called. What has been removed takes up its room until the cache is next
-    asked for what it does not have.
+    A template keeps its files open, so their file system stays busy until the template is evicted
+    or clear() is called. The template of a removed file stays until the next miss of the cache.
     """
 
     __slots__ = ("_core", "_warm")
@@ -212,17 +215,17 @@ class TemplateCache(NotPickled):
     _warm: Warm | None
 
     def __init__(self, capacity: int = 64, *, warm: Warm | _Mode | None = None) -> None:
-        """Makes an empty cache.
+        """Creates an empty cache.
 
         Args:
-            capacity: For how many templates, at least one; at most an eighth of RLIMIT_NOFILE.
-            warm: A Warm in which its programs are kept from their first start on, also when they
-                have been made anew: an upgrade costs one cold start. "reserve" or "fork": one of
-                its own, which ends with it. At most `capacity` programs are kept so, beside those
-                that were added to the Warm.
+            capacity: The number of templates, at least one; at most an eighth of RLIMIT_NOFILE.
+            warm: A Warm that keeps the cache's programs warm from their first start on, also after
+                a template was renewed: an upgrade of a program costs one cold start. "reserve" or
+                "fork": a Warm of its own in that mode, which ends with the cache. At most
+                `capacity` programs are kept this way, in addition to those added to the Warm.
 
         Raises:
-            TypeError, ValueError: An argument cannot be what it is; the message names it.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
         self._warm = None if warm is None else as_warm(warm)
         make = _spawnfd.TemplateCache if self._warm is None else self._warm._core.cache
@@ -230,38 +233,38 @@ class TemplateCache(NotPickled):
 
     @classmethod
     def shared(cls) -> TemplateCache:
-        """The process-wide cache."""
+        """Returns the process-wide cache."""
         cache = object.__new__(cls)
         cache._core = _spawnfd.TemplateCache.shared()
         cache._warm = None
         return cache
 
     def get(self, program: Arg, *, path: str | bytes | None = None) -> Template:
-        """The template of a program, as Template(program, path=path) would make it.
+        """Returns the template of a program, equal to Template(program, path=path).
 
         Raises:
-            SpawnError: As Template. Failures are not cached.
+            SpawnError: As Template(). Failures are not cached.
         """
         return Template._of(self._core.get(program, path), self._warm)
 
     @property
     def warm(self) -> Warm | None:
-        """Where its programs are kept warm."""
+        """The Warm that keeps the cache's programs warm, or None."""
         return self._warm
 
     def clear(self) -> None:
-        """Drops all templates, with their descriptors; programs under way are not affected."""
+        """Drops all templates and closes their descriptors; running programs are not affected."""
         self._core.clear()
 
     def stats(self) -> CacheStats:
-        """The counters, and how many templates are held."""
+        """Returns the counters and the number of templates in the cache."""
         return CacheStats(*self._core.stats())
 
     def __repr__(self) -> str:
         return f"<spawnfd.TemplateCache {self.stats()}>"
 
     def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """As spawnfd.run(), by a template of this cache."""
+        """Runs a program like spawnfd.run(), with a template of this cache."""
         return _spawnfd.run(self._core, argv, options)
 
     async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
@@ -271,7 +274,7 @@ class TemplateCache(NotPickled):
     run_async.__doc__ = run.__doc__
 
     def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
-        """As spawnfd.start(), by a template of this cache."""
+        """Starts a job like spawnfd.start(), with a template of this cache."""
         return Starting(self._core, argv, options)
 
     def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
@@ -281,5 +284,5 @@ class TemplateCache(NotPickled):
     start_sync.__doc__ = start.__doc__
 
     def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
-        """As spawnfd.spawn(), by a template of this cache."""
+        """Starts a program like spawnfd.spawn(), with a template of this cache."""
         return Child._spawn(self._core, argv, options)

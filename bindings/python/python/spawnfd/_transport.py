@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""asyncio's subprocess transport, the program's end seen through its pidfd."""
+"""An asyncio subprocess transport that watches the program through its pidfd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from spawnfd import _spawnfd
 
-# Stands for a status that somebody else has taken; asyncio reports 255 then.
+# The value for a status that other code has taken; asyncio reports 255 then.
 _LOST = -(1 << 30)
 
 
@@ -24,7 +24,7 @@ _Base: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
 
 
 def _above_standard(fd: int) -> int:
-    """Moves a descriptor away from 0, 1 and 2, where a program would take it for its own stream."""
+    """Moves a descriptor above 2, as programs would use 0, 1 or 2 as a standard stream."""
     if fd > 2:
         return fd
     try:
@@ -34,11 +34,11 @@ def _above_standard(fd: int) -> int:
 
 
 class Transport(_Base):  # type: ignore[misc]
-    """A subprocess transport that needs no child watcher: no thread, no SIGCHLD.
+    """A subprocess transport without a child watcher: it needs no thread and no SIGCHLD.
 
-    Signals go through the pidfd, and so to no other process. A status that its Popen has read
-    already (transport.close() polls) is not lost. Where pidfds are refused, or no descriptor is
-    left, the loop asks now and then, and signals go as a Popen sends them.
+    Signals go through the pidfd, so they cannot reach another process. A status that the Popen has
+    already read (transport.close() polls) is not lost. If pidfds are refused, or no descriptor is
+    free, the loop polls the program periodically, and signals are sent as Popen sends them.
     """
 
     _loop: Any
@@ -48,22 +48,22 @@ class Transport(_Base):  # type: ignore[misc]
     _pidfd: int | None = None
 
     def watch(self) -> None:
-        """Has the event loop wait for the program; to be called once, right after the start."""
+        """Makes the event loop wait for the program. Call it once, right after the start."""
         if self._proc.returncode is not None:
-            # It ended on its way: the number may be another's by now.
+            # The program has been reaped, so its pid may belong to another process.
             self._loop.call_soon(self._look)
             return
         if _spawnfd.pidfds_are_killed():
-            # As where they are refused.
+            # A seccomp filter kills for pidfd calls: poll, as if they were refused.
             self._loop.call_soon(self._look)
             return
         try:
             self._pidfd = pidfd = _above_standard(os.pidfd_open(self._proc.pid))
         except OSError:
-            # Somebody waits for all children, or SIGCHLD is ignored; or there is none to be had.
+            # Other code has reaped the program, SIGCHLD is ignored, or pidfds are unavailable.
             self._loop.call_soon(self._look)
             return
-        # Also for a loop that is closed before the program ends.
+        # Closes the pidfd also if the loop is closed before the program ends.
         self._close_pidfd = weakref.finalize(self, os.close, pidfd)
         self._close_pidfd.atexit = False
         self._loop.add_reader(pidfd, self._look)
@@ -72,8 +72,8 @@ class Transport(_Base):  # type: ignore[misc]
         proc = self._proc
         code = proc._internal_poll(_deadstate=_LOST)
         if code is None:
-            # Another thread is in Popen.wait(), just about to know: the loop asks again. So without
-            # a pidfd, at the intervals of a Popen.wait() with a timeout.
+            # With a pidfd: another thread is reaping the program in Popen.wait(); the reader calls
+            # this again. Without one: poll at the intervals of Popen.wait() with a timeout.
             if self._pidfd is None:
                 self._loop.call_later(pause, self._look, min(2 * pause, 0.05))
             return
@@ -90,10 +90,10 @@ class Transport(_Base):  # type: ignore[misc]
         self._process_exited(code)
 
     def send_signal(self, signal: int) -> None:
-        """Signals the program; nothing happens if it has ended unnoticed so far.
+        """Sends a signal to the program; does nothing if it has ended and the loop has not noticed.
 
         Raises:
-            ProcessLookupError: It is known to have ended.
+            ProcessLookupError: The loop has already noticed the program's end.
         """
         self._check_proc()
         with contextlib.suppress(ProcessLookupError):
@@ -104,7 +104,7 @@ class Transport(_Base):  # type: ignore[misc]
                 except ProcessLookupError:
                     return
                 except OSError:
-                    # Refused.
+                    # The call is refused; fall back to kill().
                     pass
             if self._proc._internal_poll(_deadstate=_LOST) is None:
                 os.kill(self._proc.pid, signal)
@@ -119,12 +119,12 @@ class Transport(_Base):  # type: ignore[misc]
 
 
 def has_watcher() -> bool:
-    """Whether the program has chosen how asyncio is to see a child's end, up to Python 3.13."""
+    """Whether the application has set a child watcher of its own, possible up to Python 3.13."""
     get: Any = getattr(events, "get_child_watcher", None)
     if get is None:
         return False
     if sys.version_info < (3, 12):
-        # Not deprecated yet; and after warnings were ignored for a moment, old ones come again.
+        # Not deprecated before 3.12. catch_warnings() would make already shown warnings repeat.
         watcher = get()
     else:
         with warnings.catch_warnings():
@@ -147,7 +147,7 @@ async def make_transport(
     extra: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """An event loop's _make_subprocess_transport."""
+    """Does the work of an event loop's _make_subprocess_transport()."""
     waiter = loop.create_future()
     transport = cls(
         loop,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The port of a run of trio."""
+"""The adapter to trio's event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spawnfd._port import Port
 
 
 class _Future:
-    """As much of asyncio's as who sets it needs."""
+    """The part of asyncio.Future's interface that its setters use."""
 
     __slots__ = ("_done", "_error", "_event", "_result")
 
@@ -26,7 +26,7 @@ class _Future:
     def done(self) -> bool:
         return self._done
 
-    # Only what has been told is done: who is interrupted here tells it again.
+    # _done is set last: an interrupted setter sees done() false, and sets the future again.
     def set_result(self, result: Any) -> None:
         self._result = result
         self._event.set()
@@ -37,7 +37,7 @@ class _Future:
         self._event.set()
         self._done = True
 
-    # Interrupted amid it, one could leave the others with nobody who watches.
+    # KeyboardInterrupt in here could leave the other waiting tasks without a watching task.
     @trio.lowlevel.enable_ki_protection
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from self._wait().__await__()
@@ -50,7 +50,7 @@ class _Future:
 
 
 class _News(_Future):
-    """One that the queue sets."""
+    """A future that a notification of the queue sets."""
 
     __slots__ = ("_port",)
 
@@ -61,24 +61,24 @@ class _News(_Future):
     async def _wait(self) -> None:
         while not self._done:
             if self._port.watched:
-                # The one before may have been set only to have it watch.
+                # take_over() may have set the previous event only to make this task watch.
                 self._event = trio.Event()
                 await self._event.wait()
             else:
                 await self._port.watch(self)
 
     def take_over(self) -> bool:
-        """Has the task that waits watch the queue, if there is one."""
+        """Makes the task that waits for this future watch the queue; False if there is none."""
         waits = self._event.statistics().tasks_waiting > 0
         self._event.set()
         return waits
 
 
 class _TrioPort(Port):
-    """Of those who wait for the queue one watches it for all.
+    """One of the waiting tasks watches the queue for all of them.
 
-    When he goes another one does. So this needs no task of its own: trio ends those with the main
-    task, and others may clean up for longer.
+    When that task stops waiting, another one takes over. So the adapter needs no system task: trio
+    ends system tasks with the main task, while other tasks may still clean up.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _TrioPort(Port):
         self.watched = False
 
     async def watch(self, news: _News) -> None:
-        """Hands on what the queue brings, until these have come."""
+        """Delivers the queue's notifications until `news` is set."""
         self.watched = True
         try:
             while not news.done():
@@ -140,7 +140,7 @@ class _TrioPort(Port):
         try:
             trio.lowlevel.spawn_system_task(sleep)
         except RuntimeError:
-            # There are none any more.
+            # The run is ending, so trio takes no more system tasks.
             self.soon(call)
 
     async def give_way(self) -> None:
@@ -151,7 +151,7 @@ _port: trio.lowlevel.RunVar[_TrioPort] = trio.lowlevel.RunVar("spawnfd")
 
 
 def port() -> _TrioPort:
-    """The one of the run in this thread."""
+    """Returns the adapter of the trio run in this thread."""
     try:
         return _port.get()
     except LookupError:

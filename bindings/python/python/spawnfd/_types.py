@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What every other module may use: types of arguments, plain values, and the one way to a shell."""
+"""Types of arguments, plain values, and sh(). Every other module may import this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 
 class NotPickled:
-    """What is bound to this process: it is not handed over by pickling it."""
+    """The base of classes that belong to this process and cannot be pickled or copied."""
 
     __slots__ = ()
     _instead = "it belongs to this process"
@@ -27,10 +27,10 @@ class NotPickled:
 
 
 def deadline(timeout: float | None) -> float | None:
-    """When so many seconds from now are over, by time.monotonic().
+    """Returns the time.monotonic() value `timeout` seconds from now; None: never.
 
     Raises:
-        TypeError, ValueError: It is no time to wait.
+        TypeError, ValueError: `timeout` is not a valid number of seconds.
     """
     if timeout is None:
         return None
@@ -42,20 +42,20 @@ def deadline(timeout: float | None) -> float | None:
     try:
         return time.monotonic() + timeout
     except OverflowError:
-        # An int that no float can be: for ever.
+        # The int is too large for a float: no deadline.
         return None
 
 
 def remaining(end: float | None) -> float | None:
-    """The seconds until a deadline; 0.0 when it is over."""
+    """Returns the seconds until a deadline; 0.0 after it, None without one."""
     return None if end is None else max(0.0, end - time.monotonic())
 
 
 def as_bytes(data: Input) -> memoryview:
-    """The bytes of what is to be written.
+    """Returns the bytes of `data`; a str is encoded as UTF-8.
 
     Raises:
-        TypeError, ValueError: There are none.
+        TypeError, ValueError: `data` is not bytes-like, or a str that UTF-8 cannot encode.
     """
     try:
         return memoryview(data.encode() if isinstance(data, str) else data).cast("B")
@@ -68,10 +68,10 @@ def as_bytes(data: Input) -> memoryview:
 
 
 class HasFileno(Protocol):
-    """A file, socket or whatever else has a descriptor."""
+    """A file, socket or other object with a descriptor."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Returns the descriptor."""
         ...
 
 
@@ -84,19 +84,19 @@ Input: TypeAlias = bytes | bytearray | memoryview | str
 
 @dataclass(frozen=True)
 class Spill:
-    """That all output of a run goes into a file, too, once a stream has more than is kept.
+    """Requests a file with all output of a run, written once a stream exceeds `keep`.
 
-    The file has mode 0600 and both streams' bytes in order of arrival, from the first one on. It
-    goes with the last reference to the run's Result (and Job), or when this process ends, however
-    that does: then the next run that spills there removes it.
+    The file has mode 0600. It has the bytes of both streams from the first one on, in order of
+    arrival. It is removed with the last reference to the run's Result (and Job). If this process
+    ends before, in any way, the next run that spills to the same directory removes it.
 
-    The thread that serves all jobs and asynchronous runs writes it: on a disk that does not answer
-    they all wait, and so do their timeouts.
+    The thread that serves all jobs and asynchronous runs writes the file. If the disk does not
+    respond, all of them wait, and their timeouts are late.
 
     Attributes:
-        max_bytes: The file's greatest length in bytes; what comes then is not in it.
-        dir: Where to make it; None: in $TMPDIR, else /tmp.
-        persist: The file stays.
+        max_bytes: Maximum length of the file in bytes; later output is not in it.
+        dir: The directory for the file; None: $TMPDIR, else /tmp.
+        persist: If True, the file is not removed.
     """
 
     max_bytes: int
@@ -106,28 +106,29 @@ class Spill:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may use at most; None: no limit. See docs/limits.md.
+    """Resource limits of a run; None: no limit. See docs/limits.md.
 
-    Where a cgroup can be had they hold for the program's whole process tree together. Where none
-    can, rlimits do what they can, each in its own way. A limit that nobody can enforce here is an
-    error, and no program is started. `limits` of the Result says who enforced what, and `limit`
-    which one ended the run (`stop` is "limit" then).
+    In a cgroup a limit applies to the program's whole process tree together. If no cgroup is
+    available, rlimits approximate the limits as described below. If a limit cannot be enforced,
+    the start fails and no program is started. `limits` of the Result has the enforcer of each
+    limit. If a limit ended the run, `stop` is "limit", and `limit` names it.
 
     Attributes:
-        memory: Bytes. In a cgroup: of the tree, page cache included, without swap; beyond it the
-            kernel kills all of the tree. As an rlimit: address space of each process for itself;
-            what is beyond is refused to the program (MemoryError and the like), the run goes on,
-            and `stop` does not tell. Node, Java, Go and sanitizers reserve far more than they use.
-        pids: Processes and threads at once. In a cgroup the tree is killed as soon as it wants
-            more. Else it is counted now and then, and killed when it has more; an rlimit, which is
-            for all of the user, and means nothing to root, keeps it from getting far beyond.
-        cpu_time: Seconds of user and system time; beyond it the tree is ended as by a timeout. As
-            an rlimit: of each process for itself, in whole seconds, by SIGXCPU.
-        cpus: How many processors' worth of time at once, as 1.5. Only in a cgroup; it slows down.
+        memory: Bytes. In a cgroup: the memory of the tree, with page cache and without swap; if the
+            tree exceeds it, the kernel kills the whole tree. As an rlimit: the address space of
+            each process; allocations beyond it fail in the program (MemoryError and the like), the
+            run continues, and `stop` does not show it. Node, Java, Go and sanitizers reserve far
+            more address space than they use.
+        pids: Number of processes and threads at once. In a cgroup the tree is killed as soon as it
+            tries to exceed this. Otherwise the library counts periodically and kills a tree that
+            exceeds it. An rlimit bounds the excess between two counts; that rlimit counts all
+            processes of the user and does not apply to root.
+        cpu_time: Seconds of user and system time; a tree that exceeds it is ended as by a timeout.
+            As an rlimit: whole seconds of each process, enforced by SIGXCPU.
+        cpus: CPU bandwidth in processors, such as 1.5. Only in a cgroup, which throttles the tree.
         enforce: "auto" (default): a cgroup, else an rlimit, else SpawnError. "cgroup": a cgroup,
-            else SpawnError. "best-effort": never an error; where neither can be had `pids` is
-            looked after by this library now and then, which a fork bomb can outrun, and `cpus`
-            by nobody.
+            else SpawnError. "best-effort": never an error. If neither is available, the library
+            checks `pids` periodically, which a fork bomb can outrun, and `cpus` is not enforced.
     """
 
     memory: int | None = None
@@ -138,13 +139,13 @@ class Limits:
 
 
 class Spilled(NamedTuple):
-    """What became of a Spill.
+    """The outcome of a Spill.
 
     Attributes:
-        bytes: The file's length.
-        end: "whole" (it has all output), "capped" (the output was longer than max_bytes), or
-            "failed": it could not be made, or not be written to its end.
-        errno: Why it failed, else None.
+        bytes: The file's length in bytes.
+        end: "whole" (the file has all output), "capped" (the output was longer than max_bytes), or
+            "failed" (the file could not be created, or a write failed).
+        errno: The error number if it failed, else None.
     """
 
     bytes: int
@@ -156,13 +157,13 @@ class Leftover(NamedTuple):
     """A process that outlived the program that started it, or a program that could not be killed.
 
     Attributes:
-        pid: Its process id: for printing, as it may be another's by now.
-        name: Its name (comm).
-        fate: What became of it: "killed", "adopted" (it goes on, read and ended with the job),
-            "detached" (it was left alone), "not_permitted" (the kernel refused to kill it: it has
-            changed its user id, as a set-uid program does) or "uninterruptible" (the kernel
-            accepted SIGKILL, which had no effect within a second: the process waits in the kernel,
-            for a disk or a network file system mostly).
+        pid: The process id, for printing; the kernel may have reused it.
+        name: The process's name (comm).
+        fate: "killed"; "adopted" (it runs on, the job reads its output and ends it with itself);
+            "detached" (it runs on, uncontrolled); "not_permitted" (the kernel refused the signal,
+            as the process has changed its user id, like a set-uid program); or "uninterruptible"
+            (the kernel accepted SIGKILL, but the process did not end within a second: it waits in
+            the kernel, mostly for a disk or a network file system).
     """
 
     pid: int
@@ -171,9 +172,9 @@ class Leftover(NamedTuple):
 
 
 def sh(command: str | bytes) -> list[str | bytes]:
-    """Makes the argv that has /bin/sh run a command line: `run(sh("make 2>&1 | tail"))`.
+    """Returns the argv that runs a command line in /bin/sh: `run(sh("make 2>&1 | tail"))`.
 
-    What is put into the command line is the shell's to interpret: quote with shlex.quote().
+    The shell interprets the whole command line: quote inserted values with shlex.quote().
 
     Raises:
         TypeError: `command` is neither str nor bytes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that have been started ahead, and wait to become what is asked for."""
+"""Warm: pools of parked processes that programs start from."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class WarmStats(NamedTuple):
-    """What a Warm has done, and has.
+    """Counters and the current state of a Warm.
 
     Attributes:
-        reserve: Programs that a parked process has become.
-        fork: Programs that were forked from one.
-        zygote: Programs that a zygote has had executed.
-        pool: Programs that a process of the pool has executed.
-        cold: Programs that were started as ever, by the reason.
-        parked: Processes that wait.
-        memory: Bytes that these had for themselves when they were parked.
+        reserve: Starts in which a parked process became the program.
+        fork: Starts in which a parked process forked the program.
+        zygote: Starts in which a child of a zygote executed the program (add_any()).
+        pool: Starts in which a process of the pool executed the program (add_any()).
+        cold: Starts without a parked process, by reason.
+        parked: Processes that are parked now.
+        memory: Bytes of private memory that these processes had when they were parked.
         made: Processes parked so far.
-        cannot: Programs that cannot be parked, and why.
+        cannot: Programs that cannot be parked, with the reason.
     """
 
     reserve: int
@@ -50,7 +50,7 @@ class WarmStats(NamedTuple):
 
 
 class Warm(NotPickled):
-    """Keeps programs warm: started ahead, waiting at main(), or after an interpreter's start-up.
+    """Keeps programs warm: processes parked before main(), or after an interpreter's start-up.
 
         with sf.Warm() as warm:
             warm.add("bash")
@@ -58,14 +58,14 @@ class Warm(NotPickled):
             warm.fill()  # until then starts are cold
             warm.run(["bash", "-c", "echo hello"]).started  # "reserve"
 
-    A program is started from a parked process if there is one for it, and if that may do, and
-    has, just what a child of the calling thread would: else as ever, and `started` of the Result or
-    Child says "cold: " and why. Nothing else differs, but for what docs/warm.md lists. It goes for
-    every program of run(), start() and spawn() that is given one (`warm=warm`), too.
+    A program starts from a parked process if there is one for it, and if that process has the same
+    permissions and attributes as a child of the calling thread would have. Otherwise it starts
+    cold, and `started` of the Result or Child is "cold: " and the reason. docs/warm.md lists the
+    other differences. run(), start() and spawn() use a Warm that is passed as `warm=warm`.
 
-    The processes end when the block is left, with close(), with the last reference, or with this
-    process. They are its children: os.wait() sees one that has ended. SPAWNFD_WARM=0 in the
-    environment turns all of it off, and so does turn_off().
+    The parked processes end when the block is left, by close(), with the last reference, or with
+    this process. They are children of this process, so os.wait() can return one that has ended.
+    SPAWNFD_WARM=0 in the environment, and turn_off(), disable all warm starts.
     """
 
     __slots__ = ("_core",)
@@ -83,26 +83,28 @@ class Warm(NotPickled):
         forks: int = 1000,
         age: float | None = 600.0,
     ) -> None:
-        """Begins with nothing.
+        """Creates a Warm without programs.
 
         Args:
-            mode: "reserve": each parked process becomes one program, with a memory layout and
-                secrets of its own. "fork": they are forked from one; they share layout and
-                whatever was drawn or read before.
-            memory: Bytes that parked processes may have for themselves; no more are started then.
-            processes: How many there may be.
+            mode: "reserve": each parked process becomes one program, with its own memory layout
+                and secrets. "fork": programs are forked from one parked process; they share its
+                memory layout, and all random data and files that it had read before.
+            memory: Bytes of private memory of all parked processes, above which no more are parked.
+            processes: Maximum number of parked processes.
             keep: How many programs that were not added are kept warm from their first start on; the
-                one last used longest ago gives way. They are parked with few variables of that
-                start: PATH, HOME, locale, the loader's and the interpreters' own.
-            idle: Seconds without use after which a program's are ended; None: never.
-            delay: Seconds from a start to the parking of the next: what runs goes first.
-            forks: In mode fork: after how many births the process they are forked from is
-                replaced; after more if as many wait.
-            age: In mode fork: after how many seconds it is, 0.1 at least; None: never.
+                least recently used one is dropped first. They are parked with a few variables of
+                that start: PATH, HOME, the locale, and those of the loader and the interpreters.
+            idle: Seconds without use after which a program's parked processes end; None: never.
+            delay: Seconds between a start and the parking of the next process, so that the running
+                program gets the processor first.
+            forks: In mode "fork": number of forks after which the parked process is replaced, or
+                more if more forked processes are waiting.
+            age: In mode "fork": seconds after which the parked process is replaced, at least 0.1;
+                None: never.
 
         Raises:
-            SpawnError: EMFILE, ENFILE, ENOMEM; ENOSPC: no more inotify instances.
-            TypeError, ValueError: An argument cannot be what it is; the message names it.
+            SpawnError: EMFILE, ENFILE, ENOMEM. ENOSPC: no inotify instance is left.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
         self._core = _spawnfd.Warm(mode, memory, processes, keep, idle, delay, forks, age)
 
@@ -121,109 +123,113 @@ class Warm(NotPickled):
         landlock: Fd | None = None,
         seccomp: bytes | None = None,
     ) -> None:
-        """Keeps a program warm. It is parked in the background; fill() waits for that.
+        """Adds a program, whose processes are parked in the background; fill() waits for them.
 
-        One that cannot be parked is no error: stats() says why, and it is started cold.
+        A program that cannot be parked is not an error: it starts cold, and stats() has the reason.
 
         Args:
-            program: A path (from here, if it is relative), a name searched in PATH, or a Template.
-            depth: How many processes wait.
-            args: Arguments that all starts have first: an interpreter's options.
-            env: The environment it is parked with, this process's by default. A start with another
-                one is warm if what was looked at before parking is the same in both; it stays in
-                the program's memory.
-            preimport: Modules an interpreter imports before it parks; for Node.js, of its own ones:
-                it is then started further, and process.moduleLoadList tells (docs/warm.md).
-            sandbox: A Sandbox: the parked process sits inside, and serves starts through that one
-                (or one that is the same, word for word, and is given the same files, unchanged),
+            program: A path (a relative one starts at the working directory), a name that is
+                searched in PATH, or a Template.
+            depth: How many processes are parked.
+            args: Arguments that all starts begin with, such as an interpreter's options.
+            env: The environment of the parked process, this process's by default. A start with
+                another environment is warm if the variables that the program has read before
+                parking are equal in both. The parked environment stays in the program's memory.
+            preimport: Modules that an interpreter imports before it parks. For Node.js these are
+                built-in modules; its start-up then proceeds further, which shows in
+                process.moduleLoadList (docs/warm.md).
+            sandbox: A Sandbox that the parked process runs in. The process serves starts through
+                the same Sandbox, or an equal one with the same words and the same, unchanged files,
                 with the same environment and `cwd`.
-            cwd: With a sandbox: the directory it is started in, as given to run().
-            mode: As for Warm, for this program.
-            no_new_privs: It parks with no_new_privs, and serves starts with actions.NoNewPrivs.
-            landlock: It parks inside this Landlock ruleset, and serves starts with actions.Landlock
-                of the same descriptor (or a duplicate). Rules added to it later are not in force.
-            seccomp: It parks under this seccomp filter, and serves starts with actions.Seccomp of
-                the same bytes.
+            cwd: With a sandbox: the directory in which the sandbox starts, as passed to run().
+            mode: The mode of this program, see Warm(); by default the Warm's.
+            no_new_privs: The process parks with no_new_privs, and serves starts with
+                actions.NoNewPrivs.
+            landlock: The process parks inside this Landlock ruleset, and serves starts with
+                actions.Landlock of the same descriptor or a duplicate. Rules that are added to the
+                ruleset later do not apply.
+            seccomp: The process parks under this seccomp filter, and serves starts with
+                actions.Seccomp of the same bytes.
 
         Raises:
-            SpawnError: There is no such program.
-            TypeError, ValueError: An argument cannot be what it is; the message names it.
+            SpawnError: The program does not exist.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
         core: Any = getattr(program, "_core", program)
         confined = no_new_privs, landlock, seccomp
         self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode, *confined)
 
     def add_any(self, *, depth: int = 2, mode: _Mode | None = None) -> None:
-        """Has all programs that no parked process of their own serves executed by one made ahead.
+        """Adds processes that execute any program that has no parked process of its own.
 
-        As an exec follows, any program will do. What it is worth, and when: docs/warm.md.
+        docs/warm.md says how much time this saves, and when.
 
         Args:
-            depth: How many processes wait.
-            mode: As for Warm. "fork": they are forked from a zygote, `started` is "zygote".
-                "reserve": a pool of processes started by exec, `started` is "pool".
+            depth: How many processes are parked.
+            mode: "fork": the processes are forked from a zygote; `started` is "zygote". "reserve":
+                a pool of processes started by exec; `started` is "pool". By default the Warm's.
 
         Raises:
             SpawnError: EMFILE, ENFILE, ENOMEM.
-            ValueError: `mode` is neither.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
         self._core.add_any(depth, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
-        """Waits until all that can be parked is.
+        """Waits until all processes that can be parked are, at most `timeout` seconds.
 
-        False if that takes longer than `timeout` s, or something is missing for it now, which is
-        in `stats().cannot`.
+        Returns False after `timeout` seconds (None: no limit), or if a program cannot be parked at
+        present; `stats().cannot` has the reason.
 
         Raises:
-            TypeError, ValueError: `timeout` is no time to wait.
+            TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
         return self._core.fill(timeout)
 
     def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """spawnfd.run() with `warm=self`."""
+        """Calls spawnfd.run() with `warm=self`."""
         options["warm"] = self
         return run(argv, **options)
 
     async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """spawnfd.run_async() with `warm=self`."""
+        """Calls spawnfd.run_async() with `warm=self`."""
         options["warm"] = self
         return await run_async(argv, **options)
 
     def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
-        """spawnfd.start() with `warm=self`."""
+        """Calls spawnfd.start() with `warm=self`."""
         options["warm"] = self
         return start(argv, **options)
 
     def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
-        """spawnfd.start_sync() with `warm=self`."""
+        """Calls spawnfd.start_sync() with `warm=self`."""
         options["warm"] = self
         return start_sync(argv, **options)
 
     def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
-        """spawnfd.spawn() with `warm=self`."""
+        """Calls spawnfd.spawn() with `warm=self`."""
         options["warm"] = self
         return spawn(argv, **options)
 
     def stats(self) -> WarmStats:
-        """What it has done so far, in this process."""
+        """Returns the counters of this process and the current state."""
         return WarmStats(**self._core.stats())
 
     @staticmethod
     def turn_off() -> None:
-        """Turns all warm starts of this process off, for good, as SPAWNFD_WARM=0 does.
+        """Disables all warm starts of this process permanently, as SPAWNFD_WARM=0 does.
 
-        Nothing is parked any more, and what is ends within two seconds. Starts are cold.
+        No more processes are parked, and parked ones end within two seconds. All starts are cold.
         """
         _spawnfd.Warm.turn_off()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed. As an option it is a ValueError then."""
+        """Whether close() was called; passing a closed Warm as an option raises ValueError."""
         return self._core.closed
 
     def close(self) -> None:
-        """Ends what is parked. Programs are not affected."""
+        """Ends the parked processes. Programs that have started are not affected."""
         self._core.close()
 
     def __enter__(self) -> Warm:
@@ -238,10 +244,10 @@ class Warm(NotPickled):
 
 
 def as_warm(value: Warm | _Mode, keep: int = 0) -> Warm:
-    """The Warm that an argument means: itself, or one of its own for a mode.
+    """Returns the Warm for a `warm` argument: the given one, or a new one for a mode.
 
     Raises:
-        TypeError, ValueError: It means none; the message says so.
+        TypeError, ValueError: The argument is neither, or the Warm is closed.
     """
     given: Any = value
     if isinstance(given, Warm):

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a child does, in the caller's order, before it becomes the program.
+"""Actions: steps that a child performs, in the caller's order, before exec.
 
     spawn(["make"], actions=[Setsid(), Umask(0o077), Descriptor(fd), Limit(RLIMIT_CPU, 10, 10)])
 
-They run after the standard streams are connected and the working directory is changed. All are
-checked before a child exists, at most 256 can be. One that fails is reported by a SpawnError whose
-`action` is its index in the list. The last ones, from InheritDescriptors on, are attributes: where
-in the list they stand makes no difference (but see InheritSignals).
+The child performs them after it has connected the standard streams and changed the working
+directory. A list has at most 256 actions, and all are checked before a child exists. If an action
+fails, the SpawnError's `action` is its index in the list. The classes from InheritDescriptors on
+are attributes: their position in the list makes no difference (but see InheritSignals).
 
-Descriptors are of two kinds: the caller's (an int, or anything with fileno()), and numbers in the
-child's own table, which are always called `number` or `to`. A number in a path below /proc/self/fd
-or /dev/fd is the child's, too, as it looks paths up: Fchdir enters a directory that is open.
+There are two kinds of descriptors: the caller's (an int, or an object with fileno()), and numbers
+in the child's own table, which are always named `number` or `to`. A number in a path below
+/proc/self/fd or /dev/fd is the child's, too, as the child resolves paths. To enter a directory that
+the caller has open, use Fchdir.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from spawnfd._types import Arg, Fd
 
 
 class Action:
-    """What all actions are."""
+    """The base class of all actions."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor(Action):
-    """Gives the program the caller's descriptor `source` as its `to`; None: the same number."""
+    """Passes the caller's descriptor `source` to the program as `to`; None: the same number."""
 
     source: Fd
     to: int | None = None
@@ -37,7 +38,7 @@ class Descriptor(Action):
 
 @dataclass(frozen=True, slots=True)
 class Dup2(Action):
-    """Makes the program's `to` a copy of its `number`, which is open by then."""
+    """Duplicates the child's descriptor `number` to `to`; `number` must be open at that point."""
 
     number: int
     to: int
@@ -60,10 +61,11 @@ class CloseRange(Action):
 
 @dataclass(frozen=True, slots=True)
 class Open(Action):
-    """Opens a file as the program's descriptor `to`, in the child.
+    """Opens a file in the child as the program's descriptor `to`.
 
-    `flags` and `mode` as for os.open(), `resolve` the RESOLVE_* flags of openat2(2); a relative
-    path starts at the directory open as `dir`, or the child's working directory.
+    `flags` and `mode` are those of os.open(), `resolve` has the RESOLVE_* flags of openat2(2). A
+    relative path starts at the caller's open directory `dir`, else at the child's working
+    directory.
     """
 
     path: Arg
@@ -83,7 +85,7 @@ class Chdir(Action):
 
 @dataclass(frozen=True, slots=True)
 class Fchdir(Action):
-    """Changes the working directory to an open one."""
+    """Changes the working directory to a directory that the caller has open."""
 
     dir: Fd
 
@@ -109,9 +111,10 @@ class Setsid(Action):
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup(Action):
-    """Puts the program into a process group of this session; 0 makes it one of its own.
+    """Moves the program to process group `group` of this session; 0 creates a new group.
 
-    A supervised run, which otherwise has a session of its own, stays in this process's with it.
+    A supervised run stays in this process's session with this action. Without it, the run gets a
+    session of its own.
     """
 
     group: int = 0
@@ -119,21 +122,21 @@ class ProcessGroup(Action):
 
 @dataclass(frozen=True, slots=True)
 class Foreground(Action):
-    """Makes its process group the foreground one of the terminal on its descriptor `number`."""
+    """Makes the child's process group the foreground group of the terminal on `number`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ControllingTerminal(Action):
-    """Makes the terminal on its descriptor `number` the controlling one; it must lead a session."""
+    """Makes the terminal on `number` the controlling one; the child must be a session leader."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Limit(Action):
-    """Sets a resource limit: a `resource.RLIMIT_*`; None and RLIM_INFINITY are unlimited."""
+    """Sets a resource limit (`resource.RLIMIT_*`); None and RLIM_INFINITY mean unlimited."""
 
     resource: int
     soft: int | None
@@ -149,7 +152,7 @@ class Nice(Action):
 
 @dataclass(frozen=True, slots=True)
 class Scheduler(Action):
-    """Sets the scheduling policy (`os.SCHED_*`) and priority: 1 to 99 for FIFO and RR, else 0."""
+    """Sets the scheduling policy (`os.SCHED_*`) and priority (FIFO and RR: 1 to 99, others: 0)."""
 
     policy: int
     priority: int = 0
@@ -157,16 +160,16 @@ class Scheduler(Action):
 
 @dataclass(frozen=True, slots=True)
 class Affinity(Action):
-    """Restricts the program to these processors."""
+    """Restricts the program to the processors `cpus`."""
 
     cpus: Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Uid(Action):
-    """Sets real, effective and saved user id.
+    """Sets the real, effective and saved user id.
 
-    Root's supplementary groups are cleared first, unless the list has Groups.
+    If the list has no Groups action, root's supplementary groups are cleared first.
     """
 
     uid: int
@@ -174,14 +177,14 @@ class Uid(Action):
 
 @dataclass(frozen=True, slots=True)
 class Gid(Action):
-    """Sets real, effective and saved group id."""
+    """Sets the real, effective and saved group id."""
 
     gid: int
 
 
 @dataclass(frozen=True, slots=True)
 class UserIds(Action):
-    """Sets user ids one by one; None leaves one as it is. See Uid."""
+    """Sets the user ids individually; None leaves an id unchanged. See Uid."""
 
     real: int | None = None
     effective: int | None = None
@@ -190,7 +193,7 @@ class UserIds(Action):
 
 @dataclass(frozen=True, slots=True)
 class GroupIds(Action):
-    """Sets group ids one by one; None leaves one as it is."""
+    """Sets the group ids individually; None leaves an id unchanged."""
 
     real: int | None = None
     effective: int | None = None
@@ -206,7 +209,7 @@ class Groups(Action):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities(Action):
-    """Sets the capability sets: masks with bit n for capability number n."""
+    """Sets the capability sets, as masks in which bit n is capability number n."""
 
     effective: int = 0
     permitted: int = 0
@@ -217,15 +220,15 @@ class Capabilities(Action):
 
 @dataclass(frozen=True, slots=True)
 class NoNewPrivs(Action):
-    """Keeps exec from ever giving more privileges: setuid and file capabilities have no effect."""
+    """Prevents exec from adding privileges: set-uid and file capabilities have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroup(Action):
-    """Starts the program in the cgroup v2 whose directory is open.
+    """Starts the program in the cgroup v2 whose directory is open as `dir`.
 
-    The child has memory of its own until it executes the program: others may be in that cgroup, and
-    who is killed there for want of memory takes along all who share it.
+    The child does not share memory with the caller before exec. Otherwise the kernel's
+    out-of-memory killer, if it selected the child in that cgroup, would kill the caller, too.
     """
 
     dir: Fd
@@ -233,7 +236,10 @@ class Cgroup(Action):
 
 @dataclass(frozen=True, slots=True)
 class JoinNamespace(Action):
-    """Enters an existing namespace, or several by a pidfd; CLONE_NEW* flags, 0: whatever it is."""
+    """Enters an existing namespace, or several ones of a process given by its pidfd.
+
+    `kinds` has the CLONE_NEW* flags of the namespaces; 0 accepts a namespace of any kind.
+    """
 
     namespace: Fd
     kinds: int = 0
@@ -241,62 +247,62 @@ class JoinNamespace(Action):
 
 @dataclass(frozen=True, slots=True)
 class OomScoreAdj(Action):
-    """Sets the preference of the out-of-memory killer, -1000 to 1000."""
+    """Sets oom_score_adj, the out-of-memory killer's preference, -1000 to 1000."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Landlock(Action):
-    """Confines the program by a Landlock ruleset; needs NoNewPrivs, or CAP_SYS_ADMIN."""
+    """Confines the program by a Landlock ruleset; requires NoNewPrivs or CAP_SYS_ADMIN."""
 
     ruleset: Fd
 
 
 @dataclass(frozen=True, slots=True)
 class InheritDescriptors(Action):
-    """Gives the program all descriptors of the caller that are inheritable, too."""
+    """Passes all inheritable descriptors of the caller to the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class InheritSignals(Action):
-    """Keeps the thread's signal mask, and every ignored signal ignored, as posix_spawn does.
+    """Keeps the calling thread's signal mask and ignored signals, as posix_spawn does.
 
-    It takes back what SignalMask and DefaultSignals before it say; those after it hold.
+    It overrides SignalMask and DefaultSignals before it in the list, not those after it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SignalMask(Action):
-    """Sets the signals the program starts with blocked; none by default."""
+    """Sets the signals that are blocked when the program starts; none by default."""
 
     blocked: Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultSignals(Action):
-    """Sets the signals that are made default if ignored; SIGPIPE and SIGXFSZ without this."""
+    """Sets which ignored signals are reset to default; without this, SIGPIPE and SIGXFSZ."""
 
     signals: Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ParentDeathSignal(Action):
-    """Sends the program a signal when the *thread* that starts it ends."""
+    """Sends the program a signal when the *thread* that started it ends (PR_SET_PDEATHSIG)."""
 
     signal: int
 
 
 @dataclass(frozen=True, slots=True)
 class Namespaces(Action):
-    """Makes the program the first process of new namespaces, by CLONE_NEW* flags."""
+    """Makes the program the first process of new namespaces (CLONE_NEW* flags)."""
 
     kinds: int
 
 
 @dataclass(frozen=True, slots=True)
 class UserNamespace(Action):
-    """Starts it in a new user namespace, in which the caller's user and group appear as these."""
+    """Starts the program in a new user namespace that maps the caller to `uid` and `gid`."""
 
     uid: int
     gid: int
@@ -304,9 +310,10 @@ class UserNamespace(Action):
 
 @dataclass(frozen=True, slots=True)
 class Seccomp(Action):
-    """Lays a seccomp filter over the program, last of all: bytes of struct sock_filter, 8 each.
+    """Installs a seccomp filter as the child's last step before exec.
 
-    It has to allow execve and exit_group. Needs NoNewPrivs, or CAP_SYS_ADMIN.
+    `filter` has the bytes of an array of struct sock_filter, 8 bytes each. It must allow execve and
+    exit_group. Requires NoNewPrivs or CAP_SYS_ADMIN.
     """
 
     filter: bytes

@@ -7,9 +7,9 @@
     stdout, _ = await process.communicate()
 
 Process, streams and transports are asyncio's own. The program is started as by
-spawnfd.subprocess.Popen, and its end is noticed through a pidfd (where there is none to be had: by
-asking, every 50 ms at least): child watchers are not used, no thread waits. It works on every event
-loop that has add_reader() and pipes: asyncio's own, uvloop.
+spawnfd.subprocess.Popen. A pidfd reports its end; if no pidfd is available, the loop polls at least
+every 50 ms. No child watcher and no waiting thread is used. It works on every event loop that has
+add_reader() and pipes, such as asyncio's own and uvloop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _OurTransport(Transport):
 
 
 class _Route:
-    """The running loop, with our transport, as asyncio's loop.subprocess_exec() sees it."""
+    """A stand-in for the running loop that gives loop.subprocess_exec() our transport."""
 
     _log_subprocess = base_events.BaseEventLoop._log_subprocess  # type: ignore[attr-defined]
     subprocess_exec = base_events.BaseEventLoop.subprocess_exec
@@ -72,7 +72,7 @@ async def create_subprocess_exec(
     limit: int = _LIMIT,
     **kwds: Any,
 ) -> Process:
-    """Starts a program; all arguments as for asyncio.create_subprocess_exec().
+    """Starts a program; takes the arguments of asyncio.create_subprocess_exec().
 
     Raises:
         OSError: The program could not be started, as from subprocess.Popen.
@@ -89,7 +89,7 @@ async def create_subprocess_shell(
     limit: int = _LIMIT,
     **kwds: Any,
 ) -> Process:
-    """Has /bin/sh run a command line; all arguments as for asyncio.create_subprocess_shell().
+    """Runs a command line in /bin/sh; takes the arguments of asyncio.create_subprocess_shell().
 
     Raises:
         OSError: The shell could not be started, as from subprocess.Popen.

@@ -3,36 +3,37 @@
 
     from spawnfd import subprocess
 
-Everything the original has is here, and is the original's own but for one step: where it would fork
-(or vfork, or posix_spawn) a child, the core starts the program. Pipes, text, waiting, timeouts and
-exceptions are CPython's code; CompletedProcess, CalledProcessError, PIPE and the like are the very
-same objects, and Popen is a subclass of the original.
+This module has everything that the standard subprocess module has. It differs in one step: where
+CPython would fork (or vfork, or posix_spawn) a child, spawnfd's core starts the program. Pipes,
+text mode, waiting, timeouts and exceptions are CPython's code. CompletedProcess,
+CalledProcessError, PIPE and the like are the same objects, and Popen is a subclass of the original.
 
 With env=None, strings without "=" that C code may have left in the environment are not passed on.
 
-The core calls the kernel, not libc: what an object in LD_PRELOAD has put in the place of execve,
+The core calls the kernel directly, not libc. A library in LD_PRELOAD that replaces execve,
 posix_spawn or vfork (libredirect, fakechroot, bear, a build's sandbox) does not see these starts.
-The programs themselves are preloaded as ever.
+LD_PRELOAD still applies to the started programs.
 
-The 64 programs that were started last are held open: before their file system can be unmounted,
-spawnfd.TemplateCache.shared().clear() lets go of them. /proc is held from the first start on: one
-that this process mounts for itself can be unmounted lazily (umount -l).
+The cache keeps the 64 most recently started programs open. Before their file system can be
+unmounted, call spawnfd.TemplateCache.shared().clear() to close them. /proc stays open from the
+first start on. If this process has mounted that /proc itself, unmount it lazily (umount -l).
 
-What the core cannot start the original does. `stats()` counts it, by reason:
+CPython's own code starts a program that the core cannot start. `stats()` counts these, by reason:
 
-    preexec_fn: Python code that runs in the child asks for a fork.
-    patched: The program, or its debugger, has replaced subprocess._fork_exec (Python 3.10:
-        _posixsubprocess.fork_exec), or set _USE_VFORK to False.
-    template: No descriptor was left to open the program, or it could not be read.
-    closed_stdio: Two spawns at once while this process has no descriptor 0, 1 or 2.
-    groups: Another user by a root that may not keep its groups.
-    refused: More than about 250 descriptors in pass_fds, or one beyond a hard RLIMIT_NOFILE.
-    arguments: Flags that are no bool or int, a cwd below /proc/self or /dev/fd, or that leads to
-        one by a link (where openat2 is refused: by any link), empty args, and whatever else
-        CPython takes and spawnfd does not.
-    not_found, stale: The program came into being, or never stopped changing, during the call.
-    no_process: The kernel would make no process; the original says so in its own way.
-    interpreter: This version of Python calls Popen's inner parts in another way.
+    preexec_fn: preexec_fn runs Python code in the child, which requires a fork.
+    patched: The application or its debugger has replaced subprocess._fork_exec (Python 3.10:
+        _posixsubprocess.fork_exec), or has set _USE_VFORK to False.
+    template: No descriptor was free to open the program, or it could not be read.
+    closed_stdio: Two spawns ran at once while descriptor 0, 1 or 2 of this process was closed.
+    groups: Root starts a program as another user, but may not call setgroups in the child. CPython
+        leaves root's supplementary groups to the child.
+    refused: pass_fds has more than about 250 descriptors, or one beyond the hard RLIMIT_NOFILE.
+    arguments: A flag is neither bool nor int; cwd is below /proc/self or /dev/fd, or leads there
+        through a link (if openat2 is refused: contains any link); args is empty; or another
+        argument that CPython accepts and spawnfd does not.
+    not_found, stale: The program was created during the call, or changed repeatedly.
+    no_process: The kernel created no process; CPython's code reports that with its own exception.
+    interpreter: This Python version calls Popen's internal functions differently.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ __all__ = [*_original.__all__, "Stats", "stats"]  # pyright: ignore[reportUnsupp
 
 
 class Popen(BASE):  # type: ignore[misc]
-    """subprocess.Popen, its program started by spawnfd."""
+    """subprocess.Popen that starts its program through spawnfd."""
 
     def _execute_child(self, *args: Any) -> None:
         execute(self, *args)
 
 
 def _adopt(space: dict[str, Any]) -> None:
-    """Puts all the original has into this module, its functions made anew to find our Popen."""
+    """Copies the original's contents into this module; its functions are rebound to our Popen."""
     for name, value in vars(_original).items():
         if name in space:
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Popen is a subclass, which would have to repeat all overloads to tell str from bytes.
+# At run time Popen is a subclass. Its stub would have to repeat all overloads for str and bytes.
 from subprocess import (
     DEVNULL,
     PIPE,
