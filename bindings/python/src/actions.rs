@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the classes of `spawnfd.actions` to the builder's calls.
+//! Translates the classes of `spawnfd.actions` into calls of the command builder.
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
@@ -13,12 +13,12 @@ use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequen
 use crate::classes::Class;
 use crate::errors::Origin;
 
-/// An action under translation: its fields by name, and what to call them in an error.
+/// An action under translation: its fields by name, and the names that errors use.
 struct Fields<'a, 'py> {
     action: &'a Bound<'py, PyAny>,
     index: usize,
     class: String,
-    /// The path among them.
+    /// The path field, if the action has one.
     named: OnceCell<OsString>,
 }
 
@@ -91,10 +91,10 @@ impl<'py> Fields<'_, 'py> {
     }
 }
 
-/// A seccomp filter.
+/// Converts a Python value to a seccomp filter.
 ///
 /// # Errors
-/// TypeError, ValueError: it is none.
+/// TypeError, ValueError: the value is not a filter.
 pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<FilterInstruction>> {
     let expected = "bytes of struct sock_filter (8 each)";
     let Ok(bytes) = value.cast::<PyBytes>() else { return Err(wrong_type(&name, expected, value)) };
@@ -107,10 +107,11 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
     Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }
 
-/// Adds the caller's list to a command, and notes which of the command's actions is which of the caller's.
+/// Adds the caller's list to a command, and records the index in that list for each of the command's actions.
 ///
 /// # Errors
-/// TypeError and ValueError for a field that cannot be taken; what the core refuses it reports with the action's index.
+/// TypeError, ValueError: a field has an invalid value. Errors that the core detects come later, with the action's
+/// index.
 pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
     static ACTION: Class = Class::of("spawnfd.actions", "Action");
     let expected = "a sequence of spawnfd.actions";
@@ -119,7 +120,7 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         if !action.is_instance(&class)? {
             return Err(wrong_type(&format_args!("actions[{index}]"), "one of spawnfd.actions", action));
         }
-        // Not by Display, which runs signal handlers and has nowhere to put what they raise.
+        // Not by Display: that runs signal handlers and cannot return their exceptions.
         let class = action.get_type().name()?.to_str()?.to_owned();
         let fields = Fields { action, index, class, named: OnceCell::new() };
         one(command, &fields)?;
@@ -142,7 +143,7 @@ fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> 
             const O_TMPFILE: u64 = 0o20000000;
             const O_CREAT: u64 = 0o100;
             let flags: u64 = fields.int("flags")?;
-            // openat2 refuses a mode that has no use.
+            // openat2 refuses a nonzero mode unless the flags create a file.
             let mode = if flags & (O_CREAT | O_TMPFILE) == 0 { 0 } else { fields.int("mode")? };
             let how = OpenHow { flags, mode, resolve: fields.int("resolve")? };
             let to: i32 = fields.int("to")?;
@@ -213,9 +214,9 @@ fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> 
     Ok(())
 }
 
-/// An id to set, or None to leave it.
+/// Returns the id to set; for None, the kernel's value for "leave unchanged".
 fn id(fields: &Fields<'_, '_>, field: &'static str) -> PyResult<u32> {
-    // "Leave it as it is" to the kernel.
+    // The kernel leaves an id unchanged for this value.
     const KEEP: u32 = u32::MAX;
     if fields.optional(field)?.is_none() {
         return Ok(KEEP);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From Python's values to the core's, with errors that name the argument.
+//! Converts Python values to the core's types, with errors that name the argument.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use spawnfd::{Errno, Stage};
 
 use crate::errors::Failure;
 
-/// A TypeError that names the argument, what it has to be, and what it is.
+/// Returns a TypeError that names the argument, the expected type and the actual one.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     match value.get_type().qualname() {
         Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {}", found.to_string_lossy())),
@@ -27,7 +27,7 @@ pub fn wrong_value(name: &dyn Display, why: impl Display) -> PyErr {
     PyValueError::new_err(format!("{name}: {why}"))
 }
 
-/// A str (by the file system encoding), bytes or os.PathLike, without NUL.
+/// Converts a str (by the file system encoding), bytes or os.PathLike; refuses a NUL.
 pub fn os_string(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<OsString> {
     let string = if let Ok(string) = value.cast::<PyString>() {
         from_str(string, name)?
@@ -52,14 +52,14 @@ pub fn os_string(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<OsStr
 }
 
 fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsString> {
-    // ASCII is the same in every file system encoding.
+    // Fast path: ASCII has the same bytes in every file system encoding.
     match string.to_str() {
         Ok(text) if text.is_ascii() => Ok(OsString::from(text)),
         _ => string.extract().map_err(|error| no_bytes(&error, string, name)),
     }
 }
 
-/// That a str has a character which no byte stands for.
+/// Returns the error for a str with a character that cannot be encoded.
 fn no_bytes(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Display) -> PyErr {
     match error.value(string.py()).str() {
         Ok(why) => wrong_value(name, why.to_string_lossy()),
@@ -67,7 +67,7 @@ fn no_bytes(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Display) -> 
     }
 }
 
-/// A sequence of arguments, which a single string is not.
+/// Converts a sequence of arguments; refuses a single string.
 pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString>> {
     let item = |(index, item): (usize, Bound<'_, PyAny>)| os_string(&item, &format_args!("{name}[{index}]"));
     if let Ok(list) = value.cast::<PyList>() {
@@ -84,7 +84,7 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
     sequence.try_iter()?.enumerate().map(|(index, value)| item((index, value?))).collect()
 }
 
-/// One string where several are meant: what to write instead.
+/// Returns the error for a single string in place of a sequence, with a correct example.
 fn single(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
     let given = match value.repr() {
         Ok(given) => given,
@@ -101,7 +101,7 @@ fn single(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
     })
 }
 
-/// A sequence of anything but a string.
+/// Returns the items of an iterable; refuses a str and bytes.
 pub fn sequence<'py>(value: &Bound<'py, PyAny>, name: &str, of: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
         return Err(wrong_type(&name, of, value));
@@ -113,7 +113,7 @@ pub fn sequence<'py>(value: &Bound<'py, PyAny>, name: &str, of: &str) -> PyResul
     }
 }
 
-/// An integer in the range of `T`.
+/// Converts an int in the range of `T`; refuses a bool.
 pub fn integer<'py, T>(value: &Bound<'py, PyAny>, name: &dyn Display) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -135,14 +135,14 @@ where
     })
 }
 
-/// The number of a descriptor: an int, or what `fileno()` of a file object says.
+/// Returns a descriptor number: an int, or the result of an object's `fileno()`.
 pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<i32> {
     let number = if value.is_instance_of::<PyInt>() {
         integer::<i32>(value, name)?
     } else if let Ok(method) = value.getattr(intern!(value.py(), "fileno")) {
         let given = method.call0().map_err(|error| {
             let refused = error.is_instance_of::<PyValueError>(value.py());
-            // Closed, or one in memory: io.StringIO.
+            // A closed file, or one in memory such as io.StringIO.
             if refused { wrong_value(name, format_args!("fileno() raises {error}")) } else { error }
         })?;
         integer::<i32>(&given, &format_args!("{name}.fileno()"))?
@@ -155,20 +155,21 @@ pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResu
     Ok(number)
 }
 
-/// A descriptor of the caller, which the caller keeps open during the call, as with every function of `os`.
+/// Borrows a descriptor of the caller. The caller keeps it open during the call, as for functions of `os`.
 pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<BorrowedFd<'static>> {
     descriptor_number(value, name).map(borrow)
 }
 
-/// `number` is not negative.
+/// Borrows a descriptor by its number, which must not be negative.
 pub fn borrow(number: i32) -> BorrowedFd<'static> {
     assert!(number >= 0);
-    // SAFETY: not -1. Whether it is open the core finds out before a child exists (EBADF). It is used until the call in
-    // progress returns, in which the caller holds it; one who closes it meanwhile gets what os.read() would give.
+    // SAFETY: `number` is not -1. The core checks before a child exists that it is open (EBADF). The core uses it only
+    // until the current call returns, while the caller keeps it open. If another thread closes it meanwhile, the effect
+    // is the same as for os.read().
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
-/// A float or an int; one that is too large for a float is infinite.
+/// Converts a float or an int; an int that is too large for a float becomes infinite.
 pub fn number(value: &Bound<'_, PyAny>, name: &dyn Display, expected: &str) -> PyResult<f64> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(name, expected, value));
@@ -182,18 +183,18 @@ pub fn number(value: &Bound<'_, PyAny>, name: &dyn Display, expected: &str) -> P
     })
 }
 
-/// Seconds, as a float or int: `None` for None and infinity.
+/// Converts seconds, a float or an int; returns `None` for None and for infinity.
 pub fn seconds(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
     let seconds = number(value, &name, "seconds (float) or None")?;
     if seconds.is_nan() || seconds < 0.0 {
         return Err(wrong_value(&name, format_args!("{seconds} is no time to wait")));
     }
-    // Beyond what a Duration can hold is for ever, too.
+    // More seconds than a Duration can represent mean no limit, too.
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Bytes to feed a program: bytes-like, or str as UTF-8.
+/// Returns bytes for a program's input, from a bytes-like object or a str (as UTF-8).
 pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());
@@ -226,7 +227,7 @@ pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(Os
     Ok(variables)
 }
 
-/// One variable, as `putenv` takes it.
+/// Converts one environment variable, under the rules of `putenv`.
 pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) -> PyResult<(OsString, OsString)> {
     let variable = os_string(key, &format_args!("{name}: name of a variable"))?;
     if variable.is_empty() || variable.as_bytes().contains(&b'=') {
@@ -236,7 +237,7 @@ pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) ->
     Ok((variable, value))
 }
 
-/// Refuses a path whose meaning depends on the working directory.
+/// Refuses an empty program and a relative path, whose meaning depends on the working directory.
 pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
     let bytes = program.as_bytes();
     if bytes.is_empty() {

@@ -19,19 +19,19 @@ use crate::queue::{UNSEEN, wait_readable};
 use crate::request::Request;
 use crate::stdio::Use;
 
-/// A running program, held by its pidfd.
+/// A started program and its pidfd.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
     pidfd: i32,
-    /// Held for single system calls only, never while waiting.
+    /// Locked only for single system calls, never while waiting.
     child: Mutex<spawnfd::Child>,
     /// The returncode, once known.
     ended: OnceLock<i32>,
 }
 
-/// The exit code, or the signal's number negative, as subprocess has it.
+/// Returns the exit code, or the negated signal number, as subprocess does.
 fn returncode(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
 }
@@ -63,7 +63,7 @@ impl Child {
         }
     }
 
-    /// As that of a Result.
+    /// How the program was started; the values are those of `Result.started`.
     #[getter]
     fn started(&self, py: Python<'_>) -> Cow<'static, str> {
         self.lock(py).started().name()
@@ -78,7 +78,7 @@ impl Child {
         self.pidfd
     }
 
-    /// The caller's ends of the pipes, given away: a descriptor or None for each of stdin, stdout, stderr.
+    /// Transfers the caller's ends of the pipes: a descriptor or None for each of stdin, stdout, stderr.
     fn take_pipes(&self, py: Python<'_>) -> (Option<i32>, Option<i32>, Option<i32>) {
         let mut child = self.lock(py);
         let stdin = child.stdin.take().map(|pipe| OwnedFd::from(pipe).into_raw_fd());
@@ -102,15 +102,15 @@ impl Child {
         Ok(self.returncode())
     }
 
-    /// Waits; Python's signal handlers run meanwhile, and may raise.
+    /// Waits for the program's end. Python's signal handlers run meanwhile, and may raise.
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i32>> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(code) = self.poll(py)? {
                 return Ok(Some(code));
             }
-            // Without the lock: it is there as long as this object, and only looked at. A sleep is not ended by what has come to stand
-            // at its number.
+            // Without the lock: the pidfd is open as long as this object exists. The sleep is bounded because the
+            // application may have replaced the descriptor by another file, which would not wake it.
             let look = Instant::now() + UNSEEN;
             let until = deadline.map_or(look, |deadline| deadline.min(look));
             if !wait_readable(py, &borrow(self.pidfd), Some(until))? && deadline == Some(until) {
@@ -124,7 +124,7 @@ impl Child {
         self.lock(py).signal(signal).map_err(|error| errors::exception(py, &error, None))
     }
 
-    /// Seconds of CPU time and bytes of the largest resident set; None before the end.
+    /// Returns seconds of CPU time and the largest resident set in bytes; None before the program is reaped.
     fn usage(&self, py: Python<'_>) -> Option<(f64, u64)> {
         self.lock(py).usage().map(|usage| (usage.cpu.as_secs_f64(), usage.max_rss))
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The package's classes and functions by name.
+//! Lookup of the package's Python classes and functions by name.
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
-/// A class of the package's Python half. Each use looks it up again: a program may import the package anew, and then expects the
-/// new class.
+/// A class of the package's Python part. Each use looks it up again: an application may re-import the package, and
+/// then expects the new class.
 pub struct Class {
     module: &'static str,
     name: &'static str,
-    /// The first, for when nothing can be imported any more, as the interpreter ends.
+    /// The first class that was found. It is used when the interpreter ends and imports fail.
     first: PyOnceLock<Py<PyAny>>,
 }
 
@@ -34,7 +34,7 @@ impl Class {
     }
 }
 
-/// What `__reduce__` returns: a function of the native module, and its arguments.
+/// Builds the result of `__reduce__`: a function of the native module, and its arguments.
 pub fn restored_by<'py>(
     py: Python<'py>,
     function: &str,

@@ -20,7 +20,7 @@ use crate::classes::restored_by;
 pub struct Env(spawnfd::Env);
 
 impl Env {
-    /// A copy that shares what is encoded.
+    /// Returns a copy that shares the encoded environment.
     pub fn core(&self) -> spawnfd::Env {
         self.0.clone()
     }
@@ -163,23 +163,24 @@ impl Env {
         restored_by(py, "restore_env", (all,))
     }
 
-    /// Names only: values may be secrets.
+    /// Shows names only, as values may be secrets.
     fn __repr__(&self) -> String {
         let names: Vec<_> = self.0.iter().map(|(name, _)| name.to_string_lossy()).collect();
         format!("<spawnfd.Env of {} variables: {}>", names.len(), names.join(" "))
     }
 }
 
-/// Makes an Env of what its pickle has.
+/// Recreates an Env from its pickled variables.
 #[pyfunction]
 pub fn restore_env(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Env {
     let string = OsString::from_vec;
     Env(variables.into_iter().map(|(name, value)| (string(name), string(value))).collect())
 }
 
-/// The environment that an Env or a mapping of variables describes; for None, this process's as it is now.
+/// Returns the environment for an Env or a mapping; for None, this process's current environment.
 ///
-/// Reads under the GIL: an assignment to `os.environ` changes the C library's `environ`, and must not run meanwhile.
+/// The caller holds the GIL: an assignment to `os.environ` changes the C library's `environ`, and must not run
+/// meanwhile.
 pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
     let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
     if let Ok(env) = value.cast::<Env>() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the core's error to the exceptions of `spawnfd._errors`.
+//! Converts the core's errors to the exceptions of `spawnfd._errors`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,12 +13,12 @@ use crate::classes::Class;
 pub struct Failure<'a> {
     pub errno: Errno,
     pub stage: &'a str,
-    /// The index in the caller's own list of actions.
+    /// The index of the failed action in the caller's list.
     pub action: Option<usize>,
-    /// The program, directory or action's path it is about.
+    /// The program, the directory or the action's path that the error concerns.
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
-    /// Instead of what strerror(3) has to say.
+    /// Replaces the text of strerror(3).
     pub why: Option<&'a str>,
 }
 
@@ -45,31 +45,31 @@ impl<'a> Failure<'a> {
     }
 }
 
-/// The exception for an error that is about one file, or none.
+/// Returns the exception for an error that concerns one file, or none.
 pub fn exception(py: Python<'_>, error: &spawnfd::Error, file: Option<&OsStr>) -> PyErr {
     Failure { file, ..Failure::of(error) }.exception(py)
 }
 
-/// Where one of a command's actions comes from.
+/// The argument of the caller that one of a command's actions comes from.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// `cwd` was a descriptor.
+    /// The argument `cwd`, given as a descriptor.
     CurrentDir,
-    /// An item of the caller's list, and the path it names.
+    /// An item of the caller's list of actions, and the path that it names.
     Action(usize, Option<OsString>),
 }
 
-/// What the errors of one command name.
+/// The names that errors of one command refer to.
 #[derive(Debug)]
 pub struct Subjects {
     pub program: OsString,
     pub cwd: Option<OsString>,
-    /// Where each of the command's actions comes from.
+    /// The origin of each of the command's actions.
     pub origins: Vec<Origin>,
 }
 
 impl Subjects {
-    /// The exception for what the core says of this command.
+    /// Returns the exception for an error of the core that concerns this command.
     pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
         let mut failure = Failure::of(error);
         match error.stage() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native half of Job: nothing here waits. A caller that waits listens to a wakeup, tries once more, and waits for the wakeup.
+//! The native part of Job. Nothing here blocks: a caller that waits listens to a wakeup, tries once more, and then
+//! waits for the wakeup.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,14 +23,14 @@ use crate::result::RunResult;
 use crate::run::prepare;
 use crate::stdio::Use;
 
-/// The least that may wait for who wants to see output as it comes.
+/// The minimum buffer, in bytes, for output that is pending for events().
 const LEAST: usize = 64 << 10;
 
-/// A supervised run, held.
+/// The handle of a supervised run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Job {
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     job: Option<spawnfd::Job>,
     args: Vec<OsString>,
     subjects: Subjects,
@@ -38,27 +39,27 @@ pub struct Job {
     detached: AtomicBool,
     grace: Duration,
     has_terminal: bool,
-    /// Comes when the result is there.
+    /// Fires when the result is available.
     #[pyo3(get)]
     done: Wakeup,
-    /// Comes when there is room for input, or the program reads no more.
+    /// Fires when the input buffer has space, or the program has closed its input.
     #[pyo3(get)]
     writable: Wakeup,
-    /// Comes when there are events.
+    /// Fires when there are events.
     #[pyo3(get)]
     readable: Wakeup,
 }
 
-/// Output on its way to who wants to see it as it comes.
+/// The output that is pending for events().
 #[derive(Debug)]
 struct Output {
     events: Events,
     decoders: [Decoder; 2],
     ready: VecDeque<Event>,
     ended: bool,
-    /// Who makes the program wait when they are behind.
+    /// The number of watchers. While there are any, the program blocks when the buffer is full.
     watchers: usize,
-    /// One of them is whoever started it.
+    /// Whether the starting task counts as a watcher.
     held: bool,
 }
 
@@ -89,7 +90,7 @@ impl Output {
         self.ready.pop_front()
     }
 
-    /// A character that has begun will not be continued.
+    /// Emits an incomplete character at the end of each stream as it is.
     fn finish_text(&mut self) {
         for (decoder, stream) in self.decoders.iter_mut().zip(Stream::ALL) {
             let mut text = String::new();
@@ -124,7 +125,7 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Starts the program. `watched`: there is a watcher from the first moment on. `turn` has come.
+    /// Starts the program. `watched`: the starting task counts as a watcher. `turn` has its permit.
     #[new]
     fn new(
         py: Python<'_>,
@@ -134,7 +135,7 @@ impl Job {
         watched: bool,
         turn: Option<&Bound<'_, Turn>>,
     ) -> PyResult<Job> {
-        // Here from now on: what is refused gives it back at once.
+        // This function owns the permit from here on, so an error returns it to the limiter at once.
         let permit = turn.and_then(|turn| turn.get().take());
         let (mut request, run) = prepare(program, args, options, Use::Start)?;
         if let Some(permit) = permit {
@@ -194,7 +195,7 @@ impl Job {
         self.args.clone()
     }
 
-    /// The result, once it is there.
+    /// Returns the result, or None while the program runs.
     fn result(&self, py: Python<'_>) -> PyResult<Option<Py<RunResult>>> {
         if self.result.get().is_none() {
             match self.job().try_wait() {
@@ -208,11 +209,11 @@ impl Job {
 
     fn read(&self, py: Python<'_>, since: &Bound<'_, PyAny>) -> PyResult<Chunk> {
         let since = integer(since, &"since")?;
-        // What has come may be on its way to a slow disk: others need not wait for that.
+        // Without the GIL: the call may wait for a spill to a slow disk.
         Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 
-    /// How many bytes were taken; None if there is no room for any.
+    /// Returns how many bytes were taken; None if the buffer is full.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let data = bytes(data, "data")?;
         match self.job().write(&data) {
@@ -229,7 +230,7 @@ impl Job {
         self.job().close_stdin();
     }
 
-    /// Ends the program and its process tree; `grace` None: the run's own.
+    /// Ends the program and its process tree. `grace` None means the run's own.
     fn stop(&self, grace: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let grace = match grace {
             Some(grace) => seconds(Some(grace), "grace")?.unwrap_or(Duration::MAX),
@@ -254,12 +255,12 @@ impl Job {
         Ok(())
     }
 
-    /// Dropping this does not end the program any more.
+    /// After this call, dropping the job does not end the program.
     fn detach(&self) {
         self.detached.store(true, Ordering::Relaxed);
     }
 
-    /// The next event; None if there is none yet, False if there will be none.
+    /// Returns the next event; None if there is none yet, False after the last one.
     fn event<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut output = self.output(py);
         match output.next() {
@@ -269,8 +270,10 @@ impl Job {
         }
     }
 
-    /// While there are watchers the program waits when nobody takes its events; else the oldest are dropped. From here on events are
-    /// lines of at most so many bytes, or chunks.
+    /// Adds a watcher, and makes later events lines of at most `max` bytes, or chunks if `max` is None.
+    ///
+    /// While there are watchers, the program blocks when the buffer is full. Without a watcher the oldest bytes are
+    /// dropped.
     fn watch(slf: &Bound<'_, Self>, max: Option<&Bound<'_, PyAny>>) -> PyResult<Watcher> {
         let max = max.map(|max| integer(max, &"max_line")).transpose()?;
         let mut output = slf.get().output(slf.py());
@@ -284,13 +287,15 @@ impl Job {
         Ok(Watcher(slf.clone().unbind()))
     }
 
-    /// Whoever started it watches no more.
+    /// Removes the starting task from the watchers.
     fn let_go(&self, py: Python<'_>) {
         self.output(py).let_go();
     }
 }
 
-/// Makes the program wait for who takes its events, for as long as it is there. No signal handler comes in between.
+/// While it exists, the program blocks when its event buffer is full.
+///
+/// Creation and counting are one native call, so no signal handler runs in between.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Watcher(Py<Job>);
@@ -406,13 +411,13 @@ impl Chunk {
     }
 }
 
-/// Makes an Event of what its pickle has.
+/// Recreates an Event from its pickled fields.
 #[pyfunction]
 pub fn restore_event(stream: Option<usize>, bytes: Vec<u8>, text: String, lost: u64) -> Event {
     Event { stream: stream.and_then(|index| Stream::ALL.get(index).copied()), bytes, text, lost }
 }
 
-/// Makes a Chunk of what its pickle has.
+/// Recreates a Chunk from its pickled fields.
 #[pyfunction]
 pub fn restore_chunk(bytes: Vec<u8>, next: u64, lost: u64) -> Chunk {
     Chunk(spawnfd::Chunk { bytes, next, lost })

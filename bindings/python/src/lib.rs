@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd._spawnfd`: the native half of the Python package. What people call stands in `python/spawnfd`.
+//! `spawnfd._spawnfd`: the native part of the Python package. The public interface is in `python/spawnfd`.
 
 mod actions;
 mod arguments;
@@ -23,7 +23,7 @@ mod stdio;
 mod template;
 mod warm;
 
-/// What the package's Python half imports.
+/// The module that the package's Python part imports.
 #[pyo3::pymodule]
 mod _spawnfd {
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,7 +31,7 @@ mod _spawnfd {
     use pyo3::exceptions::PyImportError;
     use pyo3::{ffi, prelude::*};
 
-    /// Refuses a second interpreter of this process, as CPython does from 3.12 on: the objects of one are nothing for another.
+    /// Refuses a second interpreter in this process, as CPython does from 3.12 on. Interpreters cannot share objects.
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         static FIRST: AtomicI64 = AtomicI64::new(-1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Limiter`, and who waits for a place with one.
+//! `spawnfd.Limiter`, and the waits for its permits.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -63,12 +63,12 @@ impl Limiter {
     }
 }
 
-/// A run's place with a limiter, once its turn has come. Dropped, it goes to the next.
+/// A request for a limiter's permit, and later the permit. Dropping it passes the permit to the next waiting run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Turn {
     state: Mutex<State>,
-    /// Comes when the run may start.
+    /// Fires when the run may start.
     #[pyo3(get)]
     ready: Wakeup,
 }
@@ -77,12 +77,12 @@ pub struct Turn {
 enum State {
     Waiting(Acquiring),
     Come(Permit),
-    /// A run has it, or it was given up.
+    /// A run has taken the permit, or the request was cancelled.
     Gone,
 }
 
 impl Turn {
-    /// The place, for a run.
+    /// Transfers the permit to a run.
     pub fn take(&self) -> Option<Permit> {
         match std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone) {
             State::Come(permit) => Some(permit),
@@ -101,7 +101,7 @@ impl Turn {
         Turn { state: Mutex::new(State::Waiting(acquiring)), ready }
     }
 
-    /// True when it has come, None until then.
+    /// Returns True once the permit is available, None before.
     fn has_come(&self) -> Option<bool> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Waiting(acquiring) = &mut *state
@@ -112,7 +112,7 @@ impl Turn {
         matches!(*state, State::Come(_)).then_some(true)
     }
 
-    /// Gives it up.
+    /// Cancels the request, or returns the permit to the limiter.
     fn give_up(&self) {
         let held = std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone);
         drop(held);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keyword arguments of `spawn`, `run` and `start`, as Python's half passes them on: what is not given, or None, is not
-//! there.
+//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None counts
+//! as absent.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,22 +13,22 @@ use crate::classes::Class;
 use crate::limiter::Limiter;
 use crate::stdio::Use;
 
-/// How much waits for a program that is written to over time.
+/// The size in bytes of the input buffer of a job with stdin="stream".
 const WRITABLE: usize = 64 << 10;
 
-/// How much of the latest output can be read from a cursor.
+/// The default `window`: how many bytes of the latest output a job keeps for read().
 const WINDOW: usize = 1 << 20;
 
 macro_rules! options {
     ($($usage:path: $($name:ident),+;)+) => {
-        /// What is given.
+        /// The arguments that were passed.
         #[derive(Default)]
         pub struct Options<'py> {
             $($(pub $name: Option<Bound<'py, PyAny>>,)+)+
         }
 
         impl<'py> Options<'py> {
-            /// The place of an option that this use has.
+            /// Returns the field of an option that this use accepts.
             fn place(&mut self, name: &str, usage: Use) -> Option<&mut Option<Bound<'py, PyAny>>> {
                 match name {
                     $($(stringify!($name) if usage >= $usage => Some(&mut self.$name),)+)+
@@ -58,7 +58,8 @@ impl<'py> Options<'py> {
         Ok(options)
     }
 
-    /// How a job is to go: as a run, and what has come out can be read, and more be written, meanwhile.
+    /// Returns the settings of a job: those of a run, with output that can be read and input that can be written
+    /// meanwhile.
     pub fn job(&self) -> PyResult<Run> {
         let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
         let run = self.run()?.window(window);
@@ -66,7 +67,7 @@ impl<'py> Options<'py> {
         Ok(if streams { run.writable(WRITABLE) } else { run })
     }
 
-    /// How the run is to go.
+    /// Returns the settings of a run.
     pub fn run(&self) -> PyResult<Run> {
         let mut run = Run::new();
         run.timeout = seconds(self.timeout.as_ref(), "timeout")?;
@@ -110,7 +111,7 @@ impl<'py> Options<'py> {
             run.input = Some(bytes(input, "input")?.into());
         }
         if let Some(terminal) = &self.terminal {
-            // Which has columns first.
+            // os.terminal_size has columns first.
             static TERMINAL_SIZE: Class = Class::of("os", "terminal_size");
             let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
@@ -128,9 +129,9 @@ impl<'py> Options<'py> {
     }
 }
 
-/// An option that there is not; for those of subprocess, what there is.
+/// Returns the error for an unknown option; for an option of subprocess it names the equivalent.
 fn unexpected(name: &str, usage: Use) -> PyErr {
-    // What hold= says comes by another way.
+    // The Python part passes hold= separately.
     let has = |usage| name == "hold" && usage == Use::Start || Options::default().place(name, usage).is_some();
     let instead = match (name, usage) {
         ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
@@ -156,7 +157,7 @@ fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
     stdin.cast::<PyString>().is_ok_and(|word| word.to_str().is_ok_and(|word| word == "stream"))
 }
 
-/// Two integers.
+/// Converts a tuple of two integers.
 fn pair<'py, T>(value: &Bound<'py, PyAny>, name: &str, expected: &str) -> PyResult<(T, T)>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -167,7 +168,7 @@ where
     Ok((item(0)?, item(1)?))
 }
 
-/// One of some words.
+/// Converts one of several words to its value.
 fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
     let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Ok(given) = value.cast::<PyString>() else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A Result as plain values, for pickle: to another process, or a file, and back.
+//! Converts a Result to plain values for pickle, and back.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -16,13 +16,13 @@ use spawnfd::{
 use crate::arguments::wrong_value;
 use crate::classes::restored_by;
 
-/// The one of all there are that has this name.
+/// Returns the value that has this name.
 fn meaning<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
     let found = all.iter().find(|known| name(**known) == word);
     found.copied().ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
 }
 
-/// The file, its length, and how writing it ended: "whole", "capped", or an errno.
+/// The file's path, its length, and how writing it ended: "whole", "capped", or an errno.
 type Spill = (Option<OsString>, u64, Option<&'static str>, i32);
 
 fn words(limit: &Limit) -> (String, String) {
@@ -38,7 +38,7 @@ fn limit((resource, by): (String, String)) -> PyResult<Limit> {
     }
 }
 
-/// For `__reduce__`.
+/// Implements `Result.__reduce__`.
 pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyResult<Bound<'py, PyAny>> {
     let spill: Option<Spill> = output.spill.as_ref().map(|spilled| {
         let path = spilled.file.as_ref().map(|file| file.path().as_os_str().to_owned());
@@ -111,10 +111,10 @@ pub struct State {
     args: Vec<OsString>,
 }
 
-/// The output and argv that a pickle has.
+/// Returns the output and argv of a pickle.
 ///
 /// # Errors
-/// KeyError, TypeError, ValueError: it is none of this version's.
+/// KeyError, TypeError, ValueError: this version did not write the pickle.
 pub fn output(state: State) -> PyResult<(Output, Vec<OsString>)> {
     let heads = state.cuts.map(|(head, _)| head);
     if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {

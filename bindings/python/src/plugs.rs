@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process without standard streams: what is opened in it meanwhile must not come to stand in their place.
+//! Keeps descriptors that the core opens from taking the numbers of closed standard streams.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +8,22 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 
 use crate::arguments::borrow;
 
-/// Something harmless at those of the numbers 0, 1 and 2 that were not open, as long as it lives: else what the core opens and
-/// keeps would take them, and be overwritten when the application connects its streams again.
+/// Occupies those of the numbers 0, 1 and 2 that were closed with placeholder descriptors, until it is dropped.
+///
+/// Otherwise a descriptor that the core keeps could get one of these numbers. The application would overwrite it when
+/// it reopens its streams.
 pub struct Plugs {
-    /// The plugs, with their device and inode.
+    /// The placeholders, with their device and inode.
     plugs: Vec<(OwnedFd, (u64, u64))>,
     turn: Option<Turn>,
 }
 
-/// One thread at a time has plugs: another would take them for open streams. Nobody waits for it: in a fork's copy it may belong
-/// to a thread that is not there.
+/// The right to open placeholders, which one thread has at a time: another thread would take them for open streams.
+///
+/// No thread waits for it: in a forked copy it may belong to a thread that does not exist there.
 struct Turn(u64);
 
-/// Odd while somebody has the turn; each one leaves another number behind.
+/// A sequence count: odd while a thread has the right, and larger after each use.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 impl Turn {
@@ -40,14 +43,15 @@ pub fn is_open(fd: i32) -> bool {
 }
 
 impl Plugs {
-    /// Fills the gaps, mostly none. `None` if another thread is at it, or nothing can be opened.
+    /// Opens placeholders for the closed numbers, mostly none. `None` if another thread has placeholders, or an open
+    /// fails.
     pub fn fill() -> Option<Plugs> {
         let turn = TURN.load(Ordering::SeqCst);
         if turn % 2 == 1 {
             return None;
         }
         if (0..3).all(is_open) {
-            // Unless it was somebody's plugs that were open.
+            // If the count has changed, the open numbers may have been another thread's placeholders.
             let same = TURN.load(Ordering::SeqCst) == turn;
             return same.then(|| Plugs { plugs: Vec::new(), turn: None });
         }
@@ -67,7 +71,7 @@ impl Plugs {
 impl Drop for Plugs {
     fn drop(&mut self) {
         for (plug, known) in self.plugs.drain(..) {
-            // The application may have connected a stream meanwhile: then there is no plug any more.
+            // If the application has opened a stream at this number meanwhile, leave that open.
             if identity(&plug) != Some(known) {
                 std::mem::forget(plug);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `subprocess.Popen` has its child do and become, in the order and with the errors of CPython's `_posixsubprocess`.
+//! Starts the child of `subprocess.Popen`, in the order and with the errors of CPython's `_posixsubprocess`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -19,8 +19,8 @@ use crate::plugs::{Plugs, is_open};
 use crate::request::ignored_by_python;
 use crate::warm::Warm;
 
-/// The arguments of `Popen._execute_child` by name, and what Python's half has made of some: `argv`, `candidates` (the
-/// paths to try in turn) and `variables` (pairs; None: this process's).
+/// The arguments of `Popen._execute_child` by name, and the values that the Python part computes from them: `argv`,
+/// `candidates` (the paths to try in turn) and `variables` (pairs; None: this process's environment).
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Call<'py> {
@@ -45,11 +45,11 @@ struct Call<'py> {
     umask: Bound<'py, PyAny>,
 }
 
-/// Why arguments are not taken.
+/// Why arguments are not accepted.
 enum Refused {
-    /// CPython's own code has the words for what is wrong with them.
+    /// The arguments are invalid or unsupported. CPython's own code starts the program or reports the error.
     Wrong,
-    /// The caller's own code has raised this: an object's method, or a signal handler in it.
+    /// The caller's code raised this: a method of an argument, or a signal handler during it.
     Raised(PyErr),
 }
 
@@ -61,22 +61,25 @@ impl From<PyErr> for Refused {
 
 type Taken<T> = Result<T, Refused>;
 
-/// What came of it.
+/// The outcome of a start.
 enum Outcome {
-    /// The pid. The caller waits for it, unless it is known already which signal has ended it: that number, or 0.
+    /// The pid, and the signal that ended the child before exec (then the child is reaped), or 0.
     Started(u32, i32, Started),
-    /// Errno, and whether it is about the "program", the "cwd" or "" something else.
+    /// The errno, and the subject of the error: "program", "cwd", or "" for anything else.
     Failed(Errno, &'static str),
-    /// Nothing was done that could be seen: this is to be left to CPython's own code, for this reason.
+    /// The attempt had no visible effect. CPython's own code starts the program, for this reason.
     Left(&'static str),
 }
 
-/// Starts the first candidate that can be executed, after `audit` has been called. `(pid, 0 or -signal that has ended it, how it was started)`, or `(0, errno, what
-/// it is about)`, or `(0, 0, why this is none for us)`.
+/// Calls `audit`, then starts the first candidate that can be executed.
+///
+/// Returns `(pid, 0 or -signal, how it was started)`, where the signal is the one that ended the child before exec; or
+/// `(0, errno, subject of the error)`; or `(0, 0, reason to use CPython's code)`.
 ///
 /// # Errors
-/// What `audit` raises, or an argument's own method. Never for what is wrong with an argument: a handler's exception would look like
-/// that, and one after the start have the program started again.
+/// The exceptions of `audit` and of the arguments' methods. An invalid argument raises no exception, as that could not
+/// be told from a signal handler's exception. Such an exception after the start would make the caller start the program
+/// a second time.
 #[pyfunction]
 #[pyo3(signature = (call, audit, warm = None))]
 pub fn popen(
@@ -101,12 +104,12 @@ pub fn popen(
     })
 }
 
-/// CPython takes every int for a flag.
+/// Converts a flag; CPython accepts any int.
 fn flag(value: &Bound<'_, PyAny>) -> Taken<bool> {
     if value.is_instance_of::<PyInt>() { Ok(value.is_truthy()?) } else { Err(Refused::Wrong) }
 }
 
-/// Of an int, which has no code of the caller's to ask.
+/// Converts an int, which runs no code of the caller.
 fn number<'py, T>(value: &Bound<'py, PyAny>) -> Taken<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -124,7 +127,7 @@ where
     values.iter().map(number).collect()
 }
 
-/// A str, bytes or os.PathLike, whose method is the caller's code.
+/// Converts a str, bytes or os.PathLike. The method of an os.PathLike is the caller's code.
 fn string(value: &Bound<'_, PyAny>) -> Taken<OsString> {
     let plain = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
     let path;
@@ -146,7 +149,7 @@ fn strings(values: &[Bound<'_, PyAny>]) -> Taken<Vec<OsString>> {
     values.iter().map(string).collect()
 }
 
-/// Whether a seccomp filter of the calling thread kills the process for a pidfd of a program, or for a signal through it.
+/// Whether a seccomp filter of the calling thread kills the process for pidfd_open or pidfd_send_signal.
 #[pyfunction]
 pub fn pidfds_are_killed() -> bool {
     let killed = spawnfd::killed_calls();
@@ -155,34 +158,35 @@ pub fn pidfds_are_killed() -> bool {
 
 struct Spawn {
     command: Command<'static>,
-    /// The paths to try.
+    /// The paths to try, in order.
     programs: Vec<PathBuf>,
     cwd: Option<OsString>,
-    /// The caller's descriptors it uses.
+    /// The caller's descriptors that the child gets.
     sources: Vec<i32>,
-    /// One of them was not open when Popen was called.
+    /// Whether one of them was not open when Popen was called.
     closed: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
     /// The index of the action that keeps the groups.
     keep_groups: Option<usize>,
-    /// There are actions whose failure only a child can find.
+    /// Whether there are actions that can only fail in a child.
     more: bool,
 }
 
 impl Spawn {
     fn new(call: &Call<'_>) -> Taken<Spawn> {
         let (argv, candidates) = (strings(&call.argv)?, strings(&call.candidates)?);
-        // Candidates take the place of this.
+        // `start` sets the program, once for each candidate.
         let mut command = Command::new("");
         command.take_killed();
-        // By fork_exec CPython starts a program without arguments, by posix_spawn it does not.
+        // With an empty argv CPython's behaviour differs between fork_exec, which starts the program, and posix_spawn.
         let Some((first, rest)) = argv.split_first() else { return Err(Refused::Wrong) };
         command.arg0(first).args(rest);
         command.environment(&environment(call)?);
 
         let mut sources = Vec::new();
-        // The caller's ends of Popen's pipes, which CPython's child closes: one that was named was not open before.
+        // The caller's ends of Popen's new pipes, which CPython's child closes. If the caller passed one of these
+        // numbers as a stream, that number was not open before the call.
         let mut kept = Vec::new();
         for end in [&call.p2cwrite, &call.c2pread, &call.errread] {
             kept.push(number(end)?);
@@ -210,7 +214,7 @@ impl Spawn {
         command.inherit_descriptors(!call.close_fds.is_truthy()?);
 
         let cwd = call.cwd.as_ref().map(string).transpose()?;
-        // A child of ours does not have all of its caller's descriptors there.
+        // A child of the core does not have all of the caller's descriptors, so such a path could differ.
         if cwd.as_ref().is_some_and(|cwd| is_each_ones_own(Path::new(cwd))) {
             return Err(Refused::Wrong);
         }
@@ -220,7 +224,7 @@ impl Spawn {
         });
         let umask: i32 = number(&call.umask)?;
         if umask >= 0 {
-            // The kernel takes no notice of other bits.
+            // The kernel ignores other bits.
             command.umask(umask as u32 & 0o777);
         }
         if flag(&call.restore_signals)? {
@@ -244,8 +248,10 @@ impl Spawn {
         Ok(Spawn { command, programs, cwd, sources, closed, chdir, keep_groups, more })
     }
 
-    /// What a relative path names, a script's interpreter too, only the child can tell, from the directory it is in at exec. So it is with
-    /// what each process has of its own.
+    /// Starts one candidate.
+    ///
+    /// A relative path, also that of a script's interpreter, depends on the child's directory at exec. A path such as
+    /// /proc/self depends on the process. So the child resolves these, without a template.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
         if program.is_relative() || is_each_ones_own(program) {
             return self.command.unpinned(program).spawn();
@@ -259,7 +265,7 @@ impl Spawn {
     }
 
     fn run(&mut self) -> Outcome {
-        // Before anything is opened that could come to stand there.
+        // Check before the core opens a descriptor that could get one of these numbers.
         if self.closed || !self.sources.iter().all(|&fd| is_open(fd)) {
             return Outcome::Failed(Errno::EBADF, "");
         }
@@ -267,7 +273,7 @@ impl Spawn {
         if self.cwd.as_ref().is_some_and(|cwd| may_lead_elsewhere(Path::new(cwd))) {
             return Outcome::Left("arguments");
         }
-        // The first errno that says more than "not there", else the last: as _posixsubprocess has it.
+        // Report the first errno other than ENOENT and ENOTDIR, else the last one, as _posixsubprocess does.
         let (mut first, mut last) = (None, Errno::ENOENT);
         let mut tried = false;
         let programs = std::mem::take(&mut self.programs);
@@ -275,7 +281,7 @@ impl Spawn {
             let error = match self.start(program) {
                 Ok(mut child) => {
                     let (pid, how) = (child.id(), child.started());
-                    // CPython's waits would not find it.
+                    // A child that a signal ended before exec is reaped already, so CPython's waits would not find it.
                     let signal = child.ended_in_exec().and_then(|status| status.signal()).unwrap_or(0);
                     drop(child.into_pidfd());
                     return Outcome::Started(pid, signal, how);
@@ -290,12 +296,14 @@ impl Spawn {
                 Stage::Revalidate | Stage::Exec => tried = true,
                 Stage::Action(index) if Some(index) == self.chdir => return Outcome::Failed(errno, "cwd"),
                 Stage::Action(index) if Some(index) == self.keep_groups => return Outcome::Left("groups"),
-                // It is open: it lies beyond a hard limit that has been lowered since, where nothing can be put any more.
+                // The descriptor is open, but its number is beyond a hard RLIMIT_NOFILE that was lowered since. The
+                // child cannot duplicate anything to that number.
                 Stage::Action(index) if index < self.sources.len() && errno == Errno::EBADF => {
                     return Outcome::Left("refused");
                 }
                 Stage::Validate | Stage::Credentials => return Outcome::Left("refused"),
-                // Of what file an exception tells then depends on the call that fails, and that on the version and the arguments.
+                // The file that CPython's exception names depends on the failing call, which depends on the Python
+                // version and the arguments.
                 Stage::Clone => return Outcome::Left("no_process"),
                 _ => return Outcome::Failed(errno, ""),
             }
@@ -308,14 +316,15 @@ impl Spawn {
         if tried {
             return failed;
         }
-        // A child would find something else there.
+        // Such a path leads through a magic link, so a child could find another file.
         if programs.iter().any(|program| matches!(open_directly(program), Err(rustix::io::Errno::LOOP))) {
             return Outcome::Left("arguments");
         }
         self.earlier_failure().unwrap_or(failed)
     }
 
-    /// No candidate was worth a child: whether one would have failed before it came to them.
+    /// No child was started because no candidate exists. Returns the failure, if any, that a child would have met
+    /// before it tried the candidates.
     fn earlier_failure(&self) -> Option<Outcome> {
         if self.more {
             return Some(Outcome::Left("not_found"));
@@ -336,8 +345,10 @@ impl Spawn {
     }
 }
 
-/// Adds the changes of ids. CPython leaves root's supplementary groups to a child of other ids, which the core does not: then
-/// the index of the action that keeps them.
+/// Adds the changes of ids.
+///
+/// CPython keeps root's supplementary groups in a child with other ids; the core clears them. Returns the index of the
+/// action that keeps them, if there is one.
 fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> {
     let mut kept = None;
     if let Some(groups) = &call.gids {
@@ -351,19 +362,19 @@ fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> 
         command.group_ids(gid, gid, gid);
     }
     if let Some(uid) = call.uid.as_ref().map(number).transpose()? {
-        // (uid_t)-1 is no change, as for CPython.
+        // (uid_t)-1 means no change, as in CPython.
         command.user_ids(uid, uid, uid);
     }
     Ok(kept)
 }
 
-/// Read under the GIL: see [`environment`](crate::env::environment).
+/// Returns the environment. The caller holds the GIL: see [`environment`](crate::env::environment).
 fn environment(call: &Call<'_>) -> Taken<Env> {
     let strings = match &call.variables {
         Some(variables) => variables.iter().map(variable).collect::<Taken<Vec<_>>>()?,
         None => std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))).collect(),
     };
-    // By posix_spawn, which some versions use where there is no cwd, CPython takes no variable without a name.
+    // Some CPython versions use posix_spawn if there is no cwd, and refuse a variable with an empty name there.
     if call.cwd.is_none()
         && call.variables.is_some()
         && strings.iter().any(|string| string.as_bytes().starts_with(b"="))
@@ -383,13 +394,13 @@ fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
     Ok([name, value].join(OsStr::new("=")))
 }
 
-/// Whether a path leads through what each process finds of itself.
+/// Whether a path begins with a directory whose contents depend on the process, such as /proc/self.
 fn is_each_ones_own(path: &Path) -> bool {
     const OWN: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
     OWN.iter().any(|own| path.starts_with(own))
 }
 
-/// Opens a directory by nothing that stands for what one process has of its own, a descriptor say: ELOOP.
+/// Opens a directory without following magic links such as /proc/self/fd/N, which give ELOOP.
 fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if spawnfd::killed_calls().contains(SystemCall::Openat2) {
@@ -398,13 +409,13 @@ fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
 }
 
-/// Whether a directory's path may lead elsewhere in a child.
+/// Whether a directory's path may lead to another directory in a child.
 fn may_lead_elsewhere(path: &Path) -> bool {
-    // Each link may, where that call is refused.
+    // If openat2 is refused, any symbolic link counts.
     open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 
-/// Whether execve says so of a path, and finding a template says it with the same meaning.
+/// Whether an errno of creating a template has the same meaning as that errno of execve.
 fn is_execs(errno: Errno) -> bool {
     is_absence(errno) || matches!(errno, Errno::EACCES | Errno::ELOOP | Errno::ENOEXEC | Errno::ENAMETOOLONG)
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the engine's thread, which never takes the GIL, to a thread of Python, which is woken once for a batch.
+//! Notifications from the engine's thread to Python threads.
+//!
+//! The engine's thread never takes the GIL, and wakes a Python thread once for a batch.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,11 +20,10 @@ use crate::arguments::seconds;
 use crate::errors::Subjects;
 use crate::result::RunResult;
 
-/// How long it can go unseen that the application has closed what a thread sleeps in.
+/// The interval of the check whether the application has closed the descriptor that a thread polls.
 pub const UNSEEN: Duration = Duration::from_secs(5);
 
-/// What has happened to those one event loop, or one blocking call, waits for, and the descriptor that says that
-/// something has.
+/// The notifications for one event loop or one blocking call, and the eventfd that signals them.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Queue(Arc<Shared>);
@@ -33,12 +34,12 @@ struct Shared {
     wake: Known,
 }
 
-/// What has happened, under the key of who waits for it.
+/// A notification, with the key of its future.
 #[derive(Debug)]
 enum News {
     /// A run has ended.
     Finished(u64, Box<Finished>),
-    /// A wakeup has come.
+    /// A wakeup has fired.
     Woken(u64),
 }
 
@@ -60,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Puts news in front again that were taken out.
+    /// Returns notifications to the front of the queue.
     fn put_back(&self, news: VecDeque<News>) {
         self.news.lock().splice(..0, news);
         self.notify();
@@ -74,7 +75,7 @@ impl Shared {
 }
 
 impl Queue {
-    /// What the engine is to do with a run that has ended.
+    /// Returns the callback that the engine calls with the outcome of a run.
     pub fn sender(
         &self,
         key: u64,
@@ -100,16 +101,16 @@ impl Queue {
         self.0.wake.as_fd().as_raw_fd()
     }
 
-    /// Takes all there is, and gives each future of `pending` that waits for something its result or exception.
+    /// Takes all notifications, and sets the result or exception of each one's future in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
-        // Read before the queue is emptied: what is pushed in between wakes once more than needed.
+        // Read the eventfd before the queue is emptied: a push in between causes a spurious wakeup, not a lost one.
         if let Some(wake) = self.0.wake.get() {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         let mut all = VecDeque::from(std::mem::take(&mut *self.0.news.lock()));
         while !all.is_empty() {
             if let Err(raised) = hand_on(py, pending, &mut all) {
-                // A signal handler's. The others are for the next time.
+                // A signal handler raised. Keep the other notifications for the next call.
                 self.0.put_back(all);
                 return Err(raised);
             }
@@ -117,12 +118,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the eventfd is still at its number: the application may have closed it, or put something else there.
+    /// Whether the eventfd is still open at its number. The application may have closed it or replaced it.
     fn is_whole(&self) -> bool {
         self.0.wake.get().is_some()
     }
 
-    /// Blocks until there is something, at most so many seconds. Python's signal handlers run meanwhile, and may raise.
+    /// Blocks until there is a notification, at most `timeout` seconds. Python's signal handlers run meanwhile, and may
+    /// raise.
     fn block(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -139,9 +141,9 @@ impl Queue {
     }
 }
 
-/// Takes out the first of the news, for the future that waits for it.
+/// Delivers the first notification to its future.
 fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>) -> PyResult<()> {
-    // Here, where nothing is half done, rather than within the future's own code.
+    // Run signal handlers here, in a consistent state, rather than within the future's code.
     py.check_signals()?;
     let Some(News::Finished(key, _) | News::Woken(key)) = all.front() else { return Ok(()) };
     let key = *key;
@@ -153,7 +155,7 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
     let (Some(news), Some(future)) = (all.pop_front(), future) else { return Ok(()) };
     pending.del_item(key)?;
     if !waits {
-        // Whoever was cancelled and has not seen that yet finds the result in another one.
+        // The future was cancelled, but its task has not run since. Store the result in a new future for that task.
         if let News::Finished(_, finished) = news
             && let Finished { outcome: Ok(output), args, .. } = *finished
             && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
@@ -179,7 +181,7 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
     };
     let tell = || future.call_method1(method, (&outcome,));
     tell().map(drop).or_else(|raised| {
-        // It may have been raised before the future had it.
+        // A signal handler may have raised before the future was set: set it again.
         if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
             tell()?;
         }
@@ -187,7 +189,8 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
     })
 }
 
-/// Blocks until a descriptor is readable; `false` when the time is over. Python's signal handlers run meanwhile, and may raise.
+/// Blocks until a descriptor is readable; returns `false` at the deadline. Python's signal handlers run meanwhile, and
+/// may raise.
 pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -204,16 +207,16 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
     }
 }
 
-/// Comes once for each listener when something has changed: the listener checks what has, and listens again.
+/// Fires once for each listener after a change. The listener checks the state, and listens again.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Clone, Debug, Default)]
 pub struct Wakeup(Arc<PerProcess<Listeners>>);
 
-/// Queues, and the key that each is to have.
+/// Queues, with the key that each one gets.
 type Listeners = Vec<(Arc<Shared>, u64)>;
 
 impl Wakeup {
-    /// What makes it come.
+    /// Returns the waker that fires this wakeup.
     pub fn waker(&self) -> Waker {
         let wakeup = self.clone();
         Waker::new(move || {
@@ -226,7 +229,7 @@ impl Wakeup {
 
 #[pymethods]
 impl Wakeup {
-    /// Puts `key` into `queue` when it comes next.
+    /// Registers `queue` to get `key` when the wakeup fires next.
     fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
         self.0.lock().push((queue.get().0.clone(), key));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a call asks for, as a command of the core.
+//! Converts the arguments of a call to a command of the core.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::stdio::{self, Use};
 use crate::template::{Template, TemplateCache};
 
-/// A command, and what its results and errors are to say.
+/// A command, with the names that its results and errors use.
 pub struct Request {
     pub command: Command<'static>,
     /// The program's argv.
@@ -26,7 +26,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The program: None (by its name), a Template or a TemplateCache.
+    /// Builds the request. `program` is None (argv[0] names the program), a Template or a TemplateCache.
     pub fn new(
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
@@ -58,7 +58,7 @@ impl Request {
                         let why = format_args!("{name:?}: the sandbox's command would take it for an option");
                         return Err(wrong_value(&"argv[0]", why));
                     }
-                    // It finds the program by its own lights.
+                    // The sandbox's command resolves the program's name, so a relative path is valid.
                     Some(_) if !name.is_empty() => name.to_owned(),
                     _ => runnable(py, name, "argv[0]")?.to_owned(),
                 };
@@ -72,7 +72,7 @@ impl Request {
                 (command, argv, name)
             }
         };
-        // Before the actions, which may say otherwise.
+        // Set before the actions, which may override it.
         command.signal_mask(SignalSet::EMPTY).default_signals(ignored_by_python());
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
@@ -119,7 +119,7 @@ impl Request {
     }
 }
 
-/// What Python ignores or may ignore: SIGPIPE and SIGXFSZ.
+/// The signals that Python ignores, or may ignore: SIGPIPE and SIGXFSZ.
 pub fn ignored_by_python() -> SignalSet {
     [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
 }

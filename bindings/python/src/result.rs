@@ -21,7 +21,7 @@ use crate::pickled;
 pub struct RunResult {
     output: Arc<Output>,
     args: Vec<OsString>,
-    /// Made when somebody asks for them.
+    /// Created at the first access.
     stdout: OnceLock<Py<PyBytes>>,
     stderr: OnceLock<Py<PyBytes>>,
 }
@@ -32,7 +32,7 @@ impl RunResult {
     }
 }
 
-/// Always the same object. No lock is held while it is made, as that may run any Python code.
+/// Returns the same object for each call. No lock is held during its creation, which may run any Python code.
 fn python_bytes(py: Python<'_>, made: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
     if made.get().is_none() {
         let _ = made.set(PyBytes::new(py, native).unbind());
@@ -278,7 +278,7 @@ impl RunResult {
         Err(PyErr::from_value(EXIT_ERROR.get(slf.py())?.call1((slf,))?))
     }
 
-    /// It does not change: the same.
+    /// A Result is immutable, so a copy is the same object.
     fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
@@ -298,7 +298,7 @@ impl RunResult {
             (Some(code), _) => write!(text, " code={code}"),
             (None, Some(signal)) => write!(text, " signal={signal}"),
             (None, None) if self.output.status_lost => write!(text, " status_lost"),
-            // The program could not be killed.
+            // Neither code nor signal: the program could not be killed.
             (None, None) => match self.output.leftovers.first() {
                 Some(program) => write!(text, " {}", program.fate.name()),
                 None => Ok(()),
@@ -328,7 +328,7 @@ impl RunResult {
     }
 }
 
-/// Makes a Result of what its pickle has.
+/// Recreates a Result from its pickled fields.
 #[pyfunction]
 pub fn restore(state: pickled::State) -> PyResult<RunResult> {
     let (output, args) = pickled::output(state)?;

@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::result::RunResult;
 use crate::stdio::Use;
 
-/// What is asked for.
+/// Converts the arguments of a run or job.
 pub fn prepare(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
@@ -39,7 +39,7 @@ pub fn run(
     let (mut request, run) = prepare(program, args, options, Use::Run)?;
     let mut raised = None;
     let outcome = py.detach(|| {
-        // While the interpreter is finalized there are no handlers.
+        // While the interpreter is being finalized, attaching fails, and no handlers run.
         request.command.run_interruptible(&run, || match Python::try_attach(|py| py.check_signals()) {
             None | Some(Ok(())) => false,
             Some(Err(error)) => {
@@ -52,7 +52,7 @@ pub fn run(
         if let Ok(output) = outcome {
             let value = error.value(py);
             if !value.hasattr("result").unwrap_or(true) {
-                // One that takes no attribute goes on without.
+                // An exception that accepts no attributes propagates without the result.
                 let _ = value.setattr("result", RunResult::new(output.into(), request.args));
             }
         }
@@ -64,8 +64,9 @@ pub fn run(
     }
 }
 
-/// Starts a program in the calling thread; once it has ended, `queue` has what came of it under `key`. `turn` has come.
-/// `died`: a parked process was killed as it was about to begin, and this is the same start again.
+/// Starts a program in the calling thread. Once it has ended, `queue` gets the outcome under `key`.
+///
+/// `turn` has its permit. `died`: this repeats a start whose parked process was killed before it executed the program.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one call from Python for each run")]
 pub fn begin(
@@ -78,7 +79,7 @@ pub fn begin(
     turn: Option<&Bound<'_, Turn>>,
     died: bool,
 ) -> PyResult<Running> {
-    // Here from now on: what is refused gives it back at once.
+    // This function owns the permit from here on, so an error returns it to the limiter at once.
     let permit = turn.and_then(|turn| turn.get().take());
     let (mut request, run) = prepare(program, args, options, Use::Run)?;
     if let Some(permit) = permit {
@@ -87,7 +88,7 @@ pub fn begin(
     if died {
         request.command.died();
     }
-    // What fails here needs them, too.
+    // Shared: an error of run_then below needs the subjects, too.
     let subjects = Arc::new(request.subjects);
     let tell = queue.get().sender(key, request.args, subjects.clone());
     let ended = Arc::new(AtomicBool::new(false));
@@ -102,13 +103,13 @@ pub fn begin(
     }
 }
 
-/// Ends the core's threads that have nothing to do, and returns when they are gone.
+/// Ends the core's idle threads, and returns once they have ended.
 #[pyfunction]
 pub fn end_idle_threads(py: Python<'_>) {
     py.detach(spawnfd::end_idle_threads);
 }
 
-/// A run under way. Dropping it ends the program.
+/// An active run. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Running {
@@ -129,7 +130,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A signal handler can raise before anybody has it: then nobody waits for the program.
+        // A signal handler may raise before the caller has this object. Then nothing waits for the program.
         if !self.ended.load(Ordering::Relaxed) {
             self.handle.cancel();
         }

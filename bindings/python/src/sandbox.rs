@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Sandbox`: a command through which programs are started.
+//! `spawnfd.Sandbox`: a command that starts other programs in confinement.
 
 use std::ffi::OsString;
 
@@ -51,7 +51,7 @@ impl Sandbox {
             return Err(wrong_value(&"argv", "empty: its first item names the program"));
         };
         runnable(py, program, "argv[0]")?;
-        // It looks for the program, on disks that may be slow: others need not wait for that.
+        // Without the GIL: the search for the program may access slow disks.
         let made = py.detach(|| spawnfd::Sandbox::new(&argv));
         let mut core = made.map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();
@@ -84,7 +84,7 @@ impl Sandbox {
     }
 }
 
-/// The sandbox an option names.
+/// Returns the Sandbox of an option.
 pub fn sandbox<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Sandbox>> {
     value.cast::<Sandbox>().map_err(|_| wrong_type(&"sandbox", "spawnfd.Sandbox or None", value))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Snapshot`, and the native half of SnapshotCache.
+//! `spawnfd.Snapshot`, and the native part of SnapshotCache.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Snapshot {
     }
 }
 
-/// What a snapshot is to be taken of.
+/// The source of a snapshot.
 enum Source {
     Path(PathBuf),
     File(BorrowedFd<'static>),
@@ -122,7 +122,7 @@ fn made(snapshot: core::Snapshot) -> Snapshot {
     Snapshot(Mutex::new(Some(snapshot)))
 }
 
-/// A snapshot of a path, or of an open file.
+/// Takes a snapshot of a path or of an open file.
 #[pyfunction]
 pub fn snapshot(file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
     let (py, source) = (file.py(), Source::of(file)?);
@@ -133,7 +133,7 @@ pub fn snapshot(file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
     taken.map(made).map_err(|error| source.exception(py, &error))
 }
 
-/// Snapshots by the version of the file they are of.
+/// A cache of snapshots by file version.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct SnapshotCache(core::SnapshotCache);
@@ -158,7 +158,7 @@ impl SnapshotCache {
         self.0.clear();
     }
 
-    /// hits, misses, stale, evicted, entries.
+    /// Returns hits, misses, stale, evicted and entries.
     fn stats(&self) -> (u64, u64, u64, u64, usize) {
         let stats = self.0.stats();
         (stats.hits, stats.misses, stats.stale, stats.evicted, stats.entries)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the standard streams can be, by keyword or descriptor.
+//! Converts the arguments for the standard streams: keywords and descriptors.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -8,8 +8,8 @@ use spawnfd::{Descriptor, Stdio};
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
 
-/// Whose the options are: each has those of the ones before it. A plain spawn has other words for its streams, and other
-/// defaults, than what is captured.
+/// The function that the options belong to. Each variant accepts the options of the variants before it. A plain spawn
+/// has other keywords and defaults for its streams than a captured run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum Use {
     Spawn,
@@ -19,7 +19,8 @@ pub enum Use {
 
 const NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
 
-/// One stream. In a run, `Stdio::Inherit` means captured (for standard input: nothing to read), as the core has it.
+/// Converts the argument for one stream. In a run the core treats `Stdio::Inherit` as captured, and as empty for
+/// standard input.
 pub fn stream(number: i32, usage: Use, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stdio<'static>> {
     let name = NAMES[number as usize];
     let Some(value) = value else { return Ok(Stdio::Inherit) };

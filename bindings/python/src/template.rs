@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native halves of Template and TemplateCache.
+//! The native parts of Template and TemplateCache.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::arguments::{descriptor, integer, os_string, runnable, wrong_type};
 use crate::errors;
 
-/// One executable, pinned; and the Warm that its commands start from.
+/// A pinned executable, and the Warm whose parked processes start it.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Template(pub spawnfd::Template, pub Option<spawnfd::Warm>);
@@ -33,14 +33,14 @@ fn warmed<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::Warm>)
     command
 }
 
-/// A program's name or path, which a descriptor is not.
+/// Converts a program's name or absolute path; refuses a descriptor.
 fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
     let program = os_string(value, &"program")?;
     runnable(value.py(), &program, "program")?;
     Ok(program)
 }
 
-/// The PATH to search: the given one, or this process's.
+/// Returns the PATH to search: the given one, or this process's.
 fn search_path(path: Option<&Bound<'_, PyAny>>) -> PyResult<OsString> {
     match path {
         Some(path) if path.is_instance_of::<PyString>() || path.is_instance_of::<PyBytes>() => os_string(path, &"path"),
@@ -92,7 +92,7 @@ impl Template {
     }
 }
 
-/// Templates made on demand.
+/// A cache that creates templates on demand, and the Warm that keeps their programs.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct TemplateCache(pub spawnfd::TemplateCache, pub Option<spawnfd::Warm>);
@@ -110,7 +110,7 @@ impl TemplateCache {
         Ok(TemplateCache(spawnfd::TemplateCache::new(integer(capacity, &"capacity")?), None))
     }
 
-    /// The process-wide one.
+    /// Returns the process-wide cache.
     #[staticmethod]
     fn shared() -> TemplateCache {
         TemplateCache(spawnfd::TemplateCache::global().clone(), None)
@@ -128,7 +128,7 @@ impl TemplateCache {
         self.0.clear();
     }
 
-    /// hits, misses, renewed, evicted, entries.
+    /// Returns hits, misses, renewed, evicted and entries.
     fn stats(&self) -> (u64, u64, u64, u64, usize) {
         let stats = self.0.stats();
         (stats.hits, stats.misses, stats.renewed, stats.evicted, stats.entries)

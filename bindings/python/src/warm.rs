@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native half of Warm.
+//! The native part of Warm.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -20,10 +20,10 @@ use crate::env::environment;
 use crate::errors;
 use crate::template::{Template, TemplateCache};
 
-/// How long a signal waits for its handler.
+/// The interval at which fill() runs pending signal handlers.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Programs kept warm, until it is closed.
+/// Keeps programs warm until it is closed.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Warm {
@@ -32,7 +32,7 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// Closed or not.
+    /// Returns the core's object, also after close().
     pub fn core(&self) -> &spawnfd::Warm {
         &self.core
     }
@@ -107,7 +107,7 @@ impl Warm {
             depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
             args: os_strings(args, "args")?,
-            // Read here, under the GIL.
+            // The environment must be read under the GIL.
             env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,
@@ -137,7 +137,7 @@ impl Warm {
         added.map_err(|error| errors::exception(py, &error, None))
     }
 
-    /// The same template, whose programs start from these parked processes.
+    /// Returns the same template, with programs that start from these parked processes.
     fn template(&self, py: Python<'_>, cold: &Bound<'_, Template>) -> PyResult<Template> {
         let cold = &cold.get().0;
         py.detach(|| self.core.add_once(cold))
@@ -145,7 +145,7 @@ impl Warm {
             .map_err(|error| errors::exception(py, &error, Some(cold.name())))
     }
 
-    /// A cache that parks its programs here.
+    /// Creates a cache that parks its programs in this Warm.
     fn cache(&self, capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
         let capacity: usize = integer(capacity, &"capacity")?;
         let warm = self.core.keeping(capacity.max(1));
@@ -170,14 +170,14 @@ impl Warm {
                 return Ok(true);
             }
             py.check_signals()?;
-            // Who gives up sooner could wait for ever.
+            // If fill() returns before the slice is over, the programs cannot be parked at present: do not repeat it.
             if began.elapsed() < slice || begin.elapsed() >= timeout {
                 return Ok(false);
             }
         }
     }
 
-    /// Counts, and two mappings of reasons.
+    /// Returns the counters, and two mappings with reasons.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.core.stats();
         let all = PyDict::new(py);
@@ -209,7 +209,7 @@ impl Warm {
     }
 }
 
-/// A descriptor of the caller, kept.
+/// Duplicates a descriptor of the caller, above 2.
 fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
     let owned = rustix::io::fcntl_dupfd_cloexec(descriptor(value, name)?, 3);
     owned.map(Arc::new).map_err(|errno| {
@@ -225,7 +225,7 @@ fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
     })
 }
 
-/// A path as it is from the working directory; a name stays one.
+/// Makes a relative path absolute, from the working directory. A plain name stays as it is.
 fn from_here(program: OsString) -> OsString {
     let path = Path::new(&program);
     if !program.as_bytes().contains(&b'/') || path.is_absolute() {
@@ -234,7 +234,7 @@ fn from_here(program: OsString) -> OsString {
     std::env::current_dir().map_or_else(|_| program.clone(), |here| here.join(path).into())
 }
 
-/// The Warm an option names.
+/// Returns the Warm of an option.
 pub fn warm(value: &Bound<'_, PyAny>) -> PyResult<spawnfd::Warm> {
     let core = value.getattr_opt("_core")?;
     let Some(native) = core.as_ref().and_then(|core| core.cast::<Warm>().ok()) else {

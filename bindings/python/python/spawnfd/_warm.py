@@ -178,8 +178,9 @@ class Warm(NotPickled):
     def fill(self, timeout: float | None = 10.0) -> bool:
         """Waits until all processes that can be parked are, at most `timeout` seconds.
 
-        Returns False after `timeout` seconds (None: no limit), or if a program cannot be parked at
-        present; `stats().cannot` has the reason.
+        Returns False after `timeout` seconds (None: no limit), or if parking is not possible at
+        present: the Warm is closed or turned off, this process has closed descriptor 0, 1 or 2, or
+        a resource is missing (`stats().cannot` has the reason).
 
         Raises:
             TypeError, ValueError: `timeout` is not a valid number of seconds.
