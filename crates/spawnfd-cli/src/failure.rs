@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the command fails: one line on standard error, and an exit code as env(1) has them.
+//! Failures of the command: one line on standard error, and the exit codes of env(1).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::{Errno, Error, Stage};
 
-/// The command itself failed, or how the program ended is not known.
+/// The command itself failed, or the program's exit status is unknown.
 pub const OURS: u8 = 125;
 /// The program was found and cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
-/// There is no such program.
+/// The program does not exist.
 pub const NOT_FOUND: u8 = 127;
-/// The program was killed as its time was over.
+/// The program was ended after its timeout.
 pub const TIMEOUT: u8 = 124;
 
 /// Why the command ends early.
@@ -23,25 +23,25 @@ pub const TIMEOUT: u8 = 124;
 pub struct Failure {
     pub code: u8,
     pub message: String,
-    /// The flag to blame, as it was given.
+    /// The flag that caused the failure, as the user wrote it.
     pub flag: Option<String>,
-    /// What the library reported, if it was the library.
+    /// The library's error, if the library failed.
     pub source: Option<Error>,
 }
 
 impl Failure {
-    /// A failure of the command itself.
+    /// Creates a failure of the command itself.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure { code: OURS, message: message.into(), flag: None, source: None }
     }
 
-    /// A failure that one flag is to blame for.
+    /// Creates a failure that one flag caused.
     pub fn flag(flag: impl Into<String>, reason: impl fmt::Display) -> Failure {
         let flag = flag.into();
         Failure { code: OURS, message: format!("{flag}: {reason}"), flag: Some(flag), source: None }
     }
 
-    /// The library's error, with the exit code that goes with it and the flag it comes from.
+    /// Creates a failure from the library's error, with its exit code and the flag that caused it.
     pub fn spawn(error: Error, flag: Option<String>) -> Failure {
         let code = match (error.stage(), error.errno()) {
             (Stage::Template | Stage::Exec | Stage::Revalidate, Errno::ENOENT) => NOT_FOUND,
@@ -57,7 +57,7 @@ impl Failure {
         Failure { code, message, flag, source: Some(error) }
     }
 
-    /// An error about the program itself, by the name the user gave it.
+    /// Creates a failure that concerns the program, under the name that the user gave.
     pub fn program(name: &OsStr, error: Error) -> Failure {
         let mut failure = Failure::spawn(error, None);
         let name = name.display();
@@ -73,9 +73,9 @@ impl Failure {
         failure
     }
 
-    /// Prints the one line.
+    /// Prints the line on standard error.
     pub fn print(&self) {
-        // Nobody can be told that standard error is gone.
+        // If standard error fails, there is no other place to report that.
         let _ = complain(format!("spawnfd: {}\n", self.message).as_bytes());
     }
 }
@@ -86,17 +86,19 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints on standard output; a reader that has left is no failure, and ends the printing.
+/// Prints on standard output. If the reader has closed the pipe, stops without a failure.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     write(io::stdout().as_fd(), bytes).map_err(|e| Failure::new(format!("standard output: {}", reason(&e))))
 }
 
-/// The same on standard error.
+/// Prints on standard error, like `print`.
 pub fn complain(bytes: &[u8]) -> Result<(), Failure> {
     write(io::stderr().as_fd(), bytes).map_err(|e| Failure::new(format!("standard error: {}", reason(&e))))
 }
 
-/// Writes all of it, waiting for room where the descriptor would not. (std's streams take a closed one for one that has taken all.)
+/// Writes all bytes; polls if the descriptor is nonblocking.
+///
+/// std's streams are not used, as they report success for a closed descriptor.
 fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {
@@ -112,7 +114,7 @@ fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel's reason without std's " (os error N)".
+/// Returns the text of the errno, without std's " (os error N)".
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `spawnfd` command: runs a program through the library, and says what this machine offers.
+//! The `spawnfd` command: runs a program through the library, and reports the features of this machine.
 #![deny(unsafe_code)]
 
 mod cli;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completion scripts and the manual page, made from the command line's own description.
+//! Completion scripts and the manual page, generated from the command line's definition.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub fn completions(shell: Shell) -> Result<(), Failure> {
     print(&script)
 }
 
-/// The manual page: one, with a section for each subcommand.
+/// Returns the manual page: one page, with a section for each subcommand.
 pub fn page() -> Result<Vec<u8>, Failure> {
     let mut page = Vec::new();
     write_page(&mut page).map_err(|e| Failure::new(format!("man: {}", reason(&e))))?;
@@ -65,13 +65,13 @@ fn write_page(page: &mut Vec<u8>) -> io::Result<()> {
     end.to_writer(page)
 }
 
-/// Sections of a subcommand become subsections of the page.
+/// Turns the sections of a subcommand into subsections of the page.
 fn demote(part: &str) -> String {
     let mut text = String::new();
     for line in part.lines() {
         match line.strip_prefix(".SH ") {
             Some(heading) => text.push_str(&format!(".SS {heading}\n")),
-            // Each part sets these for itself; once is enough.
+            // Every part has these definitions; the page needs them once.
             None if line.starts_with(".ie ") || line.starts_with(".el ") => {}
             None => text.push_str(&format!("{line}\n")),
         }

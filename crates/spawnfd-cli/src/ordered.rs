@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags whose order on the command line matters, also between different ones: clap groups values by flag, so each
-//! is put back at its index.
+//! Flags whose order on the command line matters, also between different flags. Clap groups values by flag, so this
+//! module restores the order by their indices.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
@@ -17,15 +17,15 @@ pub struct Flag<T> {
     pub help: &'static str,
 }
 
-/// Whether a flag takes a value, and what it means.
+/// Whether a flag takes a value, and its meaning.
 pub enum Value<T> {
-    /// None: the flag is the meaning.
+    /// The flag takes no value, and has this meaning.
     Plain(T),
-    /// What the help calls it, and how it is read.
+    /// The value's name in the help, and its parser.
     Parsed(&'static str, fn(&OsStr) -> Result<T, String>),
 }
 
-/// A flag as it was given, in its place.
+/// A flag on the command line.
 #[derive(Clone, Debug)]
 pub struct Given<T> {
     pub meaning: T,
@@ -43,7 +43,7 @@ where
         command = command.arg(match flag.value {
             Value::Plain(_) => arg.action(ArgAction::SetTrue),
             Value::Parsed(name, parse) => {
-                // A negative number is a value; what looks like another flag is not.
+                // A negative number is a value; a word that looks like a flag is not.
                 arg.action(ArgAction::Append).value_name(name).allow_negative_numbers(true).value_parser(
                     OsStringValueParser::new()
                         .try_map(move |value: OsString| parse(&value).map(|meaning| (meaning, value))),
@@ -54,7 +54,7 @@ where
     command
 }
 
-/// The flags that were given, in the order of the command line.
+/// Returns the flags in the order of the command line.
 pub fn collect<T>(matches: &ArgMatches, flags: &[Flag<T>]) -> Vec<Given<T>>
 where
     T: Any + Clone + Send + Sync,

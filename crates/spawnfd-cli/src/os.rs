@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What takes unsafe code: descriptors this process was started with, and questions to the kernel that no safe wrapper asks
-//! without an answer of its own.
+//! The unsafe code of this command: inherited descriptors, and system calls without a suitable safe wrapper.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -12,35 +11,36 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::net::{SendFlags, send};
 
-/// A descriptor this process was started with.
+/// Borrows a descriptor that this process was started with.
 ///
 /// # Errors
-/// EBADF: it is not open, or one that this process has opened since.
+/// EBADF: the descriptor is not open, or this process has opened it itself.
 pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
     let closed = || io::Error::from_raw_os_error(libc::EBADF);
     if number < 0 || began_without(number) {
         return Err(closed());
     }
-    // SAFETY: only looked at, by a call that answers EBADF if it is not open.
+    // SAFETY: F_GETFD changes nothing, and fails with EBADF if the descriptor is not open.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-    // What this process opens is close-on-exec, and nothing it was started with can be.
+    // This process opens all its descriptors with close-on-exec. An inherited descriptor cannot have that flag.
     if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
         return Err(closed());
     }
-    // SAFETY: it was open when the process began, and nothing in this process closes a number it has not opened.
+    // SAFETY: the descriptor was open when the process began, and this process closes only descriptors that it opened.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// The process group of `pid`, 0 for the calling process; the group is 0 if it began outside this pid namespace, which
-/// `rustix::process::Pid` could not hold.
+/// Returns the process group of `pid`, or of this process for 0.
+///
+/// The result is 0 if the group is outside this pid namespace. `rustix::process::Pid` cannot represent 0.
 pub fn process_group(pid: i32) -> Option<i32> {
-    // SAFETY: a number goes in, a number comes out.
+    // SAFETY: the call takes and returns a number, and accesses no memory.
     Some(unsafe { libc::getpgid(pid) }).filter(|group| *group >= 0)
 }
 
-/// The session of `pid`, likewise.
+/// Returns the session of `pid`, with the same special values as `process_group`.
 pub fn session(pid: i32) -> Option<i32> {
-    // SAFETY: a number goes in, a number comes out.
+    // SAFETY: the call takes and returns a number, and accesses no memory.
     Some(unsafe { libc::getsid(pid) }).filter(|session| *session >= 0)
 }
 
@@ -49,15 +49,17 @@ pub fn began_without_sigpipe() -> bool {
     BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
 }
 
-/// Whether a standard stream was closed when this process began. Rust's runtime puts /dev/null there before main().
+/// Whether a standard stream was closed when this process began. Rust's runtime opens /dev/null there before main().
 pub fn began_without(stream: i32) -> bool {
     (0..3).contains(&stream) && BEGAN_WITHOUT.load(Ordering::Relaxed) >> stream & 1 == 1
 }
 
-/// Closes the streams that were, for the program to find them so: once nothing is opened any more that could come to stand there.
+/// Closes the streams that were closed when this process began, so that the program finds them closed.
+///
+/// Call it only when this process opens no more descriptors, as a new one could get such a number.
 pub fn close_as_it_began() {
     for stream in (0..3).filter(|stream| began_without(*stream)) {
-        // SAFETY: /dev/null, which the runtime has opened and never looks at again.
+        // SAFETY: the number is the runtime's /dev/null, which the runtime does not use again.
         unsafe { libc::close(stream) };
     }
 }
@@ -65,22 +67,22 @@ pub fn close_as_it_began() {
 /// Whether a signal is ignored.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks, and changes nothing; zeroed is a valid value.
+    // SAFETY: the call only reads the action; a zeroed sigaction is valid.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Has a signal do nothing.
+/// Makes this process ignore a signal.
 pub fn ignore(signal: i32) {
-    // SAFETY: no handler.
+    // SAFETY: SIG_IGN installs no handler.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Has a signal do by itself what it does by default.
+/// Restores the default action of a signal.
 pub fn make_default(signal: i32) {
-    // SAFETY: no handler.
+    // SAFETY: SIG_DFL installs no handler.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
@@ -89,19 +91,21 @@ static BEGAN_WITHOUT: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn look_at_what_is_given() {
     BEGAN_WITHOUT_SIGPIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
-    // SAFETY: asks, and changes nothing.
+    // SAFETY: F_GETFD changes nothing.
     let is_closed = |stream: &i32| unsafe { libc::fcntl(*stream, libc::F_GETFD) } < 0;
     let closed = (0..3).filter(is_closed).fold(0, |closed, stream| closed | 1 << stream);
     BEGAN_WITHOUT.store(closed, Ordering::Relaxed);
 }
 
-/// Called by libc before the runtime begins.
-// SAFETY: the section holds pointers to functions; this one needs nothing of the runtime.
+/// Makes libc call the function before Rust's runtime starts.
+// SAFETY: the section has pointers to functions. This function does not need the runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_THE_RUNTIME: extern "C" fn() = look_at_what_is_given;
 
-/// Has a byte sent into `socket` for each such signal: 1 if it comes from the kernel, as the terminal's do, 0 if somebody has sent it.
+/// Installs a handler that sends one byte into `socket` for each such signal.
+///
+/// The byte is 1 if the kernel generated the signal, as for those of the terminal, and 0 if a process sent it.
 ///
 /// # Errors
 /// As sigaction(2).
@@ -109,14 +113,14 @@ pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
     let tell = move |info: &libc::siginfo_t| {
         let _ = send(&socket, &[u8::from(info.si_code == libc::SI_KERNEL)], SendFlags::DONTWAIT);
     };
-    // SAFETY: a handler may make system calls; this one does not change errno.
+    // SAFETY: the handler makes one async-signal-safe system call, and does not change errno.
     unsafe { signal_hook_registry::register_sigaction(signal, tell) }.map(drop)
 }
 
-/// The kernel's release, and the machine's architecture.
+/// Returns the kernel's release and the machine's architecture.
 pub fn system() -> io::Result<[String; 2]> {
     let mut names = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: the call fills in texts, each with its end; zeroed is a valid value.
+    // SAFETY: the call fills in NUL-terminated strings; a zeroed utsname is valid.
     unsafe {
         if libc::uname(names.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -127,38 +131,38 @@ pub fn system() -> io::Result<[String; 2]> {
     }
 }
 
-/// A limit of this process, soft and hard; none is unlimited.
+/// Returns the soft and hard value of a resource limit; `None` means unlimited.
 pub fn limit(resource: u32) -> io::Result<[Option<u64>; 2]> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills in the structure.
+    // SAFETY: the call fills in the structure.
     if unsafe { libc::getrlimit(resource, &mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok([limit.rlim_cur, limit.rlim_max].map(|limit| Some(limit).filter(|limit| *limit != libc::RLIM_INFINITY)))
 }
 
-/// A question to the kernel that changes nothing, whatever the answer.
+/// A probe of a kernel feature by a system call that changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// clone3 with no arguments at all: EINVAL where it exists.
+    /// clone3 without arguments. The errno is EINVAL if the call exists.
     Clone3,
-    /// clone3 into a cgroup given by a descriptor that cannot be: EBADF where the flag is known.
+    /// clone3 into a cgroup with an impossible descriptor. The errno is EBADF if the kernel knows the flag.
     CloneIntoCgroup,
-    /// close_range of nothing, with these flags.
+    /// close_range of an empty range, with these flags.
     CloseRange(u32),
     /// faccessat2 of `/`.
     Faccessat2,
-    /// madvise of no bytes, MADV_WIPEONFORK.
+    /// madvise of no bytes, with MADV_WIPEONFORK.
     WipeOnFork,
     /// The version of Landlock.
     Landlock,
     /// Whether seccomp filters may return SECCOMP_RET_ERRNO.
     Seccomp,
-    /// io_uring_setup without parameters: EFAULT where it may be used.
+    /// io_uring_setup without parameters. The errno is EFAULT if the call is permitted.
     IoUring,
 }
 
-/// Asks. The number is the call's result; for those that describe an error as the sign of being there, that error.
+/// Performs a probe. Returns the call's result, or 0 if the probe fails with the errno that shows the feature.
 pub fn ask(question: Question) -> io::Result<i64> {
     let root = c"/".as_ptr();
     // struct clone_args (Linux 5.7): flags first, cgroup last.
@@ -167,8 +171,8 @@ pub fn ask(question: Question) -> io::Result<i64> {
     request[10] = i32::MAX as u64;
     // SECCOMP_RET_ERRNO
     let action: u32 = 0x0005_0000;
-    // SAFETY: no call here starts, opens or changes anything: each has arguments that make it end at its checks, or that
-    // name nothing. Pointers are null or to what lives until the call returns.
+    // SAFETY: no call starts, opens or changes anything: its arguments are invalid or select nothing. Pointers are
+    // null, or valid until the call returns. (An old kernel may fork for CloneIntoCgroup; see below.)
     let result = unsafe {
         match question {
             Question::Clone3 => libc::syscall(libc::SYS_clone3, 0usize, 0usize),
@@ -191,9 +195,9 @@ pub fn ask(question: Question) -> io::Result<i64> {
         _ => 0,
     };
     if question == Question::CloneIntoCgroup && result >= 0 {
-        // A kernel that takes the flag for nothing has made a copy of this process.
+        // A kernel that ignores the flag has forked this process.
         if result == 0 {
-            // SAFETY: ends the copy, which has done nothing, at once.
+            // SAFETY: the forked copy exits at once, and has done nothing.
             unsafe { libc::_exit(0) };
         }
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -205,7 +209,9 @@ pub fn ask(question: Question) -> io::Result<i64> {
     if error.raw_os_error() == Some(sign) { Ok(0) } else { Err(error) }
 }
 
-/// The wait status of a process that has been reaped, which its pidfd keeps from Linux 6.15 on (PIDFD_GET_INFO, PIDFD_INFO_EXIT).
+/// Returns the wait status of a reaped process, which its pidfd keeps from Linux 6.15 on.
+///
+/// Uses PIDFD_GET_INFO with PIDFD_INFO_EXIT.
 pub fn status_of_reaped(pidfd: impl AsFd) -> io::Result<i32> {
     // struct pidfd_info of Linux 6.15, 64 bytes: mask, cgroup id, pid, …, exit code.
     let mut info = [0u32; 16];
@@ -213,7 +219,7 @@ pub fn status_of_reaped(pidfd: impl AsFd) -> io::Result<i32> {
     info[0] = PIDFD_INFO_EXIT;
     // _IOWR(0xFF, 11, struct pidfd_info)
     const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b_u32 as libc::Ioctl;
-    // SAFETY: the request writes at most the 64 bytes its number states.
+    // SAFETY: the kernel writes at most the 64 bytes that the request's number encodes.
     let result = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
     match result {
         0.. if info[0] & PIDFD_INFO_EXIT != 0 => Ok(info[15] as i32),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aligned columns of text, and durations and sizes as people read them.
+//! Aligned columns of text, and readable durations and sizes.
 
 use std::time::Duration;
 
-/// Rows of equally many cells, the last of which is not padded.
+/// Aligns rows in columns. The last cell of a row is not padded.
 pub fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -24,7 +24,7 @@ pub fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Three digits or so: `48.2 ms`, `310 us`, `2.51 s`.
+/// Formats a duration with about three digits: `48.2 ms`, `310 us`, `2.51 s`.
 pub fn duration(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     match micros {
@@ -35,7 +35,7 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// In binary units.
+/// Formats a size in binary units.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors in the command line: one line each, or JSON if a run is asked for it.
+//! Errors in the command line: one line each, or JSON if `run` has --json.
 
 use clap::{Arg, CommandFactory};
 
@@ -7,7 +7,7 @@ use crate::cli::Cli;
 use crate::failure::{Failure, OURS, print};
 use crate::run::Report;
 
-/// Prints clap's help as it is, and an error as one line, or as JSON if a run is asked for that. Returns the exit code.
+/// Prints clap's help unchanged, and an error as one line, or as JSON if `run` has --json. Returns the exit code.
 pub fn report(error: &clap::Error) -> u8 {
     use clap::error::ErrorKind;
     match error.kind() {
@@ -36,7 +36,7 @@ pub fn report(error: &clap::Error) -> u8 {
     }
 }
 
-/// What is missing, and who needs it.
+/// Returns the failure for a missing argument; it names the flag that requires the argument.
 fn missing(error: &clap::Error) -> Option<Failure> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -53,7 +53,7 @@ fn missing(error: &clap::Error) -> Option<Failure> {
     (error.kind() == ErrorKind::MissingRequiredArgument).then_some(failure)
 }
 
-/// The argument that is wrong, and its value.
+/// Returns the invalid argument and its value.
 fn argument(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -64,7 +64,9 @@ fn argument(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// The flags that `run` has been given: those before the program, or before what cannot be told from one, after a flag that there is not.
+/// Returns the flags of `run` on the command line, up to the program.
+///
+/// After an unknown flag, a word may be its value or the program. The flags end there.
 fn flags_of_run() -> Vec<Arg> {
     let command = Cli::command();
     let mut words = std::env::args_os().skip(1);
@@ -86,7 +88,7 @@ fn flags_of_run() -> Vec<Arg> {
     flags
 }
 
-/// The parts of clap's text that say what is wrong, without the usage that follows.
+/// Returns the parts of clap's text that describe the error, without the usage that follows.
 fn one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let mut parts: Vec<String> = Vec::new();

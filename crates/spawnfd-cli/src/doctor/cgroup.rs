@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether this user has a part of cgroup v2 to itself.
+//! Tests whether this user may create cgroups (v2).
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use spawnfd::{Errno, support};
 
 #[derive(Debug, Serialize)]
 pub struct Cgroup {
-    /// This process's own directory.
+    /// The directory of this process's cgroup.
     pub directory: Option<PathBuf>,
-    /// A directory could be made (and removed) below it.
+    /// Whether a directory below it could be created and removed.
     pub writable: bool,
     pub controllers: Vec<String>,
-    /// Why it is not to be had.
+    /// Why cgroups are not available.
     pub problem: Option<String>,
 }
 
-/// Looks where this process is, and makes and removes an empty group there.
+/// Finds this process's cgroup, and creates and removes an empty one below it.
 pub fn probe() -> Cgroup {
     let mut found = Cgroup { directory: None, writable: false, controllers: Vec::new(), problem: None };
     let Some(directory) = support::own_cgroup() else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tries each feature the library names: by a question to the kernel, or by spawning this very program.
+//! Tests each feature that the library lists: by a system call without effect, or by spawning this command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +18,7 @@ use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, Stdio, Temp
 
 use crate::os::{self, Question};
 
-/// What came of a try.
+/// The result of one test.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Finding {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub purpose: &'static str,
     pub available: bool,
-    /// A version or kind where there is one; the errno where it is missing.
+    /// A version or kind, if there is one. If the feature is missing: the errno.
     pub detail: Option<String>,
     pub without: &'static str,
     pub cost: Option<&'static str>,
@@ -34,10 +34,10 @@ pub struct Finding {
     pub used: bool,
 }
 
-/// A detail, perhaps empty; or why not.
+/// The detail of an available feature, possibly empty; or the reason why it is missing.
 type Answer = Result<String, String>;
 
-/// Tries all features.
+/// Tests all features.
 pub fn probe() -> Vec<Finding> {
     support().features.iter().map(finding).collect()
 }
@@ -63,7 +63,7 @@ fn finding(feature: &Feature) -> Finding {
     }
 }
 
-/// The call that a feature takes, if a filter may kill this process for it.
+/// Returns the system call of a feature, if the library knows whether a filter kills this process for it.
 fn call_of(name: &str) -> Option<Call> {
     Some(match name.split(' ').next()? {
         "clone3" => Call::Clone3,
@@ -83,7 +83,7 @@ fn try_out(name: &str) -> Answer {
         return Err("SIGSYS: a filter kills the process for it".to_owned());
     }
     match name {
-        // Nothing of the library's, so that nothing is known of it.
+        // The library does not use these calls, so it does not know whether a filter kills for them.
         "io_uring" | "Landlock" if killed != Calls::NONE => {
             Err("not tried: a filter kills the process for other calls".to_owned())
         }
@@ -127,7 +127,7 @@ fn ask(question: Question) -> Answer {
     os::ask(question).map(|_| String::new()).map_err(|e| why(&e))
 }
 
-/// The errno's name, with what it mostly means here.
+/// Returns the errno's name, with its usual meaning here.
 fn why(error: &io::Error) -> String {
     named(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
 }
@@ -144,7 +144,7 @@ fn named(errno: Errno) -> String {
     format!("{}{hint}", errno.name())
 }
 
-/// In a thread that ends right after: the table it unshares is its own.
+/// Tests in a short-lived thread, as the call gives the thread a descriptor table of its own.
 fn unshare() -> Answer {
     let thread = std::thread::spawn(|| ask(Question::CloseRange(2)));
     thread.join().unwrap_or_else(|_| Err("the probe failed".to_owned()))
@@ -154,14 +154,16 @@ fn pidfd() -> Result<std::os::fd::OwnedFd, String> {
     pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| why(&e.into()))
 }
 
-/// From this process itself, which it may always do as far as ptrace rules go; whether a child may, only the library's spawns tell.
+/// Tests pidfd_getfd on this process itself, which ptrace rules always permit.
+///
+/// Only the library's spawns show whether a child may use it on its parent.
 fn getfd() -> Answer {
     let file = File::open("/dev/null").map_err(|e| why(&e))?;
     let copy = pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty());
     copy.map(|_| String::new()).map_err(|e| why(&e.into()))
 }
 
-/// Of a child that has been reaped.
+/// Tests PIDFD_GET_INFO on a child that has been reaped.
 fn pidfd_info() -> Answer {
     let mut child = begin(Command::new(own()?), |_| {})?;
     let pidfd = child.as_fd().try_clone_to_owned().map_err(|e| why(&e))?;
@@ -170,16 +172,16 @@ fn pidfd_info() -> Answer {
     if ExitStatus::from_raw(told) == status { Ok(String::new()) } else { Err("answers with another status".to_owned()) }
 }
 
-/// Spawns this very program, which says its version to nobody; sends it signal 0 and waits for it.
+/// Spawns this command with `--version` and without output, sends it signal 0, and waits for it.
 fn child(with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
     run(Command::new(own()?), with)
 }
 
-/// This very program: by the name it was called by where there is no /proc to ask.
+/// Returns the path of this command; without /proc, the name that it was called by.
 fn own() -> Result<OsString, String> {
     std::env::current_exe().map(PathBuf::into_os_string).or_else(|e| {
         let name = std::env::args_os().next().ok_or_else(|| why(&e))?;
-        // One without a directory was found in PATH, and is searched there again.
+        // A name without a directory was found in PATH, so a new search in PATH finds it again.
         let path = name.as_bytes().contains(&b'/').then(|| std::path::absolute(&name));
         path.map_or(Ok(name), |path| path.map(PathBuf::into_os_string).map_err(|e| why(&e)))
     })
@@ -212,7 +214,7 @@ fn strict() -> Answer {
     succeeded(run(template.map_err(|error| named(error.errno()))?.command(), |_| {})?)
 }
 
-/// A filter that allows everything: BPF_RET with SECCOMP_RET_ALLOW.
+/// Tests a filter that allows everything: BPF_RET with SECCOMP_RET_ALLOW.
 fn filtered() -> Answer {
     spawn(|command| {
         let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -220,10 +222,10 @@ fn filtered() -> Answer {
     })
 }
 
-/// Shares a page between two unnamed files in the working directory.
+/// Tests a reflink of one page between two unnamed files in the working directory.
 fn reflink() -> Answer {
     const LENGTH: usize = 4096;
-    // A write beyond it would end this process by SIGXFSZ.
+    // A write beyond RLIMIT_FSIZE would end this process by SIGXFSZ.
     let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(|e| why(&e))?;
     if most.is_some_and(|most| most < LENGTH as u64) {
         return Err(named(Errno::EFBIG));

@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::os;
 
-/// What a filter keeps from this process is not there.
+/// The facts. A fact that a seccomp filter hides is absent.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     #[serde(flatten)]
     pub system: Option<System>,
-    /// What it looks like, if like a container at all.
+    /// The kind of container, if there are signs of one.
     pub container: Option<String>,
     pub uid: u32,
     pub euid: u32,
@@ -28,7 +28,7 @@ pub struct Machine {
     pub seccomp: &'static str,
     pub seccomp_filters: u32,
     pub no_new_privs: bool,
-    /// Not the first user namespace.
+    /// Whether this is not the initial user namespace.
     pub in_user_namespace: bool,
     #[serde(flatten)]
     pub nofile: Option<Nofile>,
@@ -40,7 +40,7 @@ pub struct System {
     pub architecture: String,
 }
 
-/// RLIMIT_NOFILE; none is unlimited.
+/// RLIMIT_NOFILE; `None` means unlimited.
 #[derive(Debug, Serialize)]
 pub struct Nofile {
     pub nofile_soft: Option<u64>,
@@ -77,7 +77,7 @@ impl Machine {
     }
 }
 
-/// What container this is, by the marks that the usual ones leave.
+/// Guesses the kind of container from the files and variables that common runtimes create.
 fn container() -> Option<String> {
     for (mark, name) in [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")] {
         if Path::new(mark).exists() {
@@ -99,7 +99,7 @@ fn container() -> Option<String> {
     known.iter().find(|(mark, _)| groups.contains(mark)).map(|(_, name)| (*name).to_owned())
 }
 
-/// The first user namespace maps all ids to themselves.
+/// Whether this is not the initial user namespace, which maps all ids to themselves.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let mut numbers = map.split_whitespace();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd doctor`: what this kernel, container and user offer, what the library does about it, and what shims cost.
+//! `spawnfd doctor`: the features of this kernel, container and user, the library's fallbacks, and the cost of shims.
 
 mod cgroup;
 mod features;
@@ -37,7 +37,7 @@ pub struct Doctor {
     all: bool,
 }
 
-/// How the library starts programs here, by its own account.
+/// How the library starts programs here, as reported by the library.
 #[derive(Debug, Serialize)]
 struct Library {
     version: &'static str,
@@ -58,7 +58,7 @@ struct Diagnosis {
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
         let features = features::probe();
-        // Asked after the probes have spawned: what a filter took away in a spawn is known by now.
+        // Read after the probes: their spawns show the library which calls a filter refuses.
         let support = spawnfd::support::support();
         let diagnosis = Diagnosis {
             machine: Machine::look(),

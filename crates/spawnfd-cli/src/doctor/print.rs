@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Cgroup, Diagnosis, Finding, Machine, Shim};
 use crate::table::{align, duration};
 
-/// Everything, for reading. `all`: with what would be done without what is there.
+/// Formats the diagnosis. `all`: also shows the fallbacks of features that are available.
 pub fn text(diagnosis: &Diagnosis, all: bool, timed: bool) -> String {
     let mut text = section("This machine", machine(diagnosis));
     text.push('\n');
@@ -129,7 +129,7 @@ fn shims(shims: &[Shim], timed: bool) -> String {
         return "Shims in PATH\n  none\n".to_owned();
     }
     let mut rows = Vec::new();
-    // By directory and tool: how many are not shown one by one.
+    // The number of shims without a row of their own, by directory and tool.
     let mut others: BTreeMap<(PathBuf, &str), usize> = BTreeMap::new();
     for shim in shims {
         if shim.cost.is_none() && shim.note.is_none() {
@@ -162,7 +162,7 @@ fn shims(shims: &[Shim], timed: bool) -> String {
     text
 }
 
-/// A target by its real path, which is what tells versions apart.
+/// Formats a target by its real path, which distinguishes versions.
 fn shown(target: &[PathBuf]) -> String {
     let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     target.iter().map(|path| real(path).display().to_string()).collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The flags that are actions of the child, performed in the order of the command line.
+//! The flags for actions, which the child performs in the order of the command line.
 
 use std::fmt;
 use std::fs::File;
@@ -23,15 +23,15 @@ const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 const HEADING: &str = "Actions, performed by the child in the order they are given";
 
-/// What one flag adds to a command.
+/// The step that one flag adds to a command.
 #[derive(Clone)]
 pub enum Step {
     Plain(fn(&mut spawnfd::Command<'_>)),
     Add(Arc<Add>),
     Foreground(i32),
-    /// Real, effective and saved; the change empties capability sets.
+    /// The real, effective and saved id. This change can clear capability sets.
     UserIds([u32; 3]),
-    /// Effective, permitted, inheritable, bounding and ambient ones.
+    /// The effective, permitted, inheritable, bounding and ambient set.
     Capabilities([Option<u64>; 5]),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),
@@ -52,7 +52,7 @@ where
     Ok(Step::Add(Arc::new(add)))
 }
 
-/// An action of what the flag's value means.
+/// Creates an action from a parsed value.
 fn action<T, F>(value: Result<T, String>, add: F) -> Result<Step, String>
 where
     T: Send + Sync + 'static,
@@ -65,7 +65,7 @@ where
     })
 }
 
-/// An action with a descriptor that this command was started with.
+/// Creates an action with a descriptor that this command was started with.
 fn with_own<F>(number: i32, add: F) -> Result<Step, String>
 where
     F: for<'a, 'fd> Fn(&'a mut spawnfd::Command<'fd>, BorrowedFd<'static>) -> &'a mut spawnfd::Command<'fd>
@@ -83,7 +83,7 @@ fn own(number: i32) -> Result<BorrowedFd<'static>, String> {
     os::inherited(number).map_err(|_| format!("descriptor {number} is not open"))
 }
 
-/// Opens a file; does not wait for a FIFO.
+/// Opens a file. Does not block on a FIFO.
 fn open(path: &Path, how: OFlags) -> Result<File, String> {
     let how = how | OFlags::NONBLOCK;
     let opened = File::options().read(true).custom_flags(how.bits() as i32).open(path);
@@ -321,12 +321,12 @@ impl FromArgMatches for Actions {
 }
 
 impl Actions {
-    /// Whether the program is to have the terminal.
+    /// Whether the program gets the terminal.
     pub fn give_terminal(&self) -> bool {
         self.steps.iter().any(|given| matches!(given.meaning, Step::Foreground(_)))
     }
 
-    /// Adds the actions to a command. Gives for each of its actions the flag that asked for it.
+    /// Adds the actions to a command. Returns the flag of each of its actions.
     pub fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<Vec<String>, Failure> {
         let mut ruleset = Ruleset::default();
         let is_path = |given: &Given<Step>| matches!(given.meaning, Step::LandlockRead(_) | Step::LandlockWrite(_));
@@ -343,7 +343,7 @@ impl Actions {
                     command.foreground(*fd);
                 }
                 Step::UserIds([real, effective, saved]) => {
-                    // The kernel empties these, and nothing is to come back that was not asked for.
+                    // The kernel clears these sets. Do not restore capabilities that no flag requests.
                     if let Some(sets) = &mut capabilities {
                         sets.ambient = 0;
                         if !matches!(*effective, 0 | values::KEEP) {

@@ -120,7 +120,7 @@ enum Fate {
     Detach,
 }
 
-/// A captured run that is over.
+/// An ended captured run.
 #[derive(Debug)]
 pub struct Ended {
     pub output: Output,
@@ -145,12 +145,12 @@ impl Capture {
         }
     }
 
-    /// Whether that program's name is the size of the terminal, which was to be.
+    /// Whether the program's name looks like the terminal size that the user meant for the flag.
     pub fn misses_size(&self, name: &OsStr) -> bool {
         self.terminal.is_some() && name.to_str().is_some_and(|name| values::terminal(name).is_ok())
     }
 
-    /// The flag of the limit that an error is about.
+    /// Returns the flag of the limit that an error concerns.
     pub fn limit_flag(error: &Error) -> Option<String> {
         let limit = error.call().strip_prefix("limits(")?;
         let names = [("memory", "--memory"), ("pids", "--pids"), ("cpu_time", "--cpu-time"), ("cpus", "--cpu-quota")];
@@ -187,7 +187,7 @@ impl Capture {
             });
         }
         if let Some(dir) = &self.spill {
-            // Beforehand: the program would have run when it turns out that its output is lost.
+            // Check before the start: otherwise the program would run, and its output would be lost.
             access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK)
                 .map_err(|e| Failure::flag(format!("--spill {}", dir.display()), reason(&e.into())))?;
             run = run.spill(Spill::new(self.spill_limit.unwrap_or(100 << 20)).dir(dir).persist());
@@ -205,7 +205,7 @@ impl Capture {
         Ok(run)
     }
 
-    /// Runs to the end, or until a signal tells this command to end.
+    /// Runs the program to its end, or until a signal ends this command.
     pub fn run(&self, command: &mut Command<'_>, failed: impl Fn(Error) -> Failure) -> Result<Ended, Failure> {
         let settings = self.settings()?;
         let signals = Signals::watch(None)?;
@@ -213,7 +213,7 @@ impl Capture {
         let (over, ending) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let done = move |outcome| {
             let _ = send.send(outcome);
-            // Readable at the other end from now on.
+            // This makes the other end readable.
             drop(ending);
         };
         os::close_as_it_began();

@@ -19,7 +19,7 @@ pub struct Ruleset {
     paths: Vec<(PathBuf, BitFlags<AccessFs>, String)>,
 }
 
-/// The newest rights this command knows; older kernels take the part they have.
+/// The newest set of rights that this command knows. Older kernels enforce the rights that they know.
 const NEWEST: ABI = ABI::V5;
 
 impl Ruleset {
@@ -31,7 +31,7 @@ impl Ruleset {
         self.paths.push((path.to_owned(), AccessFs::from_all(NEWEST), flag.to_owned()));
     }
 
-    /// The ruleset as a descriptor. A kernel without Landlock is an error: the program would run unconfined.
+    /// Creates the ruleset. A kernel without Landlock is an error, as the program would run unconfined.
     pub fn build(self) -> Result<OwnedFd, Failure> {
         let first = self.paths.first().map(|(_, _, flag)| flag.clone()).unwrap_or_default();
         let failed = |flag: &str, why: &dyn std::fmt::Display| Failure::flag(flag, why);
@@ -55,7 +55,7 @@ impl Ruleset {
     }
 }
 
-/// Sets as they are to be, of which some are given: another one stays as it is in `sets`, as far as those leave that.
+/// Returns the capability sets to apply. A set that is not given stays as in `sets`, as far as the given ones permit.
 pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
     let [effective, permitted, inheritable, bounding, ambient] = given;
     let permitted = permitted.unwrap_or(sets.permitted);
@@ -69,11 +69,11 @@ pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> Capabil
     }
 }
 
-/// What this command has.
+/// Returns this command's own capability sets.
 pub fn own_capabilities() -> io::Result<CapabilitySets> {
     let own = capabilities(None)?;
     let all_in = |is_in: fn(CapabilitySet) -> rustix::io::Result<bool>| {
-        // The kernel does not know all of them.
+        // The kernel returns an error for numbers that it does not know.
         let is_in = |bit: &u64| is_in(CapabilitySet::from_bits_retain(*bit)).unwrap_or(false);
         (0..u64::BITS).map(|number| 1 << number).filter(is_in).sum()
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The flags that make the program's environment.
+//! The flags that define the program's environment.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -57,10 +57,10 @@ static FLAGS: &[Flag<Change>] = &[
     },
 ];
 
-/// The environment a command line asks for.
+/// The environment that a command line requests.
 ///
-/// First what is inherited (`--env-clear`, `--env-only`, `--env-deny`), then `--noninteractive`, then `--env` and `--unset` in
-/// their order: what is set by name is never kept back by a pattern.
+/// The flags for inheritance apply first (`--env-clear`, `--env-only`, `--env-deny`), then `--noninteractive`, then
+/// `--env` and `--unset` in their order. So a pattern never removes a variable that is set by name.
 #[derive(Clone, Debug)]
 pub struct Environment {
     changes: Vec<Given<Change>>,
@@ -88,7 +88,7 @@ impl FromArgMatches for Environment {
 }
 
 impl Environment {
-    /// The environment, or `None` if all of this process's is simply inherited.
+    /// Returns the environment, or `None` if the program inherits all of this process's.
     pub fn build(&self) -> Option<Env> {
         if self.changes.is_empty() {
             return None;

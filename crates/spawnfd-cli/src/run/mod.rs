@@ -150,7 +150,7 @@ Examples:
   spawnfd run --no-new-privs --landlock-ro / --landlock-rw /tmp -- sh -c 'echo x > /tmp/x'";
 
 impl Run {
-    /// Runs the program. Gives this command's exit code.
+    /// Runs the program. Returns this command's exit code.
     pub fn run(&self) -> Result<u8, Failure> {
         let report = Report { time: self.time, json: self.json, captured: self.capture.is_wanted() };
         self.perform(report).or_else(|failure| {
@@ -200,7 +200,7 @@ impl Run {
         &self.program[0]
     }
 
-    /// Adds all that is not the program itself. Gives the flags the command's actions come from.
+    /// Adds all settings except the program. Returns the flag of each of the command's actions.
     fn attributes(&self, command: &mut Command<'_>) -> Result<Vec<String>, Failure> {
         if let Some(arg0) = &self.arg0 {
             command.arg0(arg0);
@@ -218,7 +218,7 @@ impl Run {
         if let Some(mask) = self.signal_mask.or(mask) {
             command.signal_mask(mask);
         }
-        // Rust's runtime ignores SIGPIPE for this command alone.
+        // Rust's runtime has set SIGPIPE to ignored. Reset it for the program, unless this command inherited that.
         let pipe = SignalSet::from_bits(if os::began_without_sigpipe() { 0 } else { SIGPIPE });
         command.default_signals(self.default_signals.unwrap_or(default) | pipe);
         if let Some(signal) = self.parent_death_signal {
@@ -236,7 +236,7 @@ impl Run {
         Ok(flags)
     }
 
-    /// An error of the library, with the flag that led to it where only one can have.
+    /// Converts an error of the library, with the flag that caused it if only one can have.
     fn failed(&self, error: Error, flags: &[String]) -> Failure {
         let flag = match error.stage() {
             Stage::Action(index) => flags.get(index).cloned(),

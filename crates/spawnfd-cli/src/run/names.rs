@@ -10,7 +10,7 @@ const SIGNALS: [&str; 31] = [
     "PWR", "SYS",
 ];
 
-/// The kernel's first real-time signal is 32; libc keeps two for itself.
+/// SIGRTMIN. The kernel's first real-time signal is 32; libc reserves two.
 const RTMIN: i32 = 34;
 const RTMAX: i32 = 64;
 
@@ -60,10 +60,10 @@ pub fn capabilities(text: &str) -> Result<u64, String> {
     })
 }
 
-/// In the order of `CapabilitySets`.
+/// The names of the sets, in the order of `CapabilitySets`.
 const SETS: [&str; 5] = ["effective", "permitted", "inheritable", "bounding", "ambient"];
 
-/// `LIST` for all sets alike, or `SET=LIST` with colons between; `None` for a set that is not named.
+/// `LIST` for all sets, or several `SET=LIST` separated by colons. Returns `None` for a set that is not named.
 pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
     if !text.contains('=') {
         return capabilities(text).map(|list| [Some(list); 5]);
@@ -80,7 +80,7 @@ pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
     Ok(sets)
 }
 
-/// By RLIMIT_* number.
+/// The names of resource limits, by RLIMIT_* number.
 pub const LIMITS: [&str; 16] = [
     "cpu",
     "fsize",
@@ -146,7 +146,7 @@ const KINDS: [(&str, i32); 8] = [
     ("time", libc::CLONE_NEWTIME),
 ];
 
-/// Kinds of namespaces that are entered, by a list of names, as CLONE_NEW* flags.
+/// Kinds of namespaces to enter, by a list of names, as CLONE_NEW* flags.
 pub fn namespace_kinds(text: &str) -> Result<u32, String> {
     text.split(',').try_fold(0, |set, name| {
         let kind = KINDS.iter().find(|(known, _)| *known == name);

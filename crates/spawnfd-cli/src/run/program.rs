@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the name on the command line to a command: by the cache, strictly by descriptor, or as a snapshot.
+//! Creates the command for a program's name: from the cache, strictly by descriptor, or from a snapshot.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,7 +9,7 @@ use spawnfd::{Command, Template, snapshot};
 
 use crate::failure::{Failure, NOT_EXECUTABLE, OURS, reason};
 
-/// Begins the command. `path` is the PATH of the program's own environment, if it has one of its own.
+/// Creates the command. `path` is the PATH of the program's environment, if that differs from this process's.
 pub fn command(
     name: &OsStr,
     path: Option<Option<OsString>>,
@@ -19,7 +19,7 @@ pub fn command(
     if name.is_empty() {
         return Err(Failure::new("PROGRAM: an empty name"));
     }
-    // A path is meant from here, as a shell means it; the library takes absolute ones only.
+    // A relative path starts at the working directory, as in a shell. The library accepts absolute paths only.
     let program = if name.as_bytes().contains(&b'/') {
         let absolute = std::path::absolute(name);
         absolute.map_err(|e| Failure::new(format!("{}: {}", name.display(), reason(&e))))?.into_os_string()
@@ -29,7 +29,7 @@ pub fn command(
     let mut command = if strict || snapshot {
         let failed = |error| Failure::program(name, error);
         let path = path.flatten().or_else(|| std::env::var_os("PATH"));
-        // What the C library takes for none, as the library does.
+        // The C library's default for an unset PATH, which the library uses, too.
         let path = path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin"));
         let template = Template::search(&program, path).map_err(failed)?;
         if snapshot { immutable(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
@@ -40,7 +40,7 @@ pub fn command(
     Ok(command)
 }
 
-/// A template of an immutable view of the executable, which is the one the other template has checked.
+/// Creates a template from a snapshot of the executable, and checks that this is the file of the given template.
 fn immutable(template: &Template) -> Result<Template, Failure> {
     let name = template.path().unwrap_or_else(|| template.name().as_ref()).display();
     let failed = |why: &str| Failure { code: NOT_EXECUTABLE, ..Failure::new(format!("--snapshot: {name}: {why}")) };

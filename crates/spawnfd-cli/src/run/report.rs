@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said about a run that is over: a small table, or JSON.
+//! Reports an ended run, as a small table or JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::names::signal_name;
 use crate::failure::{Failure, complain, print};
 use crate::table;
 
-/// What is to be reported, and where to.
+/// The parts of the report, and its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     pub time: bool,
@@ -24,16 +24,16 @@ pub struct Report {
     pub captured: bool,
 }
 
-/// What it took to start the program.
+/// The time that the start of the program took.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Finding and recording the executable, and checking all arguments.
     pub template: Duration,
-    /// From the call to the program's exec; not known of a captured run.
+    /// From the call to the program's exec; unknown for a captured run.
     pub spawn: Option<Duration>,
 }
 
-/// The exit code that stands for a status.
+/// Returns the exit code for a status: the program's own, or 128 and the signal's number.
 pub fn code(status: ExitStatus) -> u8 {
     let signalled = || 128 + status.signal().unwrap_or(0);
     u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
@@ -73,7 +73,7 @@ struct Streams<'a> {
     input_refused: bool,
     tree: String,
     tree_complete: bool,
-    /// Who enforced which.
+    /// The enforcer of each limit.
     limits: BTreeMap<String, String>,
     leftovers: Vec<Leftover<'a>>,
     leftovers_unknown: bool,
@@ -95,7 +95,7 @@ impl<'a> From<&'a spawnfd::Leftover> for Leftover<'a> {
     }
 }
 
-/// What became of the file.
+/// The outcome of the spill file.
 #[derive(Serialize)]
 struct Spilled {
     bytes: u64,
@@ -133,7 +133,7 @@ struct Problem<'a> {
 }
 
 impl Report {
-    /// Reports a program that had the terminal to itself.
+    /// Reports an uncaptured run.
     pub fn ended(
         self,
         name: &OsStr,
@@ -167,7 +167,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints what a captured run gave, and reports it.
+    /// Prints the output of a captured run, and reports the run.
     pub fn captured(self, name: &OsStr, output: &Output, timing: Timing) -> std::result::Result<(), Failure> {
         let mut err = Vec::new();
         let printed;
@@ -212,7 +212,7 @@ impl Report {
                 }),
             });
         } else {
-            // What cannot be written on one is no reason to keep back the other.
+            // If writing one stream fails, still write the other one.
             printed = print(&output.stdout);
             err.extend_from_slice(&output.stderr);
             if output.omitted_bytes > 0 {
@@ -273,7 +273,7 @@ impl Report {
         printed.and(complain(&err))
     }
 
-    /// Reports why there was no run.
+    /// Reports a failure to run the program.
     pub fn failure(self, failure: &Failure) -> std::result::Result<(), Failure> {
         let source = failure.source.as_ref();
         let problem = Problem {
@@ -288,7 +288,7 @@ impl Report {
         self.write(&serde_json::json!({ "error": problem }))
     }
 
-    /// One line of JSON, where the program's own output cannot be.
+    /// Writes one line of JSON to the stream that has no output of the program.
     fn write(self, value: &impl Serialize) -> std::result::Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
         line.push(b'\n');
@@ -296,7 +296,7 @@ impl Report {
     }
 }
 
-/// How a program ended, in two words.
+/// Describes how a program ended, in a few words.
 fn ended(status: Option<ExitStatus>, stop: Stop, without_status: &str) -> String {
     match status.map(|status| (status.code(), status.signal())) {
         _ if stop == Stop::Timeout => "time over".to_owned(),

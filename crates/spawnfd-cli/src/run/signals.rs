@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for the program, and passing on the signals that meanwhile come to this command.
+//! Waits for the program, and forwards the signals that this command receives meanwhile.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,21 +16,21 @@ use crate::os::{is_ignored, make_default, on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// What tells of stops.
+/// The signals that report stopping and continuing.
 const OF_JOBS: [i32; 2] = [SIGCHLD, SIGCONT];
 
-/// Signals that come to this command, each as a byte in a socket of its own.
+/// The signals that this command receives. Each signal has a socket, into which its handler writes a byte.
 #[derive(Debug)]
 pub struct Signals {
     sockets: Vec<(i32, UnixStream)>,
-    /// What the program has been given.
+    /// The terminal, if the program gets it.
     terminal: Option<Terminal>,
 }
 
-/// What woke a wait.
+/// The reason why `sleep` has returned.
 pub enum Woken {
     Ready,
-    /// By the kernel, or sent by somebody.
+    /// A signal, and whether the kernel generated it or a process sent it.
     Signal {
         number: i32,
         by_kernel: bool,
@@ -38,7 +38,7 @@ pub enum Woken {
 }
 
 impl Signals {
-    /// Begins to watch. A signal that is ignored stays so, here and in the program: nohup(1) means it.
+    /// Installs the handlers. An ignored signal stays ignored, here and in the program, as nohup(1) requires.
     pub fn watch(terminal: Option<Terminal>) -> Result<Signals, Failure> {
         let mut sockets = Vec::new();
         let of_jobs = if terminal.is_some() { &OF_JOBS[..] } else { &[] };
@@ -55,7 +55,7 @@ impl Signals {
         Ok(Signals { sockets, terminal })
     }
 
-    /// Sleeps until `fd` is readable or a signal has come.
+    /// Sleeps until `fd` is readable or a signal arrives.
     pub fn sleep(&self, fd: BorrowedFd<'_>) -> Result<Woken, Failure> {
         loop {
             let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
@@ -79,7 +79,7 @@ impl Signals {
         }
     }
 
-    /// The program has not been started.
+    /// Handles a failed start: takes the terminal back.
     pub fn nobody_came(&self) {
         self.terminal.iter().for_each(Terminal::take_back_from_nobody);
     }
@@ -100,7 +100,7 @@ impl Signals {
                 }
                 Woken::Signal { number: SIGHUP | SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
                 Woken::Signal { number, .. } => {
-                    // It may have ended, or run under other ids: then it is out of reach for everybody like us.
+                    // This fails if the program has ended, or runs under other ids; no other call would succeed then.
                     let _ = child.signal(number);
                 }
             }
@@ -108,13 +108,13 @@ impl Signals {
     }
 }
 
-/// Whether what the terminal sends to this command's group goes to the program as well.
+/// Whether the program is in this command's process group, so that the terminal's signals reach it, too.
 fn shares_group(child: &Child) -> bool {
     i32::try_from(child.id()).is_ok_and(|pid| process_group(pid).is_some_and(|group| Some(group) == process_group(0)))
 }
 
 impl Drop for Signals {
-    /// The program has ended: from here on signals are this command's own again.
+    /// Restores the default actions, as the program has ended.
     fn drop(&mut self) {
         self.sockets.iter().for_each(|(signal, _)| make_default(*signal));
     }

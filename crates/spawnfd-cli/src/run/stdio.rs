@@ -43,7 +43,9 @@ pub struct Standard {
 }
 
 impl Standard {
-    /// Where output is `captured`, what is to be inherited has to be named: left alone it is collected, and standard input is empty.
+    /// Sets the streams. With `captured`, a stream without a flag is collected, and standard input is empty.
+    ///
+    /// So `inherit` has to pass this command's own descriptor explicitly.
     pub fn apply(&self, command: &mut Command<'_>, captured: bool) -> Result<(), Failure> {
         let own = |flag: &str, number: i32| {
             os::inherited(number).map(Stdio::from).map_err(|e| Failure::flag(format!("{flag} inherit"), reason(&e)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the values of flags are read. Every message says what was expected.
+//! Parsers for the values of flags. Every error message says what was expected.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ const O_EXCL: u64 = libc::O_EXCL as u64;
 const O_TRUNC: u64 = libc::O_TRUNC as u64;
 const O_TMPFILE: u64 = libc::O_TMPFILE as u64;
 
-/// What may follow the mode of an opening: flags it takes away, and gives.
+/// The words that may follow the mode of --open: name, flags to clear, flags to set.
 const FLAGS: [(&str, u64, u64); 15] = [
     ("existing", O_CREAT | O_EXCL | O_TRUNC, 0),
     ("create", 0, O_CREAT),
@@ -37,7 +37,7 @@ const FLAGS: [(&str, u64, u64); 15] = [
     ("direct", 0, libc::O_DIRECT as u64),
 ];
 
-/// How its path is resolved: RESOLVE_* of openat2(2).
+/// The words for path resolution: RESOLVE_* of openat2(2).
 const RESOLVE: [(&str, u64); 6] = [
     ("no-xdev", libc::RESOLVE_NO_XDEV),
     ("no-magiclinks", libc::RESOLVE_NO_MAGICLINKS),
@@ -125,17 +125,17 @@ pub fn open(value: &OsStr) -> Result<(PathBuf, OpenHow, i32), String> {
     Ok((path(OsStr::from_bytes(&bytes[first + 1..last]))?, how, to))
 }
 
-/// Whose namespaces are entered.
+/// The source of the namespaces to enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// What a file stands for.
+    /// The namespace that a file refers to.
     File(PathBuf),
     Process(i32),
-    /// What a descriptor of this command stands for.
+    /// The namespace or process that an inherited descriptor refers to.
     Own(i32),
 }
 
-/// `PATH`, `pid=PID:KINDS` or `fd=FD[:KINDS]`; no kinds: whatever it is.
+/// `PATH`, `pid=PID:KINDS` or `fd=FD[:KINDS]`. Without kinds, a namespace of any kind.
 pub fn namespace(value: &OsStr) -> Result<(Holder, u32), String> {
     let text = value.to_str().unwrap_or_default();
     if let Some(text) = text.strip_prefix("pid=") {
@@ -203,16 +203,16 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// An id that is left as it is.
+/// The value for an id that stays unchanged.
 pub const KEEP: u32 = u32::MAX;
 
-/// A numeric id. The kernel takes the last number as "leave it".
+/// A numeric id, except `KEEP`, which means "unchanged" to the kernel.
 pub fn id(text: &str) -> Result<u32, String> {
     let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
     id.ok_or_else(|| format!("'{text}' is no numeric id"))
 }
 
-/// `REAL:EFFECTIVE:SAVED`; `keep` leaves one as it is.
+/// `REAL:EFFECTIVE:SAVED`; `keep` leaves an id unchanged.
 pub fn ids(text: &str) -> Result<[u32; 3], String> {
     let part = |text: &str| if text == "keep" { Ok(KEEP) } else { id(text) };
     match text.split(':').collect::<Vec<_>>()[..] {
@@ -221,7 +221,7 @@ pub fn ids(text: &str) -> Result<[u32; 3], String> {
     }
 }
 
-/// Ids with commas between, or `none`.
+/// Ids separated by commas, or `none`.
 pub fn groups(text: &str) -> Result<Vec<u32>, String> {
     if text == "none" { Ok(Vec::new()) } else { text.split(',').map(number).collect() }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding shims: by where a link leads, and by what a script says.
+//! Finds shims, by the targets of links and the contents of scripts.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use super::Shim;
 
-/// A script longer than this does more than to start another.
+/// The maximum size of a shim script, in bytes. A longer script does more than start another program.
 const LONGEST: u64 = 4096;
 
-/// Managers whose shims are scripts that say `TOOL exec`.
+/// Managers whose shims are scripts that run `TOOL exec`.
 const MANAGERS: [&str; 5] = ["pyenv", "rbenv", "nodenv", "asdf", "mise"];
 
-/// All shims that come first in PATH under their names.
+/// Returns all shims that a search in PATH finds first under their names.
 pub fn in_path() -> Vec<Shim> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = HashSet::new();
@@ -41,7 +41,7 @@ pub fn in_path() -> Vec<Shim> {
     shims
 }
 
-/// Whose shim a file is, and what it leads to where the file itself says.
+/// Returns the tool that a shim belongs to, and its target if the file itself names it.
 fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Vec<PathBuf>>)> {
     let real = fs::canonicalize(path).ok()?;
     let (name, real_name) = (path.file_name()?.to_str()?, real.file_name()?.to_str()?);
@@ -51,7 +51,7 @@ fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Ve
         "rustup" if !name.starts_with("rustup") => return Some(("rustup", None)),
         _ => {}
     }
-    // rustup's proxies can also be hard links to it.
+    // rustup's proxies can also be hard links to rustup.
     let same = |other: Metadata| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino());
     if !name.starts_with("rustup") && fs::metadata(path.with_file_name("rustup")).is_ok_and(same) {
         return Some(("rustup", None));
@@ -76,7 +76,7 @@ fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Ve
     Some(("script", Some(vec![target])))
 }
 
-/// The beginning of a file that begins with `#!`.
+/// Returns the beginning of a file, if it starts with `#!`.
 fn script(path: &Path) -> Option<String> {
     let mut head = [0; 2];
     let mut file = File::open(path).ok()?;
@@ -93,7 +93,7 @@ fn is_shell(first: &str) -> bool {
     first.split(['/', ' ']).any(|word| matches!(word, "sh" | "bash" | "dash" | "zsh"))
 }
 
-/// What a script that ends in `exec /some/program "$@"` starts.
+/// Returns the program of a script that ends in `exec /some/program "$@"`.
 fn wrapped(text: &str) -> Option<PathBuf> {
     let code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let last = text.lines().rfind(code)?.trim();
@@ -106,7 +106,7 @@ fn wrapped(text: &str) -> Option<PathBuf> {
     (target.is_absolute() && target.is_file()).then(|| target.to_owned())
 }
 
-/// The file a search in PATH comes to.
+/// Returns the file that a search in PATH finds first.
 pub fn first_in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in PATH that only start another one: where they lead, and what the detour costs.
+//! Programs in PATH that only start another one (shims): their targets and their cost.
 
 mod find;
 mod resolve;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
 
-/// The tools people and agents start most. Only these are run.
+/// The tools that people and agents start most often. Only these are run.
 const WELL_KNOWN: [&str; 22] = [
     "python", "python3", "node", "ruby", "npm", "cargo", "rustc", "npx", "pip", "pip3", "pytest", "yarn", "pnpm", "go",
     "gem", "bundle", "java", "perl", "php", "deno", "bun", "uv",
 ];
 
-/// How long all runs together may take.
+/// The time limit for all runs together.
 const BUDGET: Duration = Duration::from_secs(8);
 
 /// One program in PATH that starts another.
@@ -25,18 +25,18 @@ pub struct Shim {
     pub name: String,
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// Whose it is: `pyenv`, `npm`, …, or `script`.
+    /// The tool that it belongs to: `pyenv`, `npm`, …, or `script`.
     pub tool: &'static str,
-    /// What it starts, with the arguments before the caller's; known only if somebody could be asked.
+    /// The program that it starts, with arguments that precede the caller's. `None` if the tool could not be asked.
     #[serde(serialize_with = "as_texts")]
     pub target: Option<Vec<PathBuf>>,
-    /// Why the target is not known, or nothing was timed.
+    /// Why the target is unknown, or why nothing was timed.
     pub note: Option<String>,
     #[serde(flatten)]
     pub cost: Option<Cost>,
 }
 
-/// A path in JSON, what is no UTF-8 in it replaced: serde would write nothing at all.
+/// Writes a path as a JSON string, with invalid UTF-8 replaced. Serde would fail instead.
 fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
@@ -47,7 +47,7 @@ fn as_texts<S: Serializer>(paths: &Option<Vec<PathBuf>>, serializer: S) -> Resul
     texts.serialize(serializer)
 }
 
-/// The best of a few runs each way.
+/// The best times of a few runs through the shim and without it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cost {
     pub shim_seconds: f64,
@@ -56,7 +56,7 @@ pub struct Cost {
     pub rounds: u32,
 }
 
-/// Finds the shims that a search in PATH comes to. With `run`, asks the well-known ones' tools where they lead, and times them.
+/// Finds the shims in PATH. With `run`, also finds the targets of the well-known ones, by their tools, and times them.
 pub fn look(run: bool) -> Vec<Shim> {
     let mut shims = find::in_path();
     let rank = |shim: &Shim| WELL_KNOWN.iter().position(|name| *name == shim.name).unwrap_or(WELL_KNOWN.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a shim leads: its tool is asked, since only that knows the rules.
+//! Finds a shim's target by running its tool, as only the tool knows the rules.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use spawnfd::{Command, Run};
 use super::Shim;
 use super::find::first_in_path;
 
-/// How long a tool may think.
+/// The time limit for one run of a tool.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the shim starts here and now, or why that is not known.
+/// Returns the program that the shim starts in this directory, or why it is unknown.
 pub fn target(shim: &Shim) -> Result<Vec<PathBuf>, String> {
     if let Some(target) = &shim.target {
         return Ok(target.clone());
@@ -30,7 +30,7 @@ pub fn target(shim: &Shim) -> Result<Vec<PathBuf>, String> {
     Err(if said.is_empty() { format!("'{} which {}' does not say", shim.tool, shim.name) } else { said })
 }
 
-/// The tool's own program: in PATH, or beside the shims, where all of these keep it.
+/// Returns the tool's program, from PATH or from its usual place beside the shims.
 fn tool(shim: &Shim) -> Option<PathBuf> {
     let beside = || {
         let root = shim.path.parent()?.parent()?;

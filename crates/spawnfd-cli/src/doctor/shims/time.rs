@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shim costs: the same question through it and past it, in turn, the best of each.
+//! Measures the cost of a shim: alternate runs through the shim and of its target, and the best time of each.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use spawnfd::{Command, Run, Stop};
 
 use super::Cost;
 
-/// More rounds do not find a better best.
+/// The maximum number of rounds. More rounds do not improve the best time.
 const ROUNDS: u32 = 7;
-/// Fewer say nothing.
+/// The minimum number of rounds for a meaningful result.
 const FEWEST: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(3);
-/// One slow shim does not get the time of all.
+/// The time limit for one shim, so that a slow one does not use up the total.
 const SHARE: Duration = Duration::from_millis(1000);
 
-/// Times `--version` both ways.
+/// Times `--version` through the shim and of its target.
 pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, String> {
     let end = end.min(Instant::now() + SHARE);
     let mut best = [f64::INFINITY; 2];
@@ -32,11 +32,11 @@ pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, Strin
     Ok(Cost { shim_seconds: shim, target_seconds: target, cost_seconds: shim - target, rounds })
 }
 
-/// Seconds from the start of `PROGRAM… --version` to the end of its output.
+/// Returns the seconds from the start of `PROGRAM… --version` to the end of its output.
 fn once(program: &[PathBuf]) -> Result<f64, String> {
     let Some((first, rest)) = program.split_first() else { return Err("not timed: nothing to run".to_owned()) };
     let mut command = Command::new(first);
-    // It does not outlive this command, whatever ends that.
+    // The program must not outlive this command, even if a signal kills the command.
     command.args(rest).arg("--version").parent_death_signal(9);
     let output =
         command.run_with(&Run::new().timeout(PATIENCE).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
