@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One action of a child: what it needs, how it is checked and printed, and how the child performs it.
 //!
-//! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and parked processes make it
-//! from the description.
+//! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and
+//! parked processes make it from the description.
 //!
-//! A new action that is one system call touches this file, `command/attributes.rs` (the method), `launch/kernel.rs` (its kind in the kernel
-//! series), the flag in `spawnfd-cli/src/run/actions.rs`, and the class in `actions.py` and `src/actions.rs` of the Python package. An action of
-//! several calls also has an arm in `perform`, in `warm/wire.rs`, and in the parked object (`protocol.h` and `become.c`). docs/actions.md lists
-//! every action.
+//! A new action that is one system call touches this file, `command/attributes.rs` (the method), `launch/kernel.rs`
+//! (its kind in the kernel series), the flag in `spawnfd-cli/src/run/actions.rs`, and the class in `actions.py` and
+//! `src/actions.rs` of the Python package. An action of several calls also has an arm in `perform`, in
+//! `warm/wire.rs`, and in the parked object (`protocol.h` and `become.c`). docs/actions.md lists every action.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,7 +21,8 @@ use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
 use crate::announce::Announcement;
 use crate::descriptors::{self, Sources};
 
-/// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's table.
+/// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's
+/// table.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -43,7 +44,7 @@ pub enum Op {
     Umask { mask: u32 },
     Setsid,
     Setpgid { group: i32 },
-    // Makes the child's process group the foreground one of a terminal. SIGTTOU is held off meanwhile.
+    // Makes the child's process group the foreground group of a terminal, with SIGTTOU blocked meanwhile.
     Tcsetpgrp { fd: RawFd },
     ControllingTerminal { fd: RawFd },
     // Soft and hard.
@@ -67,7 +68,7 @@ pub enum Op {
     OomScoreAdj { value: i32, text: Arc<[u8]> },
     // Joins the cgroup whose directory a source is.
     Cgroup { dir: usize },
-    // Makes the child known to the guard of its tree.
+    // Registers the child with the guard of its tree.
     Announce { to: Announcement },
     JoinNamespace { namespace: usize, kinds: u32 },
     Landlock { ruleset: usize },
@@ -105,7 +106,7 @@ pub struct SystemCall<'a> {
 pub enum Arg<'a> {
     /// A number.
     Number(usize),
-    /// The number that the descriptor has in the child.
+    /// A descriptor of the caller; the argument is its number in the child.
     Source(usize),
     /// The address of a string.
     Text(&'a CStr),
@@ -120,7 +121,7 @@ pub enum Arg<'a> {
 pub enum Parked {
     /// All.
     Any,
-    /// Those that exec a program afterwards. Others have already read, while they started, what the action changes.
+    /// Those that exec a program afterwards. Other parked processes read the affected state while they started.
     BeforeExec(&'static str),
     /// None.
     Never(&'static str),
@@ -169,7 +170,7 @@ impl Op {
         Some(SystemCall { number, args })
     }
 
-    /// The descriptor of the caller that it uses.
+    /// The descriptor of the caller that the action uses.
     pub fn source(&self) -> Option<usize> {
         match *self {
             Op::Open { dir: Some(source), .. }
@@ -182,7 +183,7 @@ impl Op {
         }
     }
 
-    /// The same action with the descriptor that `replace` gives for its own.
+    /// Returns the action with its source replaced by `replace`.
     #[must_use]
     pub fn map_source(mut self, replace: impl FnOnce(usize) -> usize) -> Op {
         if let Op::Open { dir: Some(source), .. }
@@ -197,7 +198,7 @@ impl Op {
         self
     }
 
-    /// The number of the child's that it copies or uses.
+    /// The descriptor number in the child that the action copies or uses.
     pub fn reads(&self) -> Option<RawFd> {
         match *self {
             Op::Dup2 { from: fd, .. } | Op::Tcsetpgrp { fd } | Op::ControllingTerminal { fd } => Some(fd),
@@ -205,7 +206,7 @@ impl Op {
         }
     }
 
-    /// The number that the child has, or has anew, after it.
+    /// The descriptor number that the action opens or replaces in the child.
     pub fn makes(&self) -> Option<RawFd> {
         match *self {
             Op::Place { to, .. } | Op::Dup2 { to, .. } | Op::Open { to, .. } | Op::OpenNull { to } => Some(to),
@@ -213,15 +214,19 @@ impl Op {
         }
     }
 
-    /// Whether it may take for ever: a FIFO that nobody opens, a directory on a file system that does not answer, a frozen cgroup.
+    /// Whether the action may block forever.
+    ///
+    /// Examples: a FIFO without a peer, a directory on a file system that does not answer, a frozen cgroup.
     #[inline]
     pub fn may_stand_still(&self) -> bool {
         matches!(self, Op::Open { .. } | Op::Chroot { .. } | Op::Cgroup { .. })
     }
 
-    /// Whether the action must not run in a child that shares the caller's memory. Changes of credentials clear the dumpable flag, which the
-    /// kernel keeps with the memory (commit_creds). In a cgroup with other processes the kernel may kill the child for want of memory, and
-    /// with it every process that shares its memory (mm/oom_kill.c, __oom_kill_process).
+    /// Whether the action must not run in a child that shares the caller's memory.
+    ///
+    /// Changes of credentials clear the dumpable flag, which the kernel keeps with the memory (commit_creds). In
+    /// another cgroup the kernel may kill the child when the group runs out of memory, and with it every process that
+    /// shares its memory (mm/oom_kill.c, __oom_kill_process).
     pub fn needs_own_memory(&self) -> bool {
         matches!(
             self,
@@ -234,7 +239,7 @@ impl Op {
         )
     }
 
-    /// Which parked processes can perform it.
+    /// Which parked processes can perform the action.
     pub fn parked(&self) -> Parked {
         match self {
             // If the parked process fails later, a cold start repeats the action, and then the file exists.
@@ -285,7 +290,7 @@ impl Op {
         }
     }
 
-    /// The action as strace would print it. `number`: of a source.
+    /// Formats the action as strace would. `number` returns the caller's number of a source.
     pub fn print(&self, number: impl Fn(usize) -> RawFd) -> String {
         match self {
             Op::Place { source, to } => format!("dup2({}, {to})", number(*source)),
@@ -349,7 +354,8 @@ impl SystemCall<'_> {
             Arg::Words(words) => words.as_ptr() as usize,
             Arg::Ints(ints) => ints.as_ptr() as usize,
         });
-        // SAFETY: `Op::call` alone describes calls that are made. Each reads the strings, and as many numbers as there are, and writes nothing.
+        // SAFETY: only `Op::call` creates a `SystemCall`. Each such call reads the strings and the numbers passed to
+        // it, and writes to no memory.
         unsafe { call::make(self.number, args) }.map(drop)
     }
 }
@@ -385,12 +391,14 @@ pub(crate) fn perform(op: &Op, sources: &Sources, callers: &[RawFd]) -> Result<(
         Op::OomScoreAdj { ref text, .. } => write_file(abi::AT_FDCWD, c"/proc/self/oom_score_adj", text),
         Op::Cgroup { dir } => write_file(sources.get(dir), c"cgroup.procs", b"0"),
         Op::Announce { ref to } => to.make(),
-        // Every other action is a system call of its own.
+        // `Op::call` describes every other action.
         _ => Err(Errno::ENOSYS),
     }
 }
 
-/// What stands in the caller at a number from RLIMIT_NOFILE on, as the limit has been lowered since, a fork has there, too.
+/// Places a descriptor at or above RLIMIT_NOFILE: the caller lowered the limit while the number was open.
+///
+/// A forked child would inherit that number, so this child raises the soft limit for the dup3.
 #[cold]
 fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
     let limit = call::limit(abi::RLIMIT_NOFILE)?;
@@ -403,7 +411,7 @@ fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
 const READ: abi::open_how = abi::open_how { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
 const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 0, resolve: 0 };
 
-/// Opens as `to`. The number is freed first, so that mostly the file comes to stand there by itself.
+/// Opens a file as `to`. Closes `to` first, so that open usually returns that number and no dup3 is needed.
 fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
     let fd = match call::openat2(killed, dir, path, how) {
@@ -426,7 +434,8 @@ fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
     if written? == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
 }
 
-/// tcsetpgrp from a group that is not in the foreground stops it with SIGTTOU, unless that is blocked.
+/// Blocks signals around tcsetpgrp: from a background group, tcsetpgrp stops the group with SIGTTOU unless it is
+/// blocked.
 fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
     let group = call::getpgid()?;
     let mask = call::set_signal_mask(u64::MAX)?;
@@ -436,7 +445,7 @@ fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
 }
 
 pub(crate) fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
-    // A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP.
+    // A change of user ids has emptied the effective set, and the calls below need CAP_SETPCAP.
     let [_, permitted, inheritable] = call::capabilities()?;
     call::set_capabilities(permitted, permitted, inheritable)?;
     for capability in 0..64 {

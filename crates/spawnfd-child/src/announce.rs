@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a child makes itself known to somebody who outlives its parent, should that be killed right after the birth.
+//! Registers a child with the guard, which outlives the parent, in case the parent is killed right after clone.
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use spawnfd_sys::{Errno, call};
 
-/// A word in shared memory that takes the child's number in place of a ticket.
+/// A word in shared memory in which the child replaces a ticket by its pid.
 ///
-/// Who reads it does so after the parent's death. A child that finds its parent alive once it has written is known to him; one
-/// that does not ends.
+/// The guard reads the word after the parent's death. After writing, the child checks its parent: if the parent is
+/// alive, the guard will see the pid; if the parent has died, the child exits.
 #[derive(Clone)]
 pub struct Announcement {
     word: NonNull<AtomicU64>,
-    /// Keeps the word where it is.
+    /// Owns the memory of the word.
     _keeper: Arc<dyn Any + Send + Sync>,
     ticket: u64,
     parent: i32,
@@ -37,7 +37,9 @@ impl fmt::Debug for Announcement {
 }
 
 impl Announcement {
-    /// To be made in `word` of what `keeper` keeps, as long as that holds `ticket`, by a child of the process `parent`.
+    /// Prepares an announcement in `word`, a part of `keeper`, for a child of the process `parent`.
+    ///
+    /// The child writes only while the word contains `ticket`.
     pub fn new<T: Any + Send + Sync>(
         keeper: Arc<T>,
         word: impl for<'a> FnOnce(&'a T) -> &'a AtomicU64,
@@ -47,26 +49,26 @@ impl Announcement {
         Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
-    /// Writes the number of a process that is alive already, on its behalf.
+    /// Writes the pid of a process that already runs, on its behalf.
     pub fn make_for(&self, pid: i32) {
-        // SAFETY: borrowed from what the keeper keeps, for as long as it does.
+        // SAFETY: the keeper, which `self` owns a reference to, keeps the word allocated.
         let word = unsafe { self.word.as_ref() };
         let _ = word.compare_exchange(self.ticket, pid as u64, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Writes the calling process's number.
+    /// Writes the calling process's pid.
     ///
     /// # Errors
     /// ESRCH: the parent has died.
     pub(crate) fn make(&self) -> Result<(), Errno> {
-        // 0: born into another pid namespace, where it has another number, and cannot ask for its parent.
+        // 0: this process is in a new pid namespace, so its pid is another one and its parent's pid is not visible.
         if call::getppid()? == 0 {
             return Ok(());
         }
-        // SAFETY: borrowed from what the keeper keeps, for as long as it does.
+        // SAFETY: the keeper, which `self` owns a reference to, keeps the word allocated.
         let word = unsafe { self.word.as_ref() };
         let own = call::getpid()? as u64;
-        // Otherwise the parent has told of it already, or let go of it.
+        // If the word no longer contains the ticket, the parent has already written the pid or released the slot.
         let written = word.compare_exchange(self.ticket, own, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if written && call::getppid()? != self.parent { Err(Errno::ESRCH) } else { Ok(()) }
     }

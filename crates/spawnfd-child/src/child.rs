@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The child, from its first instruction to the program's.
+//! The child, from its first instruction to exec.
 
 use alloc::sync::Arc;
 use core::ffi::CStr;
@@ -14,23 +14,23 @@ use crate::plan::{Check, Handlers, Identity, Plan, Program, Table, is_candidate}
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 use crate::table;
 
-/// What the child finds when it begins.
+/// The child's input, and the words it reports in.
 pub(crate) struct Start<'a> {
     pub plan: &'a Plan,
     pub table: Table,
     pub report: &'a AtomicU64,
-    /// Where handlers may still stand, all signals are blocked.
+    /// Unless these are `Cleared`, the child starts with all signals blocked.
     pub handlers: Handlers,
-    /// Takes the signals that were found to have a handler.
+    /// The child stores the set of signals that had a handler here.
     pub caught: &'a AtomicU64,
-    /// What the mask is to be, unless it is right already.
+    /// The program's signal mask; `None` if the child already has the right mask.
     pub mask: Option<SignalSet>,
 }
 
-/// Where a child begins.
+/// Entry point of a child.
 ///
 /// # Safety
-/// `start` points to a [`Start`] that stays as it is until the child has exec'd or exited.
+/// `start` points to a [`Start`] that does not change until the child has exec'd or exited.
 pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let start = unsafe { &*start.cast::<Start<'_>>() };
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     call::exit(127)
 }
 
-/// What a detached child reads and writes.
+/// The memory that a detached child reads and writes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub plan: Arc<Plan>,
@@ -48,29 +48,30 @@ pub(crate) struct Shared {
     pub mask: Option<SignalSet>,
     pub report: AtomicU64,
     pub caught: AtomicU64,
-    /// Set to 0 by the kernel when the child has left this memory.
+    /// The kernel sets this word to 0 when the child has left this memory.
     pub apart: AtomicU32,
-    /// What a child with memory of its own reports in instead; it was never in this.
+    /// A child with memory of its own reports in these words instead of `report` and `caught`.
     pub words: Option<SharedWords>,
 }
 
-/// Where a detached child begins.
+/// Entry point of a detached child.
 ///
 /// # Safety
-/// `shared` points to a [`Shared`] that stays, and is only read by others, until the child has exec'd or exited.
+/// `shared` points to a [`Shared`] that stays allocated until the child has exec'd or exited. Meanwhile other threads
+/// only read it.
 pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
     let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
     let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask };
-    // SAFETY: what `start` refers to stays as it is, by this function's contract; it is on this child's own stack.
+    // SAFETY: `start` is on this child's own stack. By this function's contract, the data it refers to does not change.
     unsafe { enter((&raw const start).cast()) }
 }
 
-/// Where a child begins that is to do nothing.
+/// Entry point of a child that exits at once.
 ///
 /// # Safety
-/// None is asked for: it looks at nothing.
+/// No requirement: the child does not read its argument.
 pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
     call::exit(0)
 }
@@ -81,7 +82,7 @@ pub(crate) struct Probe<'a> {
     pub calls: Calls,
     /// The child has memory of its own.
     pub own_memory: bool,
-    /// Takes the number of the call in progress, and [`PROBED`] at the end.
+    /// The child stores the number of the call in progress here, and [`PROBED`] at the end.
     pub progress: &'a AtomicU64,
 }
 
@@ -90,15 +91,16 @@ pub(crate) const UNPROBED: u64 = u64::MAX;
 /// The word of a probe child after its last call.
 pub(crate) const PROBED: u64 = u64::MAX - 1;
 
-/// Where a child begins that makes each call once, to see whether a filter kills it for that.
+/// Entry point of a probe child, which makes each call once so that the parent sees which ones a filter kills.
 ///
 /// # Safety
-/// `probe` points to a [`Probe`] that stays as it is until the child has exited.
+/// `probe` points to a [`Probe`] that does not change until the child has exited.
 pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let probe = unsafe { &*probe.cast::<Probe<'_>>() };
-    // A killed child is no crash: it leaves no core dump. Where the memory is the parent's, the limit keeps the kernel from writing a
-    // file (too small) and from starting a program that takes the dump (1: fs/coredump.c, coredump_pipe).
+    // Avoid a core dump of a killed child: the kill is expected. In the parent's memory the child sets RLIMIT_CORE to 1
+    // instead. With that limit the kernel writes no file (too small) and starts no pipe helper (fs/coredump.c,
+    // coredump_pipe).
     let _ = match probe.own_memory {
         true => call::leave_no_core(),
         false => call::limit(abi::RLIMIT_CORE)
@@ -125,7 +127,7 @@ impl<T> At<T> for Result<T, Errno> {
     }
 }
 
-/// Carries out the plan. Comes back only with the reason why not.
+/// Performs the plan. Returns only on failure.
 fn become_program(start: &Start<'_>) -> Failure {
     match prepare(start) {
         Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
@@ -133,11 +135,11 @@ fn become_program(start: &Start<'_>) -> Failure {
     }
 }
 
-/// All but exec itself. Gives the sources, and the path to execute.
+/// Does everything before exec. Returns the sources, and the path to execute.
 #[inline]
 fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
-    // Read by the parent if a signal ends this child.
+    // If a signal kills this child, the parent reads the stage from this word.
     let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
     let sources = table::own_table(start.table, plan).at(Stage::Descriptors)?;
     for step in &plan.steps {
@@ -146,7 +148,7 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     }
     if let Some(keep) = &plan.keep {
         begin(Stage::Closing);
-        // A descriptor to execute is needed until exec.
+        // execveat needs its descriptor until exec, so then the rest closes at exec as well.
         let now = plan.program.source.is_none();
         descriptors::keep_only(plan.killed, keep, sources.last(), now).at(Stage::Closing)?;
     }
@@ -169,10 +171,10 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     Ok((sources, path))
 }
 
-/// Asks for `signal` when the creating thread ends, and makes up for one that has ended already.
+/// Requests `signal` for the end of the creating thread, and sends it now if the parent has already ended.
 fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     call::prctl(prctl::PR_SET_PDEATHSIG, signal as usize, 0)?;
-    // 0: the parent is in another pid namespace, and cannot be asked for.
+    // 0: the parent is in another pid namespace, so its pid is not visible here.
     let now = call::getppid()?;
     if now != parent && now != 0 {
         call::kill(call::getpid()?, signal)?;
@@ -180,7 +182,7 @@ fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the program the dispositions it is to have.
+/// Sets the program's signal dispositions.
 #[inline]
 fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
     match start.handlers {
@@ -192,11 +194,12 @@ fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the program the mask it is to have. Handlers are gone before: they would run here, on the parent's memory. As close to exec
-/// as can be, for what is not known of them.
+/// Sets the program's signal mask, after the handlers have been reset: a handler would run on the parent's memory.
+///
+/// Runs as late as possible before exec, because another thread may install a handler that the child does not know of.
 #[inline]
 fn let_signals_in(start: &Start<'_>) -> Result<(), Errno> {
-    // A handler set up in the short time since they were read would run for one of these.
+    // A signal is pending. Another thread may have installed a handler for it since `caught` was recorded.
     if let Handlers::Known(caught) = start.handlers
         && call::pending_signals()? != 0
     {
@@ -208,7 +211,7 @@ fn let_signals_in(start: &Start<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Makes signals default.
+/// Sets signals to their default disposition.
 fn reset(mut signals: SignalSet) {
     while signals != 0 {
         // SIGKILL and SIGSTOP refuse; they are default anyway.
@@ -217,7 +220,7 @@ fn reset(mut signals: SignalSet) {
     }
 }
 
-/// Makes those of the signals default that have a handler, and says which: one that is ignored by now stays ignored.
+/// Sets those signals to default that have a handler, and returns them. A signal that is ignored by now stays ignored.
 fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     let mut found = 0;
     while signals != 0 {
@@ -231,8 +234,9 @@ fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     Ok(found)
 }
 
-/// Makes every signal default that has a handler, and notes which had, besides those reset `before`. Kept out of line: a call for
-/// each signal.
+/// Sets every signal to default that has a handler, and records them together with those reset `before`.
+///
+/// Out of line because this slow path makes a system call for each signal.
 #[cold]
 fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
     let found = reset_caught(SignalSet::MAX)?;
@@ -240,7 +244,7 @@ fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether all that was recorded of the program is still true.
+/// Checks that everything the template recorded of the program is still true.
 #[inline]
 fn verify(start: &Start<'_>, sources: &Sources) -> Result<(), Failure> {
     for (place, check) in start.plan.program.pinned.checks.iter().enumerate() {
@@ -269,7 +273,7 @@ fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno
     }
 }
 
-/// What a search finds now, for a caller who wants that; otherwise the failure stands.
+/// Repeats the PATH search if the plan allows that (`renew`); otherwise returns the failure.
 #[cold]
 fn find_again(plan: &Plan, failure: Failure) -> Result<&CStr, Failure> {
     let Program { pinned, renew, .. } = &plan.program;

@@ -12,9 +12,9 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// The sources under the numbers they have in the child.
 pub(crate) struct Sources {
     pub(crate) fds: [RawFd; MAX_SOURCES],
-    /// No number above this one is open, nor will be when all steps are done.
+    /// No number above this one is open, or becomes open by a step.
     pub(crate) highest: RawFd,
-    /// The sources are at or above this number, and the steps name lower ones.
+    /// The sources are at or above this number; the steps name only lower numbers.
     pub(crate) above: RawFd,
     pub(crate) killed: Calls,
 }
@@ -24,7 +24,7 @@ impl Sources {
         self.fds.get(source).copied().unwrap_or(-1)
     }
 
-    /// The last number that may be open: kernels look at each number of a range to close, open or not.
+    /// The highest number that may be open, as a bound for close_range: the kernel visits each number of a range.
     pub(crate) fn last(&self) -> u32 {
         if self.highest == RawFd::MAX { u32::MAX } else { self.highest as u32 }
     }
@@ -45,10 +45,10 @@ pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<()
     if last >= above { close_at_exec(killed, first.max(above), last) } else { Ok(()) }
 }
 
-/// Leaves the program 0, 1, 2 and `keep` (ascending), and nothing else: the others, up to `last`, are closed `now`, or at exec.
+/// Closes everything up to `last` except 0, 1, 2 and `keep` (ascending): `now`, or at exec by close-on-exec.
 ///
-/// Better now: exec lets the parent go on first and closes afterwards, so that a file the parent closes and executes is found open for
-/// writing here (ETXTBSY).
+/// Closing now is better. exec wakes the parent first and closes afterwards: if the parent then closes a file that it
+/// wrote and executes it, the file is still open for writing here, and exec fails with ETXTBSY.
 #[inline]
 pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
     let close = |first, last| match now && call::close_range(killed, first, last, 0).is_ok() {
@@ -66,7 +66,7 @@ pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> 
     if first <= last { close(first, last) } else { Ok(()) }
 }
 
-/// Marks a range close-on-exec; where the kernel can't at one go, by the list of what is open.
+/// Sets close-on-exec on a range, by close_range (Linux 5.11) or else one descriptor at a time.
 #[inline]
 fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
     match call::close_range(killed, first, last, CLOSE_RANGE_CLOEXEC) {
@@ -75,7 +75,7 @@ fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
     }
 }
 
-/// The way without close_range: /proc/self/fd, or where that is missing every number up to the highest possible.
+/// Sets close-on-exec without close_range, on each number that /proc/self/fd lists.
 #[cold]
 fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
     let mark = |fd: u32| {
@@ -83,7 +83,7 @@ fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
     };
     let flags = abi::O_RDONLY | abi::O_DIRECTORY | abi::O_CLOEXEC;
     let Ok(list) = call::openat(abi::AT_FDCWD, c"/proc/self/fd", flags, 0) else {
-        // Without /proc there is no way to learn more than the limit, which may have been lowered since.
+        // Without /proc, visit each number up to 65536. RLIMIT_NOFILE is no bound: the caller may have lowered it.
         (first..=last.min(1 << 16)).for_each(mark);
         return Ok(());
     };
@@ -108,7 +108,7 @@ fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
     call::close(list).map(drop)
 }
 
-/// A decimal name up to its NUL.
+/// Parses a decimal name up to its NUL.
 fn number(name: &[u8]) -> Option<u32> {
     let mut value = None;
     for &byte in name {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parent's half: give birth, and learn what became of the child; asleep meanwhile, or not.
+//! The parent's half: create the child, and learn whether it exec'd or failed.
 
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
@@ -12,19 +12,19 @@ use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end,
 use crate::plan::{Handlers, Plan, Table};
 use crate::report::{Outcome, PENDING, is_pending};
 
-/// No set of caught signals: SIGKILL cannot be.
+/// Marks a set of caught signals as not read: no real set contains SIGKILL.
 pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
-/// The memory one launch at a time needs; reused from one to the next.
+/// The memory of one launch at a time, reused by later launches.
 #[derive(Debug)]
 pub struct Room {
     pub(crate) stack: Stack,
-    /// The report, and the signals found caught, of a child with memory of its own.
+    /// The report and the caught signals of a child with memory of its own.
     pub(crate) words: SharedWords,
 }
 
 impl Room {
-    /// Maps it.
+    /// Maps a stack and a page of words.
     ///
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
@@ -33,22 +33,22 @@ impl Room {
     }
 }
 
-/// A child that was born: its pid and pidfd, and whether it became the program.
+/// A created child: its pid and pidfd, and whether it became the program.
 #[derive(Debug)]
 pub struct Born {
-    /// Pid and pidfd. The pidfd belongs to the caller, also after a failure: the child is still to be reaped.
+    /// Pid and pidfd. The caller owns the pidfd and must reap the child, even after a failure.
     pub child: Cloned,
-    /// What became of it.
+    /// Whether the child exec'd, failed or was killed.
     pub outcome: Outcome,
-    /// The signals that had a handler, if the child has gone through all of them.
+    /// The signals that had a handler, if the child has checked every signal.
     pub caught: Option<SignalSet>,
 }
 
-/// No child was born.
+/// No child was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchError(pub Errno);
 
-/// What is known of handlers, where it depends on how the child is born.
+/// Which handlers the child may have, given the clone call: clone3 clears them, clone keeps them.
 pub(crate) fn settled(birth: Birth, handlers: Handlers) -> Handlers {
     match (birth.clone3, handlers) {
         (true, _) => Handlers::Cleared,
@@ -57,7 +57,7 @@ pub(crate) fn settled(birth: Birth, handlers: Handlers) -> Handlers {
     }
 }
 
-/// Runs `birth` with all signals blocked where handlers may stand in the child; tells it the mask from before.
+/// Calls `give_birth` with all signals blocked if the child may have handlers, and passes it the previous mask.
 fn with_signals_blocked<T>(
     birth: Birth,
     give_birth: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
@@ -71,13 +71,14 @@ fn with_signals_blocked<T>(
     born.map_err(LaunchError)
 }
 
-/// Starts a child that carries out `plan`; returns when it has become the program or has failed.
+/// Starts a child that performs `plan`; returns when the child has become the program or has failed.
 ///
-/// `birth.share_descriptors` is set from the table. Where handlers may stand in the child all signals are blocked in the calling
-/// thread meanwhile; [`Handlers::Cleared`] goes with `birth.clone3`, and with nothing else.
+/// The function sets `birth.share_descriptors` from the table. Without `birth.clone3` the child inherits handlers, so
+/// the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
+/// `birth.clone3`.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
+/// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
 pub fn launch(
     room: &mut Room,
     birth: Birth,
@@ -85,7 +86,7 @@ pub fn launch(
     plan: &Plan,
     handlers: Handlers,
 ) -> Result<Born, LaunchError> {
-    // A child that shares our memory reports on our stack, which is at hand.
+    // A child that shares our memory reports on our stack; only other children need the shared page.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
     let [far @ .., _, _] = room.words.get();
     let [report, caught] = if birth.share_memory { &near } else { far };
@@ -95,45 +96,49 @@ pub fn launch(
     let child = with_signals_blocked(birth, |blocked| {
         let handlers = settled(birth, handlers);
         let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
-        // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes to `stack`, which the
-        // exclusive borrow of `room` makes ours, and to the two words. `start` and all the plan owns outlive the call, which
-        // returns when the child is gone from this memory. Signals are blocked where handlers stand.
+        // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
+        // `stack`, ours by the exclusive borrow of `room`, and to the two words. The call returns when the child has
+        // left this memory, so `start` and everything the plan owns outlive the child's use. Signals are blocked if
+        // the child may have handlers.
         unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), None) }
     })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
     Ok(Born { child, outcome, caught: found(caught) })
 }
 
-/// Leaves a child behind that has done nothing but end: unreaped, it shows to others the credentials it was born with.
+/// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials it started with.
 ///
-/// It has no memory and no descriptors any more, and only a wait with `__WALL` finds it.
+/// The zombie has no memory and no descriptors, and only a wait with `__WALL` finds it.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child; see [`spawnfd_sys::clone_child`].
+/// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
 pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError> {
     let birth =
         Birth { share_memory: true, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3 };
     with_signals_blocked(birth, |_| {
-        // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `room` makes `stack` ours. Signals are blocked
-        // where handlers stand.
+        // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `room` makes `stack` ours.
+        // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&birth, &room.stack, enter_and_end, core::ptr::null(), None) }
     })
 }
 
-/// Which of these calls a seccomp filter kills a child of the calling thread for: a probe child makes each call once, with arguments
-/// that change nothing. The next one goes on after a call that was killed.
+/// Finds the calls among `calls` for which the calling thread's seccomp filter kills a child.
 ///
-/// `share_memory`: the child runs in the caller's memory. Before Linux 5.16 a core dump ends all processes that share the memory, and a
-/// death by a filter is one, whatever RLIMIT_CORE says.
+/// A probe child makes each call once, with arguments that change nothing. If the filter kills the child, the next
+/// probe child continues with the call after that one.
+///
+/// `share_memory`: the child runs in the caller's memory. Before Linux 5.16 a core dump kills all processes that share
+/// the memory. A kill by a filter counts as a core dump, whatever RLIMIT_CORE says.
 ///
 /// # Errors
-/// [`LaunchError`]: there is no child (see [`spawnfd_sys::clone_child`]), or it ended otherwise (ECANCELED).
+/// [`LaunchError`]: no child was created (see [`spawnfd_sys::clone_child`]), or the child ended in another way than by
+/// SIGSYS (ECANCELED).
 ///
 /// # References
 /// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
 pub fn killed_calls(room: &mut Room, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
     const SIGSYS: i32 = 31;
-    // Not clone3, which the filter may kill, too.
+    // The filter may kill clone3 as well.
     let birth =
         Birth { share_memory, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3: false };
     let [progress, ..] = room.words.get();
@@ -142,8 +147,8 @@ pub fn killed_calls(room: &mut Room, mut calls: Calls, share_memory: bool) -> Re
         progress.store(UNPROBED, Ordering::Release);
         let probe = Probe { calls, own_memory: !share_memory, progress };
         let child = with_signals_blocked(birth, |_| {
-            // SAFETY: `enter_probe` writes to `stack`, which the exclusive borrow of `room` makes ours, and to a word. `probe` outlives
-            // the call, which returns when the child is gone. Signals are blocked.
+            // SAFETY: `enter_probe` writes to `stack`, ours by the exclusive borrow of `room`, and to a word. `probe`
+            // outlives the call, which returns when the child has exited. Signals are blocked.
             unsafe { clone_child(&birth, &room.stack, enter_probe, (&raw const probe).cast(), None) }
         })?;
         let pidfd = child.pidfd.into_number();
@@ -166,41 +171,42 @@ pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
     Some(caught.load(Ordering::Acquire)).filter(|&caught| caught != NOT_READ)
 }
 
-/// A child that was born and not waited for: what it was to do, and, later, what became of it.
+/// A child whose parent does not wait for exec: its plan, and later its outcome.
 #[derive(Clone, Debug)]
 pub struct Flight(pub(crate) Arc<Shared>);
 
 impl Flight {
-    /// What it was to do.
+    /// The plan that the child performs.
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// What became of a child that has ended.
+    /// The outcome of a child that has ended.
     pub fn outcome_of_ended(&self) -> Outcome {
         let report = self.0.words.as_ref().map_or(&self.0.report, |words| &words.get()[0]);
         Outcome::of(report.load(Ordering::Acquire))
     }
 
-    /// What became of the child; `None` while it is between clone and exec. One that has ended has left.
+    /// The outcome of the child; `None` while the child is between clone and exec.
     ///
-    /// Of one with [memory of its own](take_off_apart) it is to be asked when it has ended; `None` then: it was killed on its way.
+    /// For a child with [memory of its own](take_off_apart), call this after the child has ended. `None` then means
+    /// that a signal killed it before exec.
     pub fn outcome(&self) -> Option<Outcome> {
         if let Some(words) = &self.0.words {
             let [report, ..] = words.get();
             return Some(report.load(Ordering::Acquire)).filter(|&word| !is_pending(word)).map(Outcome::of);
         }
-        // The kernel's store comes after all of the child's own.
+        // The kernel clears `apart` after all stores of the child.
         (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
     }
 
-    /// The signals that had a handler, if the child has gone through all of them.
+    /// The signals that had a handler, if the child has checked every signal.
     pub fn caught(&self) -> Option<SignalSet> {
         found(&self.0.caught)
     }
 }
 
-/// The room a child in flight stands in.
+/// The stack that a detached child still uses.
 #[derive(Debug)]
 pub struct Lent {
     flight: Flight,
@@ -208,16 +214,16 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Gives the room back once the child has left it.
+    /// Returns the [`Room`] once the child has left the caller's memory.
     ///
     /// # Errors
-    /// The same again while the child is still there.
+    /// `self`, while the child still uses the stack.
     pub fn back(self) -> Result<Room, Lent> {
         if self.flight.outcome().is_none() {
             return Err(self);
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, and neither part of it is used again: each is moved out once.
+        // SAFETY: `this` is not dropped, and neither field is used again: each is moved out once.
         let (room, flight) = unsafe { (ManuallyDrop::take(&mut this.room), core::ptr::read(&raw const this.flight)) };
         drop(flight);
         Ok(room)
@@ -225,23 +231,23 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A child that still stands there keeps room and plan: they are not freed any more.
+    /// Leaks the stack and the plan if the child still uses them.
     fn drop(&mut self) {
         match self.flight.outcome() {
-            // SAFETY: the child has left, and the room is not used again.
+            // SAFETY: the child has left the stack, and `room` is not used again.
             Some(_) => unsafe { ManuallyDrop::drop(&mut self.room) },
             None => core::mem::forget(self.flight.clone()),
         }
     }
 }
 
-/// Starts a child that carries out `plan`, and does not wait for it.
+/// Starts a child that performs `plan`, and does not wait for it.
 ///
-/// The child has to share the caller's memory, and to get its descriptors from a socket ([`Table::Passed`]): the caller may close its own as
-/// soon as the call returns.
+/// The child shares the caller's memory and receives its descriptors from a socket ([`Table::Passed`]), so the caller
+/// may close its own descriptors as soon as the call returns.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child, with the room given back; EINVAL for another table, or memory of its own.
+/// [`LaunchError`] and the [`Room`] if no child was created; EINVAL for another table, or without `share_memory`.
 pub fn take_off(
     room: Room,
     birth: Birth,
@@ -267,9 +273,9 @@ pub fn take_off(
         if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
             shared.mask = blocked;
         }
-        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes to `stack` and to words of `shared`
-        // only. Room and `shared` go into a `Lent`, which frees neither before the kernel has cleared `apart`. Signals are
-        // blocked where handlers stand.
+        // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
+        // words of `shared`. `room` and `shared` go into a `Lent`, which frees neither before the kernel has cleared
+        // `apart`. Signals are blocked if the child may have handlers.
         unsafe { clone_child(&birth, &room.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart)) }
     });
     match born {
@@ -281,11 +287,12 @@ pub fn take_off(
     }
 }
 
-/// The same for a child that has memory of its own, and a copy of the caller's table: it may take as long as it likes, and needs nothing
-/// of the caller's. Copying the page tables is what it costs.
+/// Starts a child with memory of its own and a copy of the caller's table, and does not wait for it.
+///
+/// The child uses nothing of the caller, so its actions may block for any time. The cost is a copy of the page tables.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child.
+/// [`LaunchError`] if no child was created.
 pub fn take_off_apart(
     room: &mut Room,
     birth: Birth,
@@ -298,12 +305,12 @@ pub fn take_off_apart(
     caught.store(NOT_READ, Ordering::Release);
     let birth = Birth { share_memory: false, share_descriptors: false, ..birth };
     let (table, handlers) = (Table::Copied, settled(birth, handlers));
-    // Nobody waits for it: the kernel leaves the word of such a child as it is.
+    // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
     let apart = AtomicU32::new(0);
     let child = with_signals_blocked(birth, |blocked| {
         let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
-        // SAFETY: the child has a copy of this memory, stack and `start` included, but for the words, which are mapped in both.
-        // Signals are blocked where handlers stand.
+        // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
+        // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), Some(&apart)) }
     })?;
     let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));

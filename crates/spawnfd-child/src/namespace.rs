@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts in a pid namespace that exists already: an intermediate process enters it and starts the program there.
+//! Starts a program in an existing pid namespace: an intermediate process enters the namespace and starts the child.
 //!
-//! setns(CLONE_NEWPID) changes where the children of the calling thread are created, so a thread of the host must not call it.
+//! setns(CLONE_NEWPID) decides in which namespace the calling thread's children start, so a thread of the host must
+//! not call it.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,16 +21,18 @@ use crate::report::{Failure, Outcome, PENDING, Stage};
 pub struct Namespace {
     /// The caller's pidfd of the namespace's first process.
     pub init: RawFd,
-    /// The namespace belongs to a user namespace of its own. The program enters that one too, without a capability in it.
+    /// The namespace belongs to a user namespace of its own. The program enters that one too, without capabilities in
+    /// it.
     pub user: bool,
 }
 
 /// Starts a child in the namespace, and returns when the child has become the program or has failed.
 ///
-/// `birth.namespaces` are further ones for the program. The child has memory of its own, and a copy of the caller's table.
+/// `birth.namespaces` are further namespaces for the program. The child has memory of its own and a copy of the
+/// caller's table.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child.
+/// [`LaunchError`] if no child was created.
 pub fn launch_in_namespace(
     room: &mut Room,
     birth: Birth,
@@ -40,10 +43,10 @@ pub fn launch_in_namespace(
     start(&room.stack, &room.words, birth, namespace, plan, handlers, None)
 }
 
-/// The same, and returns as soon as the child exists.
+/// Starts a child in the namespace, and returns as soon as the child exists.
 ///
 /// # Errors
-/// [`LaunchError`] when there is no child.
+/// [`LaunchError`] if no child was created.
 pub fn detach_in_namespace(
     room: &mut Room,
     birth: Birth,
@@ -60,7 +63,7 @@ pub fn detach_in_namespace(
     Ok((child, Flight(Arc::new(shared))))
 }
 
-/// With `apart` it returns as soon as the child exists.
+/// Starts a child in the namespace. With `apart` the function returns as soon as the child exists.
 fn start(
     stack: &Stack,
     words: &SharedWords,
@@ -76,8 +79,8 @@ fn start(
         .zip([Stage::Namespace.progress(), NOT_READ])
         .for_each(|(word, none)| word.store(none, Ordering::Release));
     pid.store(0, Ordering::Release);
-    // The intermediate process uses the caller's table, so the child's pidfd appears there. No signal may end it between clone and
-    // the report.
+    // The intermediate process shares the caller's table, so the child's pidfd appears there. Signals stay blocked so
+    // that none kills the intermediate process between clone and its report.
     let intermediate = Birth { share_memory: false, share_descriptors: true, namespaces: 0, ..birth };
     let birth = Birth { share_memory: false, share_descriptors: false, cgroup: None, sibling: true, ..birth };
     let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
@@ -90,7 +93,7 @@ fn start(
         mask: plan.signal_mask.or(Some(mask)),
     };
     let inside = Intermediate { start, namespace, birth, stack, apart, born: [pid, pidfd] };
-    // SAFETY: neither process shares this memory but for the words. Signals are blocked.
+    // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
     let born = unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) };
     // Cannot fail: the same call has just succeeded.
     let _ = call::set_signal_mask(mask);
@@ -104,7 +107,7 @@ fn start(
         }
         0 => Ok(Born { child: outer, outcome, caught }),
         pid => {
-            // The intermediate process has ended or is about to. It sends no signal.
+            // The intermediate process has exited or is about to. It sends no SIGCHLD.
             let number = outer.pidfd.into_number();
             let _ = wait_pidfd(number, true);
             let _ = call::close(number);
@@ -115,9 +118,9 @@ fn start(
     }
 }
 
-/// What the intermediate process reads.
+/// The input of the intermediate process.
 struct Intermediate<'a> {
-    /// For the child.
+    /// The child's input.
     start: Start<'a>,
     namespace: Namespace,
     /// The child has memory of its own, so it can use the same stack.
@@ -125,20 +128,22 @@ struct Intermediate<'a> {
     stack: &'a Stack,
     /// `Some`: the intermediate process does not wait for the child's exec.
     apart: Option<&'a AtomicU32>,
-    /// Take the child's pid and pidfd.
+    /// The intermediate process stores the child's pid and pidfd here.
     born: [&'a AtomicU64; 2],
 }
 
-/// Where the intermediate process begins. It starts the child and exits.
+/// Entry point of the intermediate process, which starts the child and exits.
 ///
 /// # Safety
-/// `this` points to an [`Intermediate`] that does not change until both processes have exec'd or exited. The process has memory of its own.
+/// `this` points to an [`Intermediate`] that does not change until both processes have exec'd or exited. The process
+/// has memory of its own.
 unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_>>() });
     let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
     let born = call::setns(this.namespace.init, kinds).and_then(|_| {
-        // SAFETY: the child has a copy of this memory, so the stack is not in use there; what it reads does not change.
+        // SAFETY: the child has a copy of this memory, so it can use the same stack. The data that it reads does not
+        // change.
         unsafe { clone_child(&this.birth, this.stack, enter_inside, argument, this.apart) }
     });
     match born {
@@ -155,14 +160,14 @@ unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     }
 }
 
-/// Where the child begins.
+/// Entry point of the child.
 ///
 /// # Safety
 /// As for [`enter_namespace`].
 unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let this = unsafe { &*this.cast::<Intermediate<'_>>() };
-    // A process that enters a user namespace has all capabilities in it, and root would keep them across exec.
+    // A process that enters a user namespace gets all capabilities in it, and root would keep them across exec.
     if this.namespace.user
         && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a child is to do, decided and validated before it exists.
+//! The plan of a child: everything it does before exec, validated before the child exists.
 
 use alloc::ffi::CString;
 use alloc::sync::Arc;
@@ -11,147 +11,151 @@ use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 
-/// All that one spawn does in the child, in the order of the fields. It owns what it names, but for descriptors.
+/// Everything that one spawn does in the child. The plan owns all its data except descriptors.
 #[derive(Debug)]
 pub struct Plan {
     /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
     pub killed: Calls,
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
     pub sources: Vec<RawFd>,
-    /// One above the highest number a step or `keep` names: the sources wait there, out of the way.
+    /// The child keeps its sources at this number or higher, above every number that a step or `keep` names.
     pub above: RawFd,
-    /// One above the highest number they may wait at.
+    /// The child keeps its sources below this number.
     pub below: RawFd,
     /// The highest number that a step or `keep` names, at least 2.
     pub highest: RawFd,
-    /// The actions.
+    /// The actions, in order.
     pub steps: Vec<Step>,
-    /// The child's descriptors above 2 that the program gets, ascending. `None`: all that are not close-on-exec.
+    /// The child's descriptors above 2 that the program inherits, ascending. `None`: all without close-on-exec.
     pub keep: Option<Vec<RawFd>>,
-    /// Signals that become default if they are ignored.
+    /// Signals that the child sets to default, even if they are ignored.
     pub default_signals: SignalSet,
     /// The program's signal mask; the calling thread's if `None`.
     pub signal_mask: Option<SignalSet>,
-    /// Signal to get when the creating thread ends, and the process it belongs to.
+    /// The signal that the child gets when the creating thread ends, and the process of that thread.
     pub parent_death: Option<(u32, i32)>,
-    /// What to become.
+    /// The program to execute.
     pub program: Program,
-    /// The child sees owner and group of files through another user namespace: they are not compared.
+    /// The child sees files' owner and group through another user namespace, so the checks ignore them.
     pub owners_mapped: bool,
-    /// A seccomp filter, laid over the child last: it has to allow execve, and exit_group for a failed one.
+    /// A seccomp filter that the child sets last. It must allow execve, and exit_group in case execve fails.
     pub filter: Option<Arc<[FilterInstruction]>>,
-    /// Its arguments, the program's name first.
+    /// The program's arguments, its name first.
     pub argv: ArgBlock,
-    /// Its environment.
+    /// The program's environment.
     pub envp: Arc<ArgBlock>,
 }
 
 impl Plan {
-    /// Whether the child opens files, or does something else which may take for ever.
+    /// Whether an action may block forever, as opening a FIFO can.
     #[inline]
     pub fn may_stand_still(&self) -> bool {
         self.steps.iter().any(|step| step.op.may_stand_still())
     }
 }
 
-/// What to become.
+/// The program to execute.
 #[derive(Debug)]
 pub struct Program {
-    /// The executable as it was found.
+    /// The recorded executable.
     pub pinned: Arc<Pinned>,
-    /// Execute this source, by execveat, instead of the path.
+    /// Execute this source by execveat instead of the path.
     pub source: Option<usize>,
-    /// The caller wants whatever stands there now: where a check finds another file, the search is made again, and that is executed.
+    /// If a check fails, search again and execute the file that the search finds.
     pub renew: bool,
 }
 
-/// An executable as it was found, with what must still be true of the file system right before exec.
+/// A recorded executable, with the checks that the child makes right before exec.
 #[derive(Debug)]
 pub struct Pinned {
-    /// The file to execute; empty where there is nothing but a descriptor.
+    /// The file to execute; empty if the executable is known only by descriptor.
     pub path: CString,
-    /// What must hold.
+    /// The checks; each must pass.
     pub checks: Vec<Check>,
-    /// All places where it may stand, the first that has one counts. The path alone, if it was not searched.
+    /// The candidate paths of a PATH search, in order; the first match wins. Only the path if there was no search.
     pub places: Vec<CString>,
 }
 
-/// What must hold right before exec.
+/// A condition that must hold right before exec.
 #[derive(Debug)]
 pub enum Check {
     /// The path names the file that was recorded, unchanged.
     Same {
-        /// Where.
+        /// The path to look up.
         path: CString,
-        /// What.
+        /// The recorded file.
         identity: Identity,
     },
-    /// The source to execute is that file, unchanged.
+    /// The source to execute is the recorded file, unchanged.
     SameSource {
-        /// What.
+        /// The recorded file.
         identity: Identity,
     },
-    /// The path names nothing a PATH search would take.
+    /// The path names no file that a PATH search would execute.
     Absent {
-        /// Where.
+        /// The path to look up.
         path: CString,
     },
 }
 
-/// Where the child's descriptor table comes from.
+/// The strategy for the child's descriptor table.
 #[derive(Clone, Copy, Debug)]
 pub enum Table {
-    /// The child begins in the caller's own table and leaves it for one that holds what lies below `socket` only; the
-    /// sources wait in that socket. Costs the same however many descriptors the caller has.
+    /// `ScmRights`: the child copies the caller's table up to `socket`, and receives its sources from that socket.
+    ///
+    /// The cost does not depend on the number of the caller's descriptors.
     Passed {
         /// The receiving end.
         socket: RawFd,
-        /// Device and inode of that end: what the number must refer to.
+        /// Device and inode that the number must refer to.
         identity: (u64, u64),
-        /// What the message must be tagged with.
+        /// The tag that the message must carry.
         tag: u64,
     },
-    /// The child begins in the caller's own table, leaves it for one that holds what lies below the door only, and fetches the
-    /// sources from the calling thread (pidfd_getfd). Costs the same however many descriptors the caller has. The caller has to sleep.
+    /// `PidfdGetfd`: the child copies the caller's table up to the pidfd, and copies its sources by pidfd_getfd.
+    ///
+    /// The calling thread must sleep meanwhile. The cost does not depend on the number of the caller's descriptors.
     Fetched {
-        /// A low descriptor of the caller's that is a pidfd of the calling thread, and its device and inode.
-        /// Without one the child keeps nothing but 0, 1 and 2, and opens a pidfd itself.
+        /// A low descriptor of the caller that is a pidfd of the calling thread, and its device and inode.
+        /// Without it the child keeps only 0, 1 and 2, and opens a pidfd itself.
         door: Option<(RawFd, (u64, u64))>,
         /// The calling thread.
         thread: i32,
     },
-    /// The child begins in the caller's own table and leaves it for one that holds what lies below `above` only, the sources among it under
-    /// their own numbers; what else is there is closed before exec. Costs the same however many descriptors the caller has. For a caller
-    /// without other threads: one of them could close a file, and find it still open here.
+    /// `TrimTable`: the child copies the caller's table below `above`. The sources keep their numbers.
+    ///
+    /// The child closes the other descriptors before exec. The cost does not depend on the number of the caller's
+    /// descriptors. Requires a caller with one thread: otherwise another thread could close a file that this child
+    /// still holds open.
     Trimmed {
         /// One above the highest source.
         above: RawFd,
     },
-    /// The kernel copies the caller's table; the sources are in it under their own numbers.
+    /// `CopyTable`: the kernel copies the caller's whole table. The sources keep their numbers.
     Copied,
 }
 
-/// What is known of the signal handlers a child is born with.
+/// The signal handlers that a new child may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handlers {
-    /// None are left: born by clone3 (CLONE_CLEAR_SIGHAND).
+    /// None: clone3 has cleared them (CLONE_CLEAR_SIGHAND).
     Cleared,
-    /// These have one, as another child found shortly before.
+    /// These signals have a handler, as an earlier child found shortly before.
     Known(SignalSet),
-    /// Any may.
+    /// Any signal may have a handler.
     Unknown,
 }
 
-/// One step, with the number of the caller's action it carries out.
+/// One step, with the index of the caller's action that it performs.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What a failure is reported under.
+    /// The index that a failure reports.
     pub index: u16,
-    /// What is done, with indexes into [`Plan::sources`].
+    /// The operation, with indexes into [`Plan::sources`].
     pub op: Op,
 }
 
-/// What tells one version of one file from every other.
+/// Identifies one version of one file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[allow(missing_docs)]
 pub struct Identity {
@@ -168,7 +172,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads what `path` below `dir` names, symbolic links followed; an empty path means `dir` itself.
+    /// Identifies the file that `path` names below `dir`, following symbolic links. An empty path means `dir` itself.
     ///
     /// # Errors
     /// As stat(2).
@@ -189,11 +193,11 @@ impl Identity {
         })
     }
 
-    /// Where a filter, or a sandbox's own kernel, has no statx.
+    /// Fallback for a filter or a sandbox kernel that refuses statx.
     #[cold]
     fn of_stat(stat: &abi::stat) -> Identity {
         Identity {
-            // As include/linux/kdev_t.h, new_encode_dev has it.
+            // Inverse of new_encode_dev in include/linux/kdev_t.h.
             device: ((stat.st_dev >> 8 & 0xfff) as u32, (stat.st_dev & 0xff | stat.st_dev >> 12 & 0xfff00) as u32),
             inode: stat.st_ino,
             size: stat.st_size as u64,
@@ -205,7 +209,7 @@ impl Identity {
         }
     }
 
-    /// The same with the owner and group of another.
+    /// Returns `self` with the owner and group of `other`.
     pub(crate) fn with_owners_of(self, other: &Identity) -> Identity {
         Identity { owner: other.owner, group: other.group, ..self }
     }
@@ -216,7 +220,7 @@ impl Identity {
     }
 }
 
-/// Whether a PATH search would take `path`: a regular file the effective ids may execute.
+/// Whether a PATH search would execute `path`: a regular file that the effective ids may execute.
 pub fn is_candidate(killed: Calls, path: &CStr) -> bool {
     call::may_execute(killed, path).is_ok()
         && Identity::of(killed, abi::AT_FDCWD, path).is_ok_and(|file| file.is_regular())

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a child tells what became of it: one word, packed.
+//! The word in which a child reports its progress and its failure.
 
 use spawnfd_sys::Errno;
 
-/// Where a child that did not become the program ended.
+/// The stage in which a child failed or was killed before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// Getting a descriptor table of its own, or the sources into it.
+    /// Setting up the descriptor table and the sources in it.
     Descriptors,
-    /// Step with this index.
+    /// The step with this index.
     Action(u16),
-    /// Closing what the program is not to have, or marking it close-on-exec. Steps have been performed.
+    /// After the steps: closing descriptors that the program does not inherit, or setting close-on-exec on them.
     Closing,
-    /// Entering the pid namespace, or being born there.
+    /// Entering the pid namespace, or creating the child in it.
     Namespace,
     /// Resetting signals.
     Signals,
-    /// The check with this place in the list: errno ESTALE, or why it could not be made.
+    /// The check with this index. ESTALE: the check failed. Another errno: the child could not make the check.
     Check(u16),
     /// The seccomp filter.
     Filter,
@@ -27,35 +27,35 @@ pub enum Stage {
 /// A stage and the errno that ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Where.
+    /// The failed stage.
     pub stage: Stage,
-    /// Why.
+    /// The reason.
     pub errno: Errno,
 }
 
-/// The word before the child has come as far as exec; the other bits say how far it has come, or are 0.
+/// The bit that is set until the child calls exec. The other bits contain the stage, or are 0.
 pub const PENDING: u64 = 1 << 63;
-/// The word while exec is under way, and after it has succeeded.
+/// The word from the call of exec on.
 pub(crate) const EXEC: u64 = 0;
-/// The same, of another file than was recorded.
+/// The word from the call of exec on, if a new search found another file than the recorded one.
 pub(crate) const EXEC_RENEWED: u64 = 1;
 
-/// What became of a child that has left its parent's memory.
+/// The outcome of a child that has left its parent's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It exec'd. `renewed`: what a new search found, as the recorded file was not there any more.
+    /// The child exec'd.
     Program {
-        /// The record is out of date.
+        /// The recorded file had changed, and the child executed the file that a new search found.
         renewed: bool,
     },
-    /// It exited, for this reason.
+    /// The child failed and exited.
     Failed(Failure),
-    /// A signal ended it in this stage, before it came to exec.
+    /// A signal killed the child in this stage, before exec.
     Killed(Stage),
 }
 
 impl Outcome {
-    /// Reads the word that a child has left.
+    /// Decodes the word of a child that has exec'd or ended.
     pub fn of(word: u64) -> Outcome {
         match word {
             EXEC | EXEC_RENEWED => Outcome::Program { renewed: word == EXEC_RENEWED },
@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// Whether the child has neither come to exec nor failed.
+/// Whether the child has neither called exec nor failed.
 pub(crate) fn is_pending(word: u64) -> bool {
     word & PENDING != 0
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the child gets a descriptor table of its own, with the sources in it.
+//! Gives the child a descriptor table of its own that contains the sources.
 
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE};
 use spawnfd_sys::{Calls, Errno, RawFd, receive_descriptors};
@@ -8,7 +8,7 @@ use crate::MAX_SOURCES;
 use crate::descriptors::Sources;
 use crate::plan::{Plan, Table};
 
-/// Leaves the caller's table, if the child is in it, and brings all sources above the numbers that steps use.
+/// Leaves the caller's table if the child shares it, and moves all sources above the numbers that steps use.
 #[inline]
 pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
     let (highest, above, killed) = (plan.highest, plan.above, plan.killed);
@@ -70,7 +70,9 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
     Ok(sources)
 }
 
-/// Closes what else a copied table has, lest it stay open as long as a step takes; what cannot be closed at one go, exec closes.
+/// Closes everything in a copied table except 0 to 2 and `fds`, so that a blocking step does not keep files open.
+///
+/// Without close_range these descriptors stay open until exec.
 #[cold]
 fn close_all_but(killed: Calls, fds: &[RawFd]) {
     let mut first = 3;
@@ -87,13 +89,14 @@ fn close_all_but(killed: Calls, fds: &[RawFd]) {
     }
 }
 
-/// The sources have their own numbers.
+/// Records that the sources keep the caller's numbers.
 fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
     fds.iter_mut().zip(sources).for_each(|(fd, &source)| *fd = source);
 }
 
-/// Whether a number still refers to what it is known for. Asked when the table is the child's own: from then on nobody else can
-/// put another file there.
+/// Checks that a number still refers to the recorded file.
+///
+/// The child checks after it has its own table: from then on no other thread can replace the file.
 fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
     if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
 }
@@ -106,7 +109,7 @@ fn fetch(plan: &Plan, door: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// F_DUPFD calls a number from RLIMIT_NOFILE on invalid; it has run out of numbers.
+/// Turns F_DUPFD's EINVAL for a number at or above RLIMIT_NOFILE into EMFILE.
 fn no_room(errno: Errno) -> Errno {
     if errno == Errno::EINVAL { Errno::EMFILE } else { errno }
 }
