@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! argv and envp, in the form execve takes them.
+//! argv and envp, in the form that execve expects.
 
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
 
 /// A NULL-terminated array of C strings, encoded once and usable by any number of spawns.
 ///
-/// All strings stand in one buffer, each with its NUL; the pointer array beside it points into that buffer.
+/// One buffer contains all strings, each with its NUL. A second array has a pointer to each string.
 pub struct ArgBlock {
     bytes: Vec<u8>,
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers point into `bytes`, which is owned, never written after construction, and moves with its
-// heap allocation in place.
+// SAFETY: the pointers point into the heap allocation of `bytes`, which the block owns. The allocation does not
+// change after construction, and stays in place when the block moves.
 unsafe impl Send for ArgBlock {}
 // SAFETY: as above; shared access only reads.
 unsafe impl Sync for ArgBlock {}
 
-/// An [`ArgBlock`] in the making.
+/// Builds an [`ArgBlock`].
 #[derive(Debug)]
 pub struct ArgBuilder {
     bytes: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct ArgBuilder {
 }
 
 impl ArgBuilder {
-    /// Adds one string, given in parts. `false`, and nothing is added, if it holds a NUL.
+    /// Adds one string, given in parts. If the string contains a NUL, adds nothing and returns `false`.
     pub fn push(&mut self, parts: &[&[u8]]) -> bool {
         if parts.iter().any(|part| part.contains(&0)) {
             return false;
@@ -37,10 +37,10 @@ impl ArgBuilder {
         true
     }
 
-    /// The finished block.
+    /// Returns the finished block.
     pub fn finish(self) -> ArgBlock {
         let ArgBuilder { bytes, starts } = self;
-        // In the memory of `starts`, as a rule.
+        // `collect` usually reuses the memory of `starts`.
         let mut pointers: Vec<*const c_char> = starts.into_iter().map(|start| bytes[start..].as_ptr().cast()).collect();
         pointers.push(core::ptr::null());
         ArgBlock { bytes, pointers }
@@ -48,12 +48,12 @@ impl ArgBuilder {
 }
 
 impl ArgBlock {
-    /// Begins an empty block.
+    /// Returns a builder of an empty block.
     pub fn builder() -> ArgBuilder {
         ArgBuilder { bytes: Vec::with_capacity(256), starts: Vec::with_capacity(16) }
     }
 
-    /// Encodes `strings` in order. None of them may hold a NUL; the first that does is returned as an index.
+    /// Encodes `strings` in order. If a string contains a NUL, the error is the index of the first such string.
     pub fn new<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<ArgBlock, usize> {
         let mut builder = ArgBlock::builder();
         for (index, string) in strings.into_iter().enumerate() {
@@ -64,7 +64,7 @@ impl ArgBlock {
         Ok(builder.finish())
     }
 
-    /// What execve takes: a pointer to the first of the pointers.
+    /// The argument of execve: a pointer to the pointer array.
     pub fn as_ptr(&self) -> *const *const c_char {
         self.pointers.as_ptr()
     }

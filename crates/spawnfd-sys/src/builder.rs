@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The spawn interface of kernels that have our patches (`kernel/patches`): an empty pidfd is told what to become, and becomes it.
+//! The spawn interface of kernels with our patches (`kernel/patches`). The caller opens an empty pidfd, configures
+//! it, and runs it; the pidfd then refers to the new child.
 //!
-//! The numbers are this project's own. Elsewhere than in the Linux that the patches are for they may mean something else: who calls has looked.
+//! The system call numbers belong to this project. On a kernel without the patches they may mean other calls, so the
+//! caller must first check that the kernel has the patches.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -23,16 +25,16 @@ const FDS_ALL: u32 = 1 << 1;
 /// `SPAWN_BECOME_PIDFD`: the builder's number becomes the child's pidfd.
 const BECOME_PIDFD: u32 = 1 << 2;
 
-/// What is told to a builder by a number of the caller's.
+/// The kinds of descriptors that a caller gives to a builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// The executable.
     Program = 4,
-    /// The directory of the cgroup (v2) to be born in.
+    /// The directory of the cgroup (v2) in which the child starts.
     Cgroup = 6,
 }
 
-/// What a child does before exec: the fields of `struct spawn_action`, in the order and units of the kernel.
+/// An action of a child before exec: the fields of `struct spawn_action`, in the kernel's order and units.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Action<'a> {
@@ -83,27 +85,27 @@ struct RawAction {
     reserved: u64,
 }
 
-/// What an action's `arg` points to, where the kernel has a struct of its own for it.
+/// The struct that an action's `arg` points to, for the kinds of actions that have one.
 #[derive(Clone, Copy, Debug)]
 enum Detail {
     /// `struct spawn_open`.
     Open([u64; 4]),
-    /// `struct spawn_sigset`: the address of the set, which stands behind it.
+    /// `struct spawn_sigset`, which contains the address of a set; and that set.
     Signals([u64; 2], SignalSet),
     /// `struct spawn_capabilities`.
     Capabilities([u64; 5]),
 }
 
-/// What a child is to do, one after the other, in the kernel's form.
+/// The actions of a child, in order, in the kernel's form.
 #[derive(Debug, Default)]
 pub struct Actions<'a> {
     raw: Vec<RawAction>,
-    /// In the order of those they belong to, which have [`DETAIL`] for an argument.
+    /// The structs of those actions whose `arg` is [`DETAIL`], in the same order.
     details: Vec<Detail>,
     names: PhantomData<&'a CStr>,
 }
 
-/// Until it is known where the detail stays.
+/// Placeholder for the address of a detail, which may move until the last `push`.
 const DETAIL: u64 = u64::MAX;
 
 /// `struct spawn_args`.
@@ -123,12 +125,12 @@ struct RawArgs {
     reserved1: u64,
 }
 
-/// What a run failed at.
+/// The step in which a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedAt {
-    /// Before there was a child.
+    /// Before the kernel created a child.
     Setup,
-    /// The action of this index.
+    /// The action with this index.
     Action(usize),
     /// Finding, opening or executing the program.
     Exec,
@@ -136,7 +138,7 @@ pub enum FailedAt {
 
 const SETUP: i32 = -2;
 
-/// NULL for nothing.
+/// The address of a value; NULL for an empty slice.
 fn address<T: ?Sized>(of: &T) -> u64 {
     if size_of_val(of) == 0 { 0 } else { (&raw const *of).cast::<u8>() as u64 }
 }
@@ -145,22 +147,22 @@ impl<'a> Actions<'a> {
     /// `SPAWN_MAX_ACTIONS`.
     pub const MOST: usize = 256;
 
-    /// None, with room for some.
+    /// An empty list with capacity for `count` actions.
     pub fn with_capacity(count: usize) -> Actions<'a> {
         Actions { raw: Vec::with_capacity(count), ..Actions::default() }
     }
 
-    /// How many.
+    /// The number of actions.
     pub fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// Adds one.
+    /// Adds an action.
     pub fn push(&mut self, action: Action<'a>) {
         let Action { kind, flags, fd, newfd, arg } = action;
         let mut detailed = |detail| {
@@ -182,7 +184,7 @@ impl<'a> Actions<'a> {
         self.raw.push(RawAction { kind, flags, fd, newfd, arg, reserved: 0 });
     }
 
-    /// Puts in the addresses of the details, which stay where they are until another is pushed.
+    /// Writes the addresses of the details into the actions. The details do not move until the next `push`.
     fn settle(&mut self) {
         let detailed = self.raw.iter_mut().filter(|raw| raw.arg == DETAIL);
         for (raw, detail) in detailed.zip(&mut self.details) {
@@ -198,7 +200,7 @@ impl<'a> Actions<'a> {
     }
 }
 
-/// Makes both calls of the builder in vain: EBADF where they are the builder's.
+/// Makes both calls of the builder with invalid arguments: a patched kernel returns EBADF.
 pub(crate) fn attempt() {
     for number in [PIDFD_CONFIG, PIDFD_SPAWN_RUN] {
         // SAFETY: no descriptor, and null pointers, which the kernel checks.
@@ -206,31 +208,31 @@ pub(crate) fn attempt() {
     }
 }
 
-/// What will be a child's pidfd.
+/// An empty pidfd, which refers to a child after `Builder::run`.
 #[derive(Debug)]
 pub struct Builder(OwnedFd);
 
 impl Builder {
-    /// An empty one, close-on-exec.
+    /// Opens an empty builder, close-on-exec.
     ///
     /// # Errors
-    /// EINVAL: this kernel has none. ENOSYS, EPERM: refused by a filter. EMFILE, ENFILE, ENOMEM.
+    /// EINVAL: the kernel has no builders. ENOSYS, EPERM: a filter refused the call. EMFILE, ENFILE, ENOMEM.
     pub fn open(killed: Calls) -> Result<Builder, Errno> {
         killed.refuse(Call::PidfdOpen)?;
         killed.refuse(Call::Builder)?;
-        // SAFETY: two numbers.
+        // SAFETY: the arguments are numbers, not addresses.
         let fd = Errno::check(unsafe { arch::syscall(abi::__NR_pidfd_open, [0, PIDFD_EMPTY as usize, 0, 0, 0, 0]) })?;
-        // SAFETY: the kernel has just made it for this call.
+        // SAFETY: the kernel has just opened the descriptor for this call, so it has no other owner.
         Ok(Builder(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
     }
 
-    /// The same under another number.
+    /// Moves the builder to another descriptor number.
     #[must_use]
     pub fn placed(self, place: impl FnOnce(OwnedFd) -> OwnedFd) -> Builder {
         Builder(place(self.0))
     }
 
-    /// Tells it of a descriptor, by the number, which has to stay until it has run.
+    /// Gives the builder a descriptor by its number. The caller must keep it open until `Builder::run` returns.
     ///
     /// # Errors
     /// EBADF: a negative number.
@@ -238,27 +240,30 @@ impl Builder {
         self.config(SET_FD, what as u32, number)
     }
 
-    /// Has the child be born in new namespaces (`CLONE_NEW*`).
+    /// Makes the child start in new namespaces (`CLONE_NEW*`).
     ///
     /// # Errors
-    /// EINVAL: others than a child can be born in.
+    /// EINVAL: a kind of namespace in which a child cannot start.
     pub fn namespaces(&self, kinds: u32) -> Result<(), Errno> {
         self.config(SET_FLAGS, KEY_NAMESPACES, kinds as i32)
     }
 
     fn config(&self, command: u32, key: u32, number: i32) -> Result<(), Errno> {
         let args = [self.0.as_raw_fd() as usize, command as usize, key as usize, 0, number as isize as usize, 0];
-        // SAFETY: numbers, and no value (NULL).
+        // SAFETY: the arguments are numbers, and a null pointer for the value.
         Errno::check(unsafe { arch::syscall(PIDFD_CONFIG, args) }).map(drop)
     }
 
-    /// Starts a program. The calling thread sleeps until it has been executed, or has failed; then nothing is left of it. `path`: what to
-    /// execute, unless a [`Given::Program`] is. `inherit`: the child begins with all descriptors of the caller's, not with 0 to 2 and what
-    /// actions name. Gives the child's number in the caller's pid namespace, and its pidfd.
+    /// Starts a program and returns the child's pid in the caller's pid namespace, and its pidfd.
+    ///
+    /// The calling thread sleeps until the child has exec'd or failed. The kernel has reaped a failed child.
+    ///
+    /// `path`: the file to execute, unless the caller has given a [`Given::Program`]. `inherit`: the child starts
+    /// with all descriptors of the caller, not only with 0 to 2 and those that actions name.
     ///
     /// # Errors
-    /// What failed, and why: as execve(2), or the action; EAGAIN, ENOMEM, EMFILE, EPERM for the child. E2BIG: also more actions than
-    /// [`Actions::MOST`].
+    /// The failed step and its errno: as execve(2), or of the action. EAGAIN, ENOMEM, EMFILE, EPERM: creating the
+    /// child failed. E2BIG: as execve(2), or more actions than [`Actions::MOST`].
     ///
     /// # References
     /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.
@@ -284,7 +289,8 @@ impl Builder {
             ..RawArgs::default()
         };
         let number = self.0.as_raw_fd() as usize;
-        // SAFETY: `args` is as long as it says. What it and `actions` point to outlives the call; the kernel writes to `args` alone.
+        // SAFETY: the call gets the size of `args`. The data that `args` and `actions` point to outlives the call.
+        // The kernel writes only to `args`.
         let ran = unsafe {
             arch::syscall(PIDFD_SPAWN_RUN, [number, (&raw mut args) as usize, size_of::<RawArgs>(), 0, 0, 0])
         };
@@ -306,7 +312,7 @@ mod tests {
     use super::*;
     use core::mem::offset_of;
 
-    /// As include/uapi/linux/spawn.h has them.
+    /// The layouts equal those of include/uapi/linux/spawn.h.
     #[test]
     fn layouts() {
         assert_eq!((size_of::<RawAction>(), offset_of!(RawAction, arg)), (32, 16));
@@ -315,7 +321,7 @@ mod tests {
         assert_eq!(size_of::<abi::open_how>(), 24, "behind the path in struct spawn_open");
     }
 
-    /// However many there are, each has its own, and others keep what they have.
+    /// Each action gets the address of its own detail, and actions without a detail keep their argument.
     #[test]
     fn details_find_their_actions() {
         let mut actions = Actions::with_capacity(0);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls as functions that touch nothing but their arguments: no errno, no cancellation point, no lock, so
-//! that a child may use them between clone and exec, and a thread for itself alone.
+//! System calls as functions that use only their arguments: no errno variable, no cancellation point, no lock.
 //!
-//! Descriptors are numbers here: the table meant is the one of the task that calls.
+//! A child may call them between clone and exec. A call that changes attributes changes only the calling thread.
+//!
+//! Descriptors are plain numbers, in the descriptor table of the calling task.
 
 use core::ffi::{CStr, c_char};
 
@@ -12,7 +13,7 @@ use crate::calls::{Call, Calls};
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
-/// What can stand in a system call's argument register.
+/// A value that fits the register of a system call argument.
 trait Arg {
     fn arg(self) -> usize;
 }
@@ -47,7 +48,7 @@ macro_rules! enter {
             args[at] = given[at];
             at += 1;
         }
-        // SAFETY: the function around this builds the arguments from references and slices valid for what the
+        // SAFETY: the enclosing function builds the arguments from references and slices that are valid for what the
         // call reads and writes, or is itself unsafe.
         Errno::check(unsafe { arch::syscall(abi::$number, args) })
     }};
@@ -57,12 +58,12 @@ mod thread;
 
 pub use thread::*;
 
-/// A signal set as the kernel sees it: bit n-1 for signal n.
+/// A signal set in the kernel's form: bit n-1 for signal n.
 pub type SignalSet = u64;
 
 pub use linux_raw_sys::ioctl::TIOCSCTTY;
 
-/// Makes a system call by its number, with three arguments; the others are 0.
+/// Makes a system call by its number, with three arguments. The other arguments are 0.
 ///
 /// # Safety
 /// Addresses among the arguments are valid for what the call reads, and the call writes to no memory.
@@ -71,9 +72,9 @@ pub unsafe fn make(number: u32, [first, second, third]: [usize; 3]) -> Result<us
     Errno::check(unsafe { arch::syscall(number, [first, second, third, 0, 0, 0]) })
 }
 
-/// Asks whether a system call exists, by all-zero arguments; returns how it was refused.
+/// Makes a system call with all-zero arguments and returns its errno, which tells whether the call exists.
 pub(crate) fn probe(number: u32) -> Errno {
-    // SAFETY: only used with calls that refuse all-zero arguments before doing anything.
+    // SAFETY: the callers pass only calls that refuse all-zero arguments before doing anything.
     match Errno::check(unsafe { arch::syscall(number, [0; 6]) }) {
         Ok(_) => Errno::EIO,
         Err(errno) => errno,
@@ -85,8 +86,10 @@ pub fn close(fd: RawFd) -> Result<usize, Errno> {
     enter!(__NR_close, fd)
 }
 
-/// Closes the descriptors `first..=last`; with [`abi`]'s flag values 2 in a table made private first (the copy
-/// leaves them out), with 4 marks them close-on-exec instead. Linux 5.9; the mark 5.11.
+/// Closes the descriptors `first..=last`. Linux 5.9.
+///
+/// Flag 2 (CLOSE_RANGE_UNSHARE) first gives the task a copy of the table, without these descriptors. Flag 4
+/// (CLOSE_RANGE_CLOEXEC, Linux 5.11) sets close-on-exec instead of closing.
 pub fn close_range(killed: Calls, first: u32, last: u32, flags: u32) -> Result<usize, Errno> {
     killed.refuse(Call::CloseRange)?;
     enter!(__NR_close_range, first, last, flags)
@@ -95,12 +98,12 @@ pub fn close_range(killed: Calls, first: u32, last: u32, flags: u32) -> Result<u
 /// `CLOSE_RANGE_UNSHARE` of close_range(2).
 pub const CLOSE_RANGE_UNSHARE: u32 = 2;
 
-/// Makes `to` a copy of `from`, without close-on-exec. The two must differ.
+/// Makes `to` a copy of `from`, without close-on-exec. `to` and `from` must differ.
 pub fn dup3(from: RawFd, to: RawFd) -> Result<usize, Errno> {
     enter!(__NR_dup3, from, to, 0u32)
 }
 
-/// Duplicates to the lowest free number from `least` on, close-on-exec.
+/// Duplicates a descriptor to the lowest free number that is at least `least`, close-on-exec.
 pub fn dup_above(fd: RawFd, least: RawFd) -> Result<RawFd, Errno> {
     enter!(__NR_fcntl, fd, abi::F_DUPFD_CLOEXEC, least).map(|fd| fd as RawFd)
 }
@@ -115,16 +118,18 @@ pub fn status_flags(fd: RawFd) -> Result<i32, Errno> {
     enter!(__NR_fcntl, fd, abi::F_GETFL).map(|flags| flags as i32)
 }
 
-/// Where reading or writing goes on.
+/// The file offset of a descriptor.
 #[doc(alias = "lseek")]
 pub fn position(fd: RawFd) -> Result<u64, Errno> {
     enter!(__NR_lseek, fd, 0usize, abi::SEEK_CUR).map(|position| position as u64)
 }
 
-/// Whether two descriptors refer to one open file description: F_DUPFD_QUERY, Linux 6.10; before that kcmp(2).
+/// Whether two descriptors refer to one open file description.
+///
+/// Uses F_DUPFD_QUERY (Linux 6.10), before that kcmp(2).
 ///
 /// # Errors
-/// It cannot be told: an older kernel, and kcmp is blocked. EBADF.
+/// kcmp's errno on an older kernel where kcmp is blocked. EBADF.
 pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Errno> {
     const KCMP_FILE: u32 = 0;
     match enter!(__NR_fcntl, one, abi::F_DUPFD_QUERY, other) {
@@ -137,19 +142,19 @@ pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Err
     }
 }
 
-/// Device and inode number of what a descriptor refers to.
+/// Device and inode number of the file that a descriptor refers to.
 pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
     fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// The same, and how many links it has.
+/// Device and inode number of a descriptor's file, and its number of links.
 pub fn identify_and_count_links(fd: RawFd) -> Result<((u64, u64), u64), Errno> {
-    // Of 32 bits on aarch64.
+    // `st_nlink` has 32 bits on aarch64.
     #[allow(clippy::unnecessary_cast)]
     fstat(fd).map(|stat| ((stat.st_dev, stat.st_ino), stat.st_nlink as u64))
 }
 
-/// How long the file is that a descriptor refers to, in bytes.
+/// The size in bytes of the file that a descriptor refers to.
 pub fn size(fd: RawFd) -> Result<u64, Errno> {
     fstat(fd).map(|stat| stat.st_size as u64)
 }
@@ -172,17 +177,17 @@ pub fn openat(dir: RawFd, path: &CStr, flags: u32, mode: u32) -> Result<RawFd, E
     enter!(__NR_openat, dir, path, flags, mode).map(|fd| fd as RawFd)
 }
 
-/// Writes bytes; returns how many.
+/// Writes bytes; returns the number written.
 pub fn write(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     enter!(__NR_write, fd, bytes.as_ptr(), bytes.len())
 }
 
-/// Reads directory entries into `buffer`; returns how many bytes, 0 at the end.
+/// Reads directory entries into `buffer`; returns the number of bytes, 0 at the end.
 pub fn getdents(fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     enter!(__NR_getdents64, fd, buffer.as_mut_ptr(), buffer.len())
 }
 
-/// What `path` names, symbolic links followed; an empty path names `dir` itself.
+/// The attributes of the file that `path` names, following symbolic links. An empty path names `dir` itself.
 pub fn statx(killed: Calls, dir: RawFd, path: &CStr) -> Result<abi::statx, Errno> {
     killed.refuse(Call::Statx)?;
     let mut stat = core::mem::MaybeUninit::<abi::statx>::zeroed();
@@ -192,7 +197,7 @@ pub fn statx(killed: Calls, dir: RawFd, path: &CStr) -> Result<abi::statx, Errno
     Ok(unsafe { stat.assume_init() })
 }
 
-/// The same by the call that statx came after (Linux 4.11).
+/// The attributes of a file as in `statx`, by newfstatat, for kernels before statx (Linux 4.11).
 pub fn stat(dir: RawFd, path: &CStr) -> Result<abi::stat, Errno> {
     let mut stat = core::mem::MaybeUninit::<abi::stat>::uninit();
     let flags = if path.is_empty() { abi::AT_EMPTY_PATH } else { 0 };
@@ -201,12 +206,14 @@ pub fn stat(dir: RawFd, path: &CStr) -> Result<abi::stat, Errno> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Whether the effective ids may execute (or search) `path`. Linux 5.8; older or blocked: by the real ids.
+/// Checks that the effective ids may execute (or search) `path`.
+///
+/// Uses faccessat2 (Linux 5.8). If the call is missing or blocked, checks the real ids instead.
 pub fn may_execute(killed: Calls, path: &CStr) -> Result<usize, Errno> {
     may_access(killed, path, abi::X_OK)
 }
 
-/// The same for writing.
+/// Checks that the effective ids may write to `path`; otherwise as `may_execute`.
 pub fn may_write(killed: Calls, path: &CStr) -> Result<usize, Errno> {
     may_access(killed, path, abi::W_OK)
 }
@@ -246,10 +253,10 @@ pub fn limit(resource: u32) -> Result<abi::rlimit64, Errno> {
     Ok(limit)
 }
 
-/// The kernel's release, a NUL and what it has left there.
+/// The kernel's release. The bytes after its NUL are unspecified.
 #[doc(alias = "uname")]
 pub fn release() -> Result<[u8; 65], Errno> {
-    // struct new_utsname: six texts of that length, the third is the release.
+    // struct new_utsname: six strings of 65 bytes each; the third is the release.
     let mut names = [[0u8; 65]; 6];
     enter!(__NR_uname, names.as_mut_ptr())?;
     Ok(names[2])
@@ -289,13 +296,15 @@ pub fn seccomp_mode() -> usize {
     prctl(linux_raw_sys::prctl::PR_GET_SECCOMP, 0, 0).unwrap_or(0)
 }
 
-/// Keeps the calling process from leaving a core dump, if it has memory of its own (PR_SET_DUMPABLE belongs to the memory).
+/// Disables core dumps of the calling process, which must have memory of its own.
+///
+/// The kernel keeps the dumpable flag (PR_SET_DUMPABLE) with the memory.
 #[doc(alias = "PR_SET_DUMPABLE")]
 pub fn leave_no_core() -> Result<usize, Errno> {
     prctl(linux_raw_sys::prctl::PR_SET_DUMPABLE, 0, 0)
 }
 
-/// Sends a signal to a process or, negative, a process group.
+/// Sends a signal to a process, or for a negative `pid` to a process group.
 pub fn kill(pid: i32, signal: u32) -> Result<usize, Errno> {
     enter!(__NR_kill, pid, signal)
 }
@@ -312,7 +321,8 @@ pub fn pidfd_open_thread(killed: Calls, thread: i32) -> Result<RawFd, Errno> {
     enter!(__NR_pidfd_open, thread, abi::O_EXCL).map(|fd| fd as RawFd)
 }
 
-/// A copy of descriptor `fd` of the task behind a pidfd, close-on-exec. Linux 5.6; asks for the right to trace it.
+/// Copies descriptor `fd` of the task behind a pidfd, close-on-exec. Linux 5.6. Requires the right to ptrace the
+/// task.
 pub fn pidfd_getfd(killed: Calls, pidfd: RawFd, fd: RawFd) -> Result<RawFd, Errno> {
     killed.refuse(Call::PidfdGetfd)?;
     enter!(__NR_pidfd_getfd, pidfd, fd, 0u32).map(|fd| fd as RawFd)
@@ -323,12 +333,12 @@ pub fn gettid() -> Result<i32, Errno> {
     enter!(__NR_gettid).map(|tid| tid as i32)
 }
 
-/// Moves the calling task into the namespace(s) a descriptor stands for.
+/// Moves the calling task into the namespaces that a descriptor refers to.
 pub fn setns(fd: RawFd, kinds: u32) -> Result<usize, Errno> {
     enter!(__NR_setns, fd, kinds)
 }
 
-/// One instruction of classic BPF, as seccomp filters are made of (`struct sock_filter`).
+/// One instruction of classic BPF (`struct sock_filter`); a seccomp filter is a list of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -340,13 +350,13 @@ pub struct FilterInstruction {
 }
 
 impl FilterInstruction {
-    /// From its 8 bytes, in this machine's order.
+    /// Decodes an instruction from its 8 bytes, in native byte order.
     pub fn from_bytes(&[c0, c1, jt, jf, k0, k1, k2, k3]: &[u8; 8]) -> FilterInstruction {
         FilterInstruction { code: u16::from_ne_bytes([c0, c1]), jt, jf, k: u32::from_ne_bytes([k0, k1, k2, k3]) }
     }
 }
 
-/// Puts a seccomp filter over the calling task. The program is checked by the kernel.
+/// Sets a seccomp filter for the calling task. The kernel validates the program.
 pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno> {
     #[repr(C)]
     struct Program {
@@ -361,17 +371,20 @@ pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno>
     enter!(__NR_seccomp, 1u32, 0u32, &raw const program)
 }
 
-/// All signals but those by which libc reaches every thread (setuid(3) waits until each has taken its own): what a thread beside the
-/// host's is started with. glibc has 32 and 33 for itself, musl 34 as well.
+/// All signals except those that libc uses internally: the mask of a thread that the library starts in the host.
+///
+/// setuid(3) sends such a signal to every thread and waits until each has handled it. glibc reserves 32 and 33, musl
+/// also 34.
 pub const SIGNALS_OF_THE_HOST: SignalSet = !(if cfg!(target_env = "musl") { 7 << 31 } else { 3 << 31 });
 
-/// Waits until a descriptor is ready, or so many seconds and nanoseconds. Returns how many are ready.
+/// Waits until a descriptor is ready or the timeout (seconds, nanoseconds) ends. Returns the number of ready
+/// descriptors.
 ///
 /// # Errors
-/// EINTR: a signal handler has run. EINVAL, ENOMEM: poll(2)'s.
+/// EINTR: a signal handler has run. EINVAL, ENOMEM: as poll(2).
 #[doc(alias = "ppoll")]
 pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>) -> Result<usize, Errno> {
-    // The kernel writes to it what was left.
+    // The kernel writes the remaining time to it.
     let mut timeout = timeout.map(|(tv_sec, tv_nsec)| abi::__kernel_timespec { tv_sec, tv_nsec });
     let timeout = timeout.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     let mask: *const SignalSet = core::ptr::null();
@@ -385,7 +398,7 @@ pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
     Ok(old)
 }
 
-/// Blocks signals in the calling task, beside those that are, and returns the mask before.
+/// Adds signals to the calling task's mask and returns the mask before.
 pub fn block_signals(signals: SignalSet) -> Result<SignalSet, Errno> {
     let mut old: SignalSet = 0;
     enter!(__NR_rt_sigprocmask, abi::SIG_BLOCK, &raw const signals, &raw mut old, size_of::<SignalSet>())?;
@@ -412,14 +425,16 @@ pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     without_signal(|| write(fd, bytes))
 }
 
-/// Makes a system call, and takes away the signal that some refusals come with: EPIPE (a pipe without readers) and EFBIG (a file beyond
-/// RLIMIT_FSIZE) say enough, and by default SIGPIPE or SIGXFSZ would end the host. Leaves one alone that was pending before, or is
-/// sent to the process: the kernel's is sent to the calling thread, and such come first.
+/// Makes a system call, and discards the SIGPIPE or SIGXFSZ that the kernel sends with EPIPE or EFBIG.
+///
+/// EPIPE means a pipe without readers, EFBIG a file beyond RLIMIT_FSIZE. By default the signals would kill the host.
+/// The function does not discard a signal that was pending before, or one sent to the process. The kernel sends its
+/// signal to the calling thread, and sigtimedwait takes the signals of the thread before those of the process.
 pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
     const SIGXFSZ: SignalSet = 1 << (abi::SIGXFSZ - 1);
     let mask = block_signals(SIGPIPE | SIGXFSZ)?;
-    // What was not blocked is not pending here for long; the kernel's own is the first of what comes.
+    // A signal that was not blocked before cannot have been pending, so skip the system call.
     let pending = if mask & (SIGPIPE | SIGXFSZ) == 0 { 0 } else { pending_signals().unwrap_or(0) };
     let outcome = call();
     let sent = match outcome {
@@ -437,7 +452,7 @@ pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, E
     outcome
 }
 
-/// Whether `signal` has a handler in the calling task's table.
+/// Whether `signal` has a handler in the calling task's table of handlers.
 pub fn has_handler(signal: u32) -> Result<bool, Errno> {
     let mut old = core::mem::MaybeUninit::<[usize; 4]>::zeroed();
     enter!(__NR_rt_sigaction, signal, core::ptr::null::<u8>(), old.as_mut_ptr(), size_of::<SignalSet>())?;
@@ -447,13 +462,13 @@ pub fn has_handler(signal: u32) -> Result<bool, Errno> {
     Ok(old[0] > 1)
 }
 
-/// Makes a signal default in the calling task's table.
+/// Sets a signal to its default disposition in the calling task's table of handlers.
 pub fn make_default(signal: u32) -> Result<usize, Errno> {
     let new = [0usize; 4];
     enter!(__NR_rt_sigaction, signal, new.as_ptr(), core::ptr::null::<u8>(), size_of::<SignalSet>())
 }
 
-/// Becomes another program. Returns only on failure.
+/// Executes a program. Returns only on failure.
 ///
 /// # Safety
 /// `argv` and `envp` must be NULL-terminated arrays of C strings.
@@ -464,7 +479,7 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     }
 }
 
-/// Becomes the program an open file holds. Returns only on failure.
+/// Executes the program in an open file. Returns only on failure.
 ///
 /// # Safety
 /// As for [`execve`].
@@ -499,10 +514,10 @@ pub fn ids() -> [u32; 6] {
     ids
 }
 
-/// The ids for access to files: user, then group.
+/// The file system ids: user, then group.
 #[doc(alias("setfsuid", "setfsgid"))]
 pub fn file_ids(killed: Calls) -> [u32; 2] {
-    // An id that is none changes nothing, and the calls answer with the one there is.
+    // An invalid id changes nothing, and the calls return the current id.
     let unchanged = |answer: Result<usize, Errno>| answer.map_or(u32::MAX, |id| id as u32);
     let permitted = killed.refuse(Call::FileIds);
     [
@@ -511,7 +526,7 @@ pub fn file_ids(killed: Calls) -> [u32; 2] {
     ]
 }
 
-/// The supplementary groups written to the front of `buffer`; how many there are.
+/// Writes the supplementary groups to the start of `buffer`; returns their number.
 pub fn groups(buffer: &mut [u32]) -> Result<usize, Errno> {
     enter!(__NR_getgroups, buffer.len(), buffer.as_mut_ptr())
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that a seccomp filter may answer by killing the process (SECCOMP_RET_KILL_PROCESS).
+//! System calls for which a seccomp filter may kill the process (SECCOMP_RET_KILL_PROCESS).
 //!
-//! The host cannot try a call that may be killed. A probe child makes each call of [`Call::ALL`] once.
-//! The functions of [`call`](crate::call) that make such a call take the set of killed calls.
-//! For a member of the set they answer EPERM and do not enter the kernel.
+//! The host cannot try a call that may kill it. Instead, a probe child makes each call of [`Call::ALL`] once. The
+//! functions of [`call`](crate::call) that make such a call take the set of killed calls. For a member of the set
+//! they return EPERM and do not enter the kernel.
 //!
 //! The list leaves out the calls that a process with a libc makes for its threads, files and children
 //! (openat, read, write, close, mmap, clone, execve, waitid, fcntl, futex, signals), uname and prctl.
@@ -32,7 +32,7 @@ calls! {
     PidfdGetfd,
     /// close_range.
     CloseRange,
-    /// clone3. Most filters answer ENOSYS, as glibc makes the call for each thread.
+    /// clone3. Most filters return ENOSYS, because glibc makes the call for each thread.
     Clone3,
     /// pidfd_open.
     PidfdOpen,
@@ -70,7 +70,7 @@ calls! {
     Personality,
     /// setfsuid and setfsgid, with the id that changes nothing: in systemd's @privileged.
     FileIds,
-    /// The two calls of kernels with our patches. Their numbers may be other calls' elsewhere.
+    /// The two calls of kernels with our patches. On other kernels the numbers may mean other calls.
     Builder,
 }
 
@@ -104,7 +104,7 @@ impl Calls {
         self.0 >> call as u32 & 1 != 0
     }
 
-    /// Refuses a killed call, as a filter that answers with an errno does.
+    /// Refuses a killed call, as a filter that returns an errno does.
     ///
     /// # Errors
     /// EPERM: the set has the call.
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Made in this process, which is none the worse for it.
+    /// Makes each attempt in this process, which must survive all of them.
     #[test]
     fn attempts_change_nothing() {
         Call::ALL.iter().filter(|&&call| call != Call::Builder).for_each(|call| call.attempt());

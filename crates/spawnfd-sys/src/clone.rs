@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The birth of a child that borrows its parent until exec.
+//! Creates a child that shares its parent's memory until exec.
 
 use core::sync::atomic::AtomicU32;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -11,47 +11,48 @@ use crate::errno::Errno;
 use crate::memory::Stack;
 use crate::{RawFd, call};
 
-/// How a child is born.
+/// The options of one clone call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
-    /// The child borrows the caller's memory (CLONE_VM). Without it the page tables are copied.
+    /// The child shares the caller's memory (CLONE_VM). Otherwise the kernel copies the page tables.
     pub share_memory: bool,
-    /// The child begins in the caller's descriptor table (CLONE_FILES) and must unshare it itself.
+    /// The child shares the caller's descriptor table (CLONE_FILES) and must unshare it itself.
     pub share_descriptors: bool,
-    /// CLONE_NEW* flags of the namespaces the child is the first process of.
+    /// CLONE_NEW* flags of the namespaces in which the child is the first process.
     pub namespaces: u32,
-    /// A directory of cgroup v2 to be born in; asks for clone3.
+    /// The cgroup v2 directory to create the child in. Requires clone3.
     pub cgroup: Option<RawFd>,
-    /// The child is the caller's sibling, its parent's child (CLONE_PARENT).
+    /// The child becomes a child of the caller's parent (CLONE_PARENT).
     pub sibling: bool,
     /// Use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Otherwise clone.
     pub clone3: bool,
 }
 
-/// A child.
+/// A created child.
 #[derive(Debug)]
 pub struct Cloned {
-    /// Its process id in the caller's pid namespace.
+    /// The child's process id in the caller's pid namespace.
     pub pid: i32,
-    /// Its pidfd, close-on-exec, as installed in the caller's table by the same system call.
+    /// The child's pidfd, close-on-exec. The clone call has installed it in the caller's table.
     pub pidfd: FreshFd,
 }
 
-/// A descriptor the kernel has just made for the caller and nobody else knows of.
+/// A new descriptor that the kernel has just opened for the caller and that has no owner yet.
 #[derive(Debug)]
 #[must_use = "the descriptor stays open until it is owned"]
 pub struct FreshFd(RawFd);
 
 impl FreshFd {
-    /// The number, to be told to somebody who shares the table it is in.
+    /// Returns the number, so that another task with the same descriptor table can own the descriptor.
     pub fn into_number(self) -> RawFd {
         self.0
     }
 
-    /// From a number that was told.
+    /// Takes over a descriptor from another task, by its number.
     ///
     /// # Safety
-    /// It was made by `clone_child` in a task that had the caller's descriptor table, and nobody else makes it his own.
+    /// `clone_child` opened the descriptor in a task that shared the caller's descriptor table, and no other code
+    /// owns it.
     pub unsafe fn from_number(number: RawFd) -> FreshFd {
         FreshFd(number)
     }
@@ -59,32 +60,38 @@ impl FreshFd {
 
 impl From<FreshFd> for OwnedFd {
     fn from(fresh: FreshFd) -> OwnedFd {
-        // SAFETY: it is a descriptor that the kernel gave `clone_child`, by the promise of `from_number` also where the number
-        // was told; the value is consumed.
+        // SAFETY: `clone_child` opened the descriptor, here or, by the contract of `from_number`, in another task.
+        // The value is consumed, so the descriptor gets one owner.
         unsafe { OwnedFd::from_raw_fd(fresh.0) }
     }
 }
 
 /// Starts a child at `entry(data)`.
 ///
-/// Without `apart` it returns when the child has exec'd or exited (CLONE_VFORK). With it, at once: the kernel sets the word to 0 when the
-/// child has left the caller's memory, by exec or exit (CLONE_CHILD_CLEARTID); one with memory of its own leaves the word as it is.
+/// Without `apart` the function returns when the child has exec'd or exited (CLONE_VFORK). With `apart` it returns at
+/// once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or exit
+/// (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
 ///
-/// The child's exit signal is 0 until its exec makes it SIGCHLD: one that fails before sends no signal, and only
-/// a wait with `__WALL` sees it.
+/// The child's exit signal is 0, and exec sets it to SIGCHLD. So a child that fails before exec sends no signal, and
+/// only a wait with `__WALL` finds it.
 ///
 /// # Errors
 /// As clone(2) and clone3(2): EAGAIN, ENOMEM, EMFILE, ENFILE, EPERM, ENOSYS, EINVAL, EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
 ///
 /// # Safety
-/// `entry(data)` must be sound in a child that shares the caller's memory while the caller (without `apart`) sleeps and its other
-/// threads run. `stack` must not be in use; with `apart` it, the word and all the child reads must stay until the word is 0,
-/// unless it has memory of its own.
-/// Without clone3 the caller must have blocked all signals, as a handler
-/// would run in the child on the parent's memory.
+/// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run
+///   meanwhile;
+///   without `apart` the calling thread sleeps.
+/// - No other child uses `stack`.
+/// - With `apart`, and unless the child has memory of its own, the stack, the word and everything that the child
+///   reads
+///   must stay valid until the word is 0.
+/// - Without clone3 the caller must have blocked all signals: a handler would run in the child on the parent's
+///   memory.
 ///
 /// # References
-/// clone(2), clone3(2), set_tid_address(2); CLONE_PIDFD Linux 5.2, clone3 5.3, CLONE_CLEAR_SIGHAND 5.5, CLONE_INTO_CGROUP 5.7.
+/// clone(2), clone3(2), set_tid_address(2); CLONE_PIDFD Linux 5.2, clone3 5.3, CLONE_CLEAR_SIGHAND 5.5,
+/// CLONE_INTO_CGROUP 5.7.
 /// `exit_signal` becomes SIGCHLD in fs/exec.c, de_thread().
 pub unsafe fn clone_child(
     birth: &Birth,
@@ -127,7 +134,7 @@ pub unsafe fn clone_child(
             cgroup,
         };
         let args = [&raw const request as usize, size_of::<abi::clone_args>(), 0, 0, 0];
-        // SAFETY: the request is valid for its size and gives the child `stack`; the rest is the caller's promise.
+        // SAFETY: the request is valid for its size and gives the child `stack`; the caller guarantees the rest.
         unsafe { arch::clone_call(abi::__NR_clone3, args, entry, data) }
     } else {
         let top = stack.bottom() as usize + stack.size();
@@ -137,14 +144,14 @@ pub unsafe fn clone_child(
         }
     };
     let pid = Errno::check(result)? as i32;
-    // SAFETY: the kernel has written the descriptor, through a pointer the compiler has seen escape.
+    // SAFETY: the kernel has written the descriptor through a pointer that has escaped to the system call.
     let pidfd = FreshFd(unsafe { pidfd_at.read_volatile() });
     Ok(Cloned { pid, pidfd })
 }
 
-/// Whether this kernel (and the seccomp filter over it) has clone3.
+/// Whether this kernel, and a seccomp filter of the thread, permits clone3.
 ///
-/// Asks with a size of 0, which a kernel that has the call answers with EINVAL and nothing else done.
+/// Calls clone3 with a size of 0: a kernel that has the call returns EINVAL and creates no process.
 pub fn has_clone3(killed: Calls) -> bool {
     !killed.contains(Call::Clone3) && call::probe(abi::__NR_clone3) == Errno::EINVAL
 }

@@ -16,7 +16,7 @@ macro_rules! names {
                 pub const $name: Errno = Errno(errno::$name as i32);
             )*
 
-            /// The name errno(3) gives the number, `"E?"` for one it does not know.
+            /// The number's name in errno(3); `"E?"` for an unknown number.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Errno::$name => stringify!($name),)*
@@ -36,7 +36,7 @@ names! {
 }
 
 impl Errno {
-    /// Wraps a number known to be an errno; anything else becomes `EIO`.
+    /// Wraps an error number. A number outside `1..4096` becomes `EIO`.
     pub const fn from_raw(number: i32) -> Errno {
         if 0 < number && number < 4096 { Errno(number) } else { Errno::EIO }
     }
@@ -46,7 +46,7 @@ impl Errno {
         self.0
     }
 
-    /// Splits what the kernel leaves in the result register.
+    /// Splits the raw result of a system call into value and errno.
     pub(crate) const fn check(result: isize) -> Result<usize, Errno> {
         if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
     }
@@ -56,7 +56,7 @@ impl Errno {
 mod tests {
     use super::*;
 
-    /// The kernel's landlock_restrict_self says it of what is no ruleset.
+    /// landlock_restrict_self returns EBADFD for a descriptor that is not a ruleset.
     #[test]
     fn a_descriptor_in_bad_state_has_a_name() {
         assert_eq!((Errno::EBADFD.name(), Errno::EBADFD.raw()), ("EBADFD", 77));

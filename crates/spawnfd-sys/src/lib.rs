@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw system calls, kernel ABI structs and the few memory mappings spawnfd needs.
+//! Raw system calls, kernel ABI structs and the few memory mappings that spawnfd needs.
 //!
-//! What rustix offers is used from rustix by the core crate. Here stands only what it lacks or what
-//! must also work in a child that shares its parent's memory, where errno, thread-local storage and
-//! the allocator of libc are out of bounds: every call goes straight to the kernel.
+//! The core crate uses rustix for ordinary system calls. This crate has the calls that rustix lacks, and those that a
+//! child makes while it shares its parent's memory. Such a child must not touch libc's errno, thread-local storage or
+//! allocator, so every call here enters the kernel directly.
 #![no_std]
 
 extern crate alloc;
-// For `OwnedFd` alone: nothing here calls into std.
+// Only for `OwnedFd`: the code between clone and exec does not call std.
 extern crate std;
 
 mod arch;

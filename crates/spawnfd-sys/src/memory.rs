@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mappings a launch stands on: a child's stack, the words it reports through, and the mark that tells a
-//! process it is the copy of another.
+//! The mappings of a launch: a child's stack, the words it reports in, and a page that detects a fork.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -13,16 +12,16 @@ const PAGE: usize = 4096;
 
 fn map(size: usize, protection: u32, flags: u32) -> Result<*mut u8, Errno> {
     let args = [0, size, protection as usize, (flags | abi::MAP_ANONYMOUS) as usize, usize::MAX, 0];
-    // SAFETY: a new anonymous mapping, at a place of the kernel's choice, disturbs nothing.
+    // SAFETY: the kernel chooses the address, so a new anonymous mapping overlaps no other memory.
     Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) }).map(|address| address as *mut u8)
 }
 
-/// Unmaps what [`map`] gave.
+/// Unmaps a mapping of [`map`].
 ///
 /// # Safety
-/// Nothing may use the mapping any more.
+/// No code may use the mapping any more.
 unsafe fn unmap(address: *mut u8, size: usize) {
-    // SAFETY: the caller gives the mapping up.
+    // SAFETY: by this function's contract the mapping is unused.
     unsafe { arch::syscall(abi::__NR_munmap, [address as usize, size, 0, 0, 0, 0]) };
 }
 
@@ -32,11 +31,11 @@ pub struct Stack {
     guard: *mut u8,
 }
 
-// SAFETY: the mapping belongs to this value; it is plain memory.
+// SAFETY: this value owns the mapping, which is plain memory.
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Usable bytes. The deepest user is the fallback that lists /proc/self/fd: a buffer of 2 KiB and a few frames.
+    /// Usable bytes. The deepest use is the fallback that lists /proc/self/fd: a buffer of 2 KiB and a few frames.
     pub const SIZE: usize = 64 << 10;
 
     /// Maps a stack.
@@ -48,7 +47,7 @@ impl Stack {
         let guard = map(PAGE + Self::SIZE, abi::PROT_READ | abi::PROT_WRITE, flags)?;
         let stack = Stack { guard };
         let args = [guard as usize, PAGE, abi::PROT_NONE as usize, 0, 0, 0];
-        // SAFETY: the page belongs to the mapping just made and nothing uses it yet.
+        // SAFETY: the page belongs to the new mapping, which no code uses yet.
         Errno::check(unsafe { arch::syscall(abi::__NR_mprotect, args) })?;
         Ok(stack)
     }
@@ -64,12 +63,12 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: no child runs on a stack whose owner can drop it: the launch that lent it has returned.
+        // SAFETY: no child runs on a stack that its owner can drop: the launch that used the stack has returned.
         unsafe { unmap(self.guard, PAGE + Self::SIZE) };
     }
 }
 
-/// A page of words that two processes can read and write, whether or not they share memory otherwise; `N` of them are used.
+/// A shared page with `N` words, which processes without other shared memory can read and write.
 #[derive(Debug)]
 pub struct SharedWords<const N: usize = 4> {
     words: *mut [AtomicU64; N],
@@ -93,10 +92,12 @@ impl<const N: usize> SharedWords<N> {
         Ok(SharedWords { words: page.cast() })
     }
 
-    /// The same at the beginning of a file that others map, too. The page is there at once: its first use is no page fault.
+    /// Maps the words at the beginning of a file that other processes map too.
+    ///
+    /// The kernel maps the page in advance (MAP_POPULATE), so the first access causes no page fault.
     ///
     /// # Errors
-    /// EINVAL: the file is not as long as the words. ENOMEM, EACCES, EBADF: mmap(2)'s.
+    /// EINVAL: the file is shorter than the words. ENOMEM, EACCES, EBADF: as mmap(2).
     pub fn of(file: crate::RawFd) -> Result<SharedWords<N>, Errno> {
         const { Self::FITS };
         if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
@@ -104,7 +105,7 @@ impl<const N: usize> SharedWords<N> {
         }
         let flags = abi::MAP_SHARED | abi::MAP_POPULATE;
         let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, flags as usize, file as usize, 0];
-        // SAFETY: a new mapping, at a place of the kernel's choice, disturbs nothing.
+        // SAFETY: the kernel chooses the address, so a new mapping overlaps no other memory.
         let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
         Ok(SharedWords { words: page as *mut _ })
     }
@@ -115,22 +116,23 @@ impl<const N: usize> SharedWords<N> {
         unsafe { &*self.words }
     }
 
-    /// Wakes all that wait for the first word to change, in whichever process.
+    /// Wakes all threads, in any process, that wait for the first word to change.
     #[doc(alias = "futex")]
     pub fn wake(&self) {
         let args = [self.words as usize, abi::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
-        // SAFETY: the kernel looks the address up and wakes; it touches no memory.
+        // SAFETY: FUTEX_WAKE only looks up the address; it writes to no memory.
         unsafe { arch::syscall(abi::__NR_futex, args) };
     }
 
-    /// Waits until the first word is woken, or for so long; not at all if the word is another than `value`.
+    /// Waits for `wake`, at most `timeout`. Returns at once if the first word differs from `value`.
     #[doc(alias = "futex")]
     pub fn wait(&self, value: u64, timeout: core::time::Duration) {
         let timeout = abi::__kernel_timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // The half that comes first on this machine: it holds all of a small change.
+        // A futex has 32 bits: this is the half at the word's address on a little-endian machine. Small counters
+        // change this half.
         let value = value as u32 as usize;
         let args = [self.words as usize, abi::FUTEX_WAIT as usize, value, core::ptr::from_ref(&timeout) as usize, 0, 0];
         // SAFETY: the kernel reads the word and the timeout.
@@ -140,15 +142,15 @@ impl<const N: usize> SharedWords<N> {
 
 impl<const N: usize> Drop for SharedWords<N> {
     fn drop(&mut self) {
-        // SAFETY: `get` borrows from self, so nobody reads any more; a child that could write has exec'd or exited.
+        // SAFETY: `get` borrows from `self`, so no reader is left. A child that could write has exec'd or exited.
         unsafe { unmap(self.words.cast(), PAGE) };
     }
 }
 
 /// A number that differs between a process and the processes forked from it, without a fork handler.
 ///
-/// It stands in a page that the kernel empties in a fork's child (MADV_WIPEONFORK), and is chosen anew there.
-/// Costs two loads once set up.
+/// The number is in a page that the kernel zeroes in a forked child (MADV_WIPEONFORK); the child then chooses a new
+/// one. After the first call the function costs two loads.
 ///
 /// # Errors
 /// ENOMEM: the page could not be mapped.
@@ -162,24 +164,24 @@ pub fn fork_generation() -> Result<u64, Errno> {
     let mut mark = MARK.load(Ordering::Acquire);
     if mark.is_null() {
         let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_PRIVATE)?;
-        // SAFETY: the advice changes what a fork's child sees of this page of ours, nothing else.
+        // SAFETY: the advice affects only the contents of our own page in a forked child.
         let advised =
             unsafe { arch::syscall(abi::__NR_madvise, [page as usize, PAGE, abi::MADV_WIPEONFORK as usize, 0, 0, 0]) };
         if let Err(errno) = Errno::check(advised) {
-            // SAFETY: nobody has seen the page.
+            // SAFETY: the page is not published, so no other code uses it.
             unsafe { unmap(page, PAGE) };
             return Err(errno);
         }
         match MARK.compare_exchange(core::ptr::null_mut(), page.cast(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => mark = page.cast(),
             Err(theirs) => {
-                // SAFETY: another thread was first; nobody has seen this page.
+                // SAFETY: another thread has published its page first, so no other code uses this one.
                 unsafe { unmap(page, PAGE) };
                 mark = theirs;
             }
         }
     }
-    // SAFETY: once published the page stays mapped and is only used as this atomic.
+    // SAFETY: a published page stays mapped, and all code uses it only as this atomic.
     let mark = unsafe { &*mark };
     let generation = mark.load(Ordering::Acquire);
     if generation != 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors through a unix socket (SCM_RIGHTS), without allocation.
+//! Passes descriptors through a unix socket (SCM_RIGHTS), without allocation.
 
 use core::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -9,12 +9,12 @@ use linux_raw_sys::{general as abi, net};
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
-/// How many descriptors one message carries: SCM_MAX_FD of the kernel's include/net/scm.h.
+/// The most descriptors that one message carries: SCM_MAX_FD of the kernel's include/net/scm.h.
 pub const MAX_PASSED: usize = 253;
 
 const HEADER: usize = size_of::<net::cmsghdr>();
 
-/// A control buffer for one SCM_RIGHTS message, aligned as the kernel wants it.
+/// A control buffer for one SCM_RIGHTS message, with the alignment that the kernel requires.
 #[repr(C, align(8))]
 struct Control {
     header: net::cmsghdr,
@@ -40,7 +40,7 @@ fn call(
         msg_flags: 0,
     };
     let args = [socket as usize, &raw mut message as usize, flags as usize, 0, 0, 0];
-    // SAFETY: header, vector, bytes and control are valid for the sizes given and outlive the call.
+    // SAFETY: message, vector, bytes and control are valid for the given sizes and outlive the call.
     let length = Errno::check(unsafe { arch::syscall(number, args) })?;
     Ok((length, message.msg_controllen as usize, message.msg_flags))
 }
@@ -53,17 +53,17 @@ impl Control {
         }
     }
 
-    /// How many descriptors have come, in a buffer of which the kernel has written `used` bytes.
+    /// The number of received descriptors, in a buffer of which the kernel has written `used` bytes.
     fn came(&self, used: usize) -> usize {
         if used < HEADER { 0 } else { self.header.cmsg_len.saturating_sub(HEADER) / size_of::<RawFd>() }
     }
 }
 
-/// Sends `fds` (at most [`MAX_PASSED`]) with `tag` into `socket`, never waiting.
+/// Sends `fds` (at most [`MAX_PASSED`]) with `tag` into `socket`, without blocking.
 ///
 /// # Errors
-/// EBADF: one of `fds` is not open. ETOOMANYREFS: more in flight than RLIMIT_NOFILE allows an unprivileged user.
-/// EAGAIN: the socket's queue is full. EINVAL: more than [`MAX_PASSED`].
+/// EBADF: one of `fds` is not open. ETOOMANYREFS: an unprivileged user has more descriptors in unread messages than
+/// RLIMIT_NOFILE allows. EAGAIN: the socket's queue is full. EINVAL: more than [`MAX_PASSED`].
 ///
 /// # References
 /// unix(7), SCM_RIGHTS.
@@ -72,10 +72,11 @@ pub fn pass_descriptors(socket: RawFd, tag: u64, fds: &[RawFd]) -> Result<(), Er
     send(socket, &mut tag.to_ne_bytes(), fds)
 }
 
-/// Sends `bytes` as one message, with `fds` (at most [`MAX_PASSED`]), never waiting. The bytes stay as they are.
+/// Sends `bytes` as one message with `fds` (at most [`MAX_PASSED`]), without blocking. Does not change the bytes.
 ///
 /// # Errors
-/// As [`pass_descriptors`]. EMSGSIZE: longer than the socket takes at once. EPIPE, ECONNRESET: nobody has the other end.
+/// As [`pass_descriptors`]. EMSGSIZE: the message is longer than the socket accepts. EPIPE, ECONNRESET: the other end
+/// is closed.
 #[doc(alias = "sendmsg")]
 pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno> {
     if fds.len() > MAX_PASSED {
@@ -88,18 +89,19 @@ pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno>
     for (place, &fd) in control.fds.iter_mut().zip(fds) {
         place.write(fd);
     }
-    // CMSG_SPACE: the kernel accepts a control buffer that ends with its last header's data rounded up to 8.
+    // CMSG_SPACE: the length of header and data, rounded up to 8.
     let space = if fds.is_empty() { 0 } else { length.next_multiple_of(8) };
     call(abi::__NR_sendmsg, socket, bytes, &mut control, space, net::MSG_DONTWAIT | net::MSG_NOSIGNAL).map(drop)
 }
 
-/// Receives exactly `fds.len()` descriptors, close-on-exec, and the tag they were sent with, never waiting.
+/// Receives `fds.len()` descriptors, close-on-exec, and the tag of their message, without blocking.
 ///
-/// Written for a child between clone and exec: no allocation, no panic. On an error what came stays open;
-/// the child is about to exit.
+/// Written for a child between clone and exec: it does not allocate or panic. On an error the received descriptors
+/// stay open, because the child is about to exit.
 ///
 /// # Errors
-/// EAGAIN: nothing was sent. EMFILE: not all fitted below RLIMIT_NOFILE.
+/// EAGAIN: no message has arrived. EMFILE: fewer descriptors arrived, as happens if RLIMIT_NOFILE leaves no number.
+/// EIO: the tag has another length.
 ///
 /// # References
 /// unix(7), SCM_RIGHTS; recvmsg(2), MSG_CMSG_CLOEXEC.
@@ -117,30 +119,33 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
         return Err(Errno::EMFILE);
     }
     for (fd, slot) in fds.iter_mut().zip(&control.fds) {
-        // SAFETY: `came` of the places have been written by the kernel, and `fds` has no more.
+        // SAFETY: the kernel has written `came` elements, and `fds` is no longer than that.
         *fd = unsafe { slot.assume_init() };
     }
     Ok(u64::from_ne_bytes(tag))
 }
 
-/// Receives one message, and the descriptor it was sent with, if any, close-on-exec. How long it was; 0: nobody has the other end any
-/// more. Waits as long as the socket's own timeout says (SO_RCVTIMEO).
+/// Receives one message, and the descriptor that it carries, if any, close-on-exec.
+///
+/// Returns the length of the message; 0 means that the other end is closed. Waits up to the socket's SO_RCVTIMEO.
 ///
 /// # Errors
-/// EAGAIN: nothing was sent. EINTR. EMSGSIZE: it was longer, or brought more than one descriptor; it is gone.
+/// EAGAIN: no message has arrived. EINTR. EMSGSIZE: the message was longer than `bytes`, or carried more than one
+/// descriptor; the message is lost.
 #[doc(alias = "recvmsg")]
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();
-    // Room for one: the kernel closes what does not fit.
+    // Space for one descriptor: the kernel closes those that do not fit.
     let room = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
     let flags = net::MSG_CMSG_CLOEXEC;
     let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, room, flags)?;
     let mut came = control.fds.iter().take(control.came(used)).map(|place| {
-        // SAFETY: the kernel has written so many, which it has just made for this message, and nobody else knows of them.
+        // SAFETY: the kernel has written `came` numbers of descriptors that it has just opened for this message, so
+        // they have no other owner.
         unsafe { OwnedFd::from_raw_fd(place.assume_init()) }
     });
     let fd = came.next();
-    // Rounded up there is room for two.
+    // The rounding up leaves space for a second descriptor.
     let more = came.map(drop).count() > 0;
     if more || flags & (net::MSG_TRUNC | net::MSG_CTRUNC) != 0 { Err(Errno::EMSGSIZE) } else { Ok((length, fd)) }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Harmless attempts of the calls that a filter may kill.
+//! Harmless attempts of the calls for which a filter may kill the process.
 
 use linux_raw_sys::general as abi;
 use linux_raw_sys::net as abi_net;
@@ -39,7 +39,7 @@ impl Call {
             Call::Faccessat2 => (abi::__NR_faccessat2, [CWD, 0, abi::X_OK as usize, abi::AT_EACCESS as usize, 0, 0]),
             // EFAULT: no path.
             Call::Execveat => (abi::__NR_execveat, [NONE, 0, 0, 0, 0, 0]),
-            // EFAULT: no room for the two numbers, which the kernel asks for first.
+            // EFAULT: the kernel first checks the address for the two numbers.
             Call::Socketpair => {
                 (abi::__NR_socketpair, [abi_net::AF_UNIX as usize, abi_net::SOCK_SEQPACKET as usize, 0, 0, 0, 0])
             }
@@ -49,19 +49,19 @@ impl Call {
             Call::Recvmsg => (abi::__NR_recvmsg, [NONE, 0, 0, 0, 0, 0]),
             // EFAULT: no name.
             Call::MemfdCreate => (abi::__NR_memfd_create, [0; 6]),
-            // EINVAL: a thread that shares no handlers.
+            // EINVAL: CLONE_THREAD without CLONE_SIGHAND.
             Call::CloneNamespaces => (abi::__NR_clone, [(NAMESPACES | abi::CLONE_THREAD) as usize, 0, 0, 0, 0, 0]),
             // ESRCH
             Call::Kcmp => (abi::__NR_kcmp, [0, 0, 3, 0, 0, 0]),
-            // As `call::session_keyring` makes it.
+            // The call of `call::session_keyring`.
             Call::Keyctl => (abi::__NR_keyctl, [0, -3isize as usize, 0, 0, 0, 0]),
-            // Nothing is asked for.
+            // All addresses are NULL, so the kernel returns nothing.
             Call::GetMempolicy => (abi::__NR_get_mempolicy, [0; 6]),
             // EINVAL: a size of 0.
             Call::SchedGetattr => (abi::__NR_sched_getattr, [0; 6]),
-            // As `call::io_priority` makes it.
+            // The call of `call::io_priority`.
             Call::IoprioGet => (abi::__NR_ioprio_get, [1, 0, 0, 0, 0, 0]),
-            // As `call::persona` makes it.
+            // The call of `call::persona`.
             Call::Personality => (abi::__NR_personality, [u32::MAX as usize, 0, 0, 0, 0, 0]),
             Call::FileIds => {
                 let _ = call::file_ids(Calls::NONE);
@@ -69,7 +69,7 @@ impl Call {
             }
             Call::Builder => return builder::attempt(),
         };
-        // SAFETY: all pointers are null where the kernel reads or writes through one, and it checks them.
+        // SAFETY: every argument that the kernel uses as an address is NULL, which the kernel checks.
         let _ = Errno::check(unsafe { arch::syscall(number, args) });
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for a child by its pidfd, with what it used; and how it ended, where somebody else has waited for it.
+//! Waits for a child by its pidfd and reads its resource usage; also reads the status of a child already reaped.
 
 use core::mem::MaybeUninit;
 
@@ -13,11 +13,11 @@ use crate::{RawFd, arch};
 pub struct Ended {
     /// The status word of wait(2).
     pub status: i32,
-    /// What it used; `None` if somebody else has waited for it.
+    /// The child's resource usage; `None` if other code has reaped the child.
     pub used: Option<Used>,
 }
 
-/// What a child used.
+/// The resource usage of a child.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     /// User and system time of the child and the descendants it has waited for, in microseconds.
@@ -26,16 +26,18 @@ pub struct Used {
     pub max_rss_kib: u64,
 }
 
-/// Reaps the child behind a pidfd if it has ended: `None` when it has not and `block` is false.
+/// Reaps the child behind a pidfd if the child has ended. `None`: the child still runs and `block` is false.
 ///
-/// `block` waits through signals (EINTR is not reported). A child that somebody else has waited for, or that went unnoticed as SIGCHLD
-/// is ignored, has a status from Linux 6.15 on, if its pidfd was open before.
+/// With `block` the function waits until the child ends, and continues after EINTR. From Linux 6.15 on it also
+/// returns the status of a child that other code has reaped, or that the kernel has reaped because SIGCHLD is
+/// ignored, if the pidfd was open before.
 ///
 /// # Errors
-/// ECHILD: no child of this process, or its status is already taken and not to be had again. EBADF: no pidfd.
+/// ECHILD: the process is no child of the caller, or it is already reaped and its status is lost. EBADF: not a pidfd.
 ///
 /// # References
-/// waitid(2) with P_PIDFD, Linux 5.4; the fifth argument is the kernel's, not libc's. PIDFD_GET_INFO, Linux 6.13; PIDFD_INFO_EXIT, 6.15.
+/// waitid(2) with P_PIDFD, Linux 5.4. The system call has a fifth argument, rusage, which libc's function lacks.
+/// PIDFD_GET_INFO, Linux 6.13; PIDFD_INFO_EXIT, 6.15.
 #[doc(alias = "waitid")]
 pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
     let options = abi::__WALL | if block { 0 } else { abi::WNOHANG };
@@ -48,9 +50,10 @@ pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
     }
 }
 
-/// Reaps the child behind a pidfd if it has no exit signal, as one that never became a program; `None` if that is not so.
+/// Reaps the child behind a pidfd if the child has no exit signal, that is, if it never exec'd. Otherwise `None`.
 ///
-/// To be asked only when the child has left its parent's memory: by then it has one, or is about to end.
+/// Call this only after the child has left its parent's memory: then the child has exec'd and has an exit signal, or
+/// it is about to end.
 ///
 /// # References
 /// `__WCLONE` in wait(2); fs/exec.c, de_thread().
@@ -62,8 +65,9 @@ pub fn reap_unsignalled(pidfd: RawFd) -> Option<Ended> {
     }
 }
 
-/// Waits until the child behind a pidfd has ended, and leaves it to be reaped: the signal that has ended it. `None`: it exited, or
-/// somebody else has reaped it.
+/// Waits until the child behind a pidfd has ended, without reaping it, and returns the signal that killed it.
+///
+/// `None`: the child exited, or other code has reaped it.
 ///
 /// # References
 /// `WNOWAIT` in waitid(2).
@@ -73,7 +77,7 @@ pub fn signal_that_ended(pidfd: RawFd) -> Option<i32> {
     Some(ended.status & 0x7f).filter(|&signal| signal != 0)
 }
 
-/// waitid(2), through signals.
+/// Calls waitid(2), again after EINTR.
 fn wait(pidfd: RawFd, options: u32) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;
     // siginfo_t of a SIGCHLD: si_signo, si_errno, si_code, padding, si_pid, si_uid, si_status.
@@ -124,12 +128,13 @@ const PIDFD_INFO_EXIT: u64 = 1 << 3;
 /// _IOWR(0xFF, 11, struct pidfd_info).
 const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
 
-/// How long it may take from the moment a child is somebody else's to reap until it is reaped.
+/// The longest wait for a child that another thread or the kernel is about to reap.
 const REAPING: abi::__kernel_timespec = abi::__kernel_timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How a child ended that has been reaped, or is just being reaped.
+/// The status of a child that has been reaped, or that another thread or the kernel is just reaping.
 ///
-/// The group leader's own code is what the kernel keeps: one that ended before its other threads hides theirs.
+/// The kernel keeps the exit code of the thread group leader. If the leader ended before other threads, their codes
+/// are lost.
 fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
     let first = info(pidfd);
     if let Ok(PidfdInfo { mask, exit_code, .. }) = first
@@ -138,10 +143,10 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
         return Some(exit_code);
     }
     match first {
-        // Between its end and its reaping, in another thread's wait or its own exit.
+        // The child has ended, and another thread's wait or the child's own exit is about to reap it.
         Ok(PidfdInfo { ppid, .. }) if ppid == own_pid() => wait_until_reaped(pidfd),
         Err(Errno::ESRCH) => wait_until_reaped(pidfd),
-        // Another process's child, or a kernel that knows nothing of this.
+        // The child of another process, or a kernel without PIDFD_GET_INFO.
         _ => return None,
     }
     info(pidfd).ok().filter(|info| info.mask & PIDFD_INFO_EXIT != 0).map(|info| info.exit_code)
@@ -150,7 +155,7 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
 fn info(pidfd: RawFd) -> Result<PidfdInfo, Errno> {
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
     let args = [pidfd as usize, PIDFD_GET_INFO as usize, &raw mut info as usize, 0, 0, 0];
-    // SAFETY: the request says how long `info` is.
+    // SAFETY: the request contains the size of `info`.
     Errno::check(unsafe { arch::syscall(abi::__NR_ioctl, args) })?;
     Ok(info)
 }
@@ -160,13 +165,13 @@ fn own_pid() -> u32 {
     unsafe { arch::syscall(abi::__NR_getpid, [0; 6]) as u32 }
 }
 
-/// A pidfd hangs up when its process has been reaped.
+/// Waits for the POLLHUP that a pidfd reports once its process has been reaped, at most `REAPING`.
 fn wait_until_reaped(pidfd: RawFd) {
     let mut watched = abi::pollfd { fd: pidfd, events: 0, revents: 0 };
     let (mut timeout, mask) = (REAPING, u64::MAX);
-    // Signals are blocked meanwhile, as the wait is short.
+    // Block signals during the wait, which is short.
     let args = [&raw mut watched as usize, 1, &raw mut timeout as usize, &raw const mask as usize, size_of::<u64>(), 0];
-    // SAFETY: one pollfd, a timespec that is the call's to change, a signal set of the kernel's size.
+    // SAFETY: one pollfd, a timespec that the call may change, a signal set of the kernel's size.
     let _ = Errno::check(unsafe { arch::syscall(abi::__NR_ppoll, args) });
 }
 

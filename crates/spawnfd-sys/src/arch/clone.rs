@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clone system calls whose child returns on another stack.
+//! The clone system calls whose child starts on another stack.
 
 use core::arch::asm;
 
-/// The function a child begins with. It never returns: it execs or exits.
+/// The entry point of a child. It never returns: it execs or exits.
 pub type Entry = unsafe extern "C" fn(*const ()) -> !;
 
-/// Enters a clone system call of which the child returns on another stack and calls `entry(data)`.
-/// Returns, in the parent only, the raw result.
+/// Makes a clone system call whose child starts on another stack and calls `entry(data)`. Returns the raw result, in
+/// the parent only.
 ///
 /// # Safety
-/// As for `syscall`; and the arguments must give the child a stack of its own (with CLONE_VM) whose top is
-/// 16-byte aligned, and `entry` with `data` must be sound to run there.
+/// As for `syscall`. The arguments must give the child a stack whose top is 16-byte aligned, and with CLONE_VM a
+/// stack of its own. Calling `entry(data)` there must be sound.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn clone_call(number: u32, args: [usize; 5], entry: Entry, data: *const ()) -> isize {
     let result: isize;
-    // SAFETY: r12 and r13 keep their values in the child, where the block never ends: entry does not
-    // return. In the parent the block is an ordinary system call. rbp is zeroed in the child only, so that
-    // a debugger sees where its stack ends.
+    // SAFETY: r12 and r13 keep their values in the child, where the block never ends: `entry` does not return. In the
+    // parent the block is an ordinary system call. The child zeroes its rbp, so that a debugger finds the end of the
+    // stack.
     unsafe {
         asm!(
             "syscall",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything that depends on the processor: the system call instruction, and cloning a child onto
-//! a stack of its own. A port adds one function to each file.
+//! Architecture-specific code: the system call instruction, and clone with a new stack. A port to another
+//! architecture adds one function to each file.
 
 mod clone;
 mod syscall;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system call instruction. spawnfd-guard has this file too, by a symbolic link: its helper is compiled without other crates.
+//! The system call instruction. spawnfd-guard uses this file by a symbolic link, because its helper is compiled
+//! without other crates.
 //!
 //! x86_64: psABI section A.2.1, "Calling Conventions", of the Linux kernel.
 
 use core::arch::asm;
 
-/// Enters the kernel. Returns the raw result: a negative errno, or a value.
+/// Makes a system call. Returns the raw result: a negative errno, or a value.
 ///
 /// # Safety
-/// The arguments must be what system call `number` asks for: pointers valid for what it reads and writes.
+/// The arguments must be valid for system call `number`: each pointer must be valid for what the call reads and
+/// writes.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn syscall(number: u32, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel preserves all registers but rax, rcx and r11; memory is declared clobbered by
-    // the absence of `nomem`; the caller vouches for the arguments.
+    // SAFETY: the kernel preserves all registers except rax, rcx and r11. Without `nomem` the compiler assumes that
+    // the call changes memory. The caller guarantees the arguments.
     unsafe {
         asm!(
             "syscall",

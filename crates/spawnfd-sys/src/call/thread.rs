@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the calling thread is, beside its memory and its descriptors: asked for, never changed.
+//! Reads attributes of the calling thread, such as keyrings, scheduling and NUMA policy. No function changes them.
 
 use super::*;
 
-/// Whether this process has a thread of that number. One that has been joined may still be counted for a moment.
+/// Whether this process has a thread with this id. The kernel may report a joined thread for a moment longer.
 #[doc(alias = "tgkill")]
 pub fn has_thread(thread: i32) -> bool {
     getpid().and_then(|own| enter!(__NR_tgkill, own, thread, 0u32)).is_ok()
@@ -14,7 +14,10 @@ pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
     enter!(__NR_fcntl, fd, abi::F_GETFD).map(|flags| flags as u32)
 }
 
-/// The serial number of the session keyring. A thread without one is given its user's default, which it would use anyway.
+/// The serial number of the session keyring.
+///
+/// The kernel joins a thread without a session keyring to its user's default keyring, which the thread would use
+/// anyway.
 #[doc(alias = "keyctl")]
 pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Keyctl)?;
@@ -22,14 +25,15 @@ pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
     enter!(__NR_keyctl, 0u32, -3i32, 0u32)
 }
 
-/// The keyring that keys asked for by the kernel are linked to (KEYCTL_SET_REQKEY_KEYRING with no change).
+/// The keyring to which the kernel links requested keys (KEYCTL_SET_REQKEY_KEYRING with no change).
 #[doc(alias = "keyctl")]
 pub fn request_key_destination(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Keyctl)?;
     enter!(__NR_keyctl, 14u32, -1i32)
 }
 
-/// Policy, flags, nice value, priority, deadline parameters and utilisation clamps, as `struct sched_attr` holds them.
+/// Policy, flags, nice value, priority, deadline parameters and utilisation clamps, in the layout of `struct
+/// sched_attr`.
 #[doc(alias = "sched_getattr")]
 pub fn scheduling(killed: Calls) -> Result<[u64; 7], Errno> {
     killed.refuse(Call::SchedGetattr)?;
@@ -38,7 +42,7 @@ pub fn scheduling(killed: Calls) -> Result<[u64; 7], Errno> {
     Ok(attributes)
 }
 
-/// The processors the calling thread may run on, bit by bit.
+/// The processors on which the calling thread may run, one bit each.
 #[doc(alias = "sched_getaffinity")]
 pub fn affinity() -> Result<[u64; 128], Errno> {
     let mut mask = [0u64; 128];
@@ -54,7 +58,7 @@ pub fn io_priority(killed: Calls) -> Result<usize, Errno> {
     enter!(__NR_ioprio_get, 1u32, 0u32)
 }
 
-/// The NUMA policy, and its nodes bit by bit.
+/// The NUMA policy, and its nodes, one bit each.
 #[doc(alias = "get_mempolicy")]
 pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
     killed.refuse(Call::GetMempolicy)?;
@@ -70,7 +74,7 @@ pub fn persona(killed: Calls) -> Result<usize, Errno> {
     enter!(__NR_personality, u32::MAX)
 }
 
-/// What PR_GET_TSC says: whether the time stamp counter can be read.
+/// Whether the thread may read the time stamp counter (PR_GET_TSC).
 #[doc(alias = "PR_GET_TSC")]
 pub fn time_stamp_counter() -> Result<i32, Errno> {
     let mut mode = 0i32;
