@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the helper: one static program without libc, from this crate's own sources by the compiler that builds the crate.
+//! Compiles the helper, a static program without libc, from this crate's sources with the compiler that builds the
+//! crate.
 //!
-//! Cargo has no stable way to build a program for a library to carry. The helper needs `core` and `alloc` only, so the compiler
-//! alone is enough: no other crate, no other target, no network.
+//! Cargo has no stable way to embed a built program in a library. The helper needs only `core` and `alloc`, so a
+//! plain call of the compiler is enough: it needs no other crate, target or network access.
 
 use std::env;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ fn main() {
     let mut rustc = Command::new(variable("RUSTC"));
     rustc.args(["src/helper.rs", "--crate-name=spawnfd_guard", "--crate-type=bin", "--edition=2024"]);
     rustc.arg("--target").arg(variable("TARGET")).arg("-o").arg(&program);
-    // By the size of what is mapped into every host's guard, not by speed: it sleeps.
+    // Optimize for size: every host runs a guard, which mostly sleeps.
     for option in ["panic=abort", "opt-level=z", "lto=fat", "codegen-units=1", "strip=symbols", "debuginfo=0"] {
         rustc.arg("-C").arg(option);
     }
@@ -23,7 +24,7 @@ fn main() {
         rustc.arg("-C").arg(option);
     }
     if variable("CARGO_CFG_TARGET_ENV") == "musl" {
-        // That target brings start files of its own, which `-nostartfiles` does not leave out.
+        // The musl target links its own start files, which `-nostartfiles` does not remove.
         rustc.arg("-Clink-self-contained=no");
     }
     for option in ["-nostartfiles", "-nostdlib", "-static", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"] {

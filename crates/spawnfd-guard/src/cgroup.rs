@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree that is a cgroup (v2), by its open directory: nobody leaves it who is not moved out of it.
+//! A tree that is a cgroup (v2), by its open directory. A process leaves it only if it is moved to another group.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -9,9 +9,10 @@ use crate::members::{SIGCONT, wakes};
 use crate::process::{Stat, each_entry};
 use crate::sys::{self, Errno, Fd};
 
-/// Kills everyone in a group and in the groups below it.
+/// Kills all processes in a group and in the groups below it.
 ///
-/// By `cgroup.kill` (Linux 5.14), which nobody escapes by forking; before that the group is frozen, each member killed, and thawed.
+/// Writes `cgroup.kill` (Linux 5.14), which no process escapes by forking. On older kernels the function freezes the
+/// group, kills each member, and thaws the group.
 pub fn kill(dir: i32) {
     if write(dir, c"cgroup.kill", b"1").is_err() {
         kill_frozen(dir);
@@ -24,10 +25,13 @@ fn kill_frozen(dir: i32) {
     let _ = write(dir, c"cgroup.freeze", b"0");
 }
 
-/// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it. Who got it.
+/// Sends a signal once to each member, and returns the pids of those that got it.
+///
+/// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
 pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
     let mut reached = Vec::new();
-    // Who is a member still, after his pidfd was opened by number, was one when it was.
+    // A pid may pass to another process before pidfd_open. If the pid is still a member afterwards, the pidfd is the
+    // member's.
     let opened: Vec<(i32, Fd)> =
         members(dir).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
     let still = members(dir);
@@ -43,7 +47,9 @@ pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
     reached
 }
 
-/// The processes in a group and in the groups below it. Those in other pid namespaces than the caller's have no number here.
+/// The pids of the processes in a group and in the groups below it.
+///
+/// Leaves out processes that have no pid in the caller's pid namespace.
 pub fn members(dir: i32) -> Vec<i32> {
     let mut found = members_of_one(dir);
     each_below(dir, |_, _, group| found.extend(members_of_one(group.number())));
@@ -56,12 +62,12 @@ fn members_of_one(dir: i32) -> Vec<i32> {
     lines.filter(|&pid: &i32| pid > 0).collect()
 }
 
-/// Whether anybody is in the group or below it, as far as that can be read.
+/// Whether the group or a group below it has a process. `false` if that cannot be read.
 pub fn is_populated(dir: i32) -> bool {
     population(dir) == Some(true)
 }
 
-/// The same; `None` where it cannot be read, though the group is there.
+/// Whether the group or a group below it has a process. `None` if the group exists but cannot be read.
 pub fn population(dir: i32) -> Option<bool> {
     match contents(dir, c"cgroup.events") {
         Ok(events) => Some(events.windows(11).any(|window| window == b"populated 1")),
@@ -70,7 +76,7 @@ pub fn population(dir: i32) -> Option<bool> {
     }
 }
 
-/// Kills until nobody is left, at most so long. `true` if so.
+/// Kills repeatedly until the group is empty, at most for `milliseconds`. Returns whether the group is empty.
 pub fn end(dir: i32, milliseconds: u64) -> bool {
     let deadline = sys::now().saturating_add(milliseconds);
     while is_populated(dir) {
@@ -89,7 +95,7 @@ pub fn end(dir: i32, milliseconds: u64) -> bool {
 /// Removes an empty group, with the empty groups below it.
 ///
 /// # Errors
-/// EBUSY: somebody is in it. EACCES, EPERM: it is not the caller's any more.
+/// EBUSY: the group has a process. EACCES, EPERM: the caller may no longer remove the group.
 pub fn remove(path: &CStr) -> sys::Result<()> {
     match sys::remove_directory(sys::CWD, path) {
         Err(Errno::EBUSY | Errno::ENOTEMPTY) => {
@@ -104,12 +110,14 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
     }
 }
 
-/// Goes through the groups below one, each after those below itself: the directory it is in, its name there, and its own. However deep they
-/// are it takes three descriptors.
+/// Visits the groups below one, each after the groups below itself.
+///
+/// Passes to `each` the parent directory, the group's name there, and the group's own directory. Uses three
+/// descriptors at any depth.
 fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
     let mut left = below(dir);
     let mut path: Vec<(CString, Vec<CString>)> = Vec::new();
-    // None: in `dir` itself.
+    // `None`: the current group is `dir` itself.
     let mut here: Option<Fd> = None;
     loop {
         let number = here.as_ref().map_or(dir, Fd::number);
@@ -120,7 +128,7 @@ fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
             }
         } else if let (Some((name, _)), Some(group)) = (path.pop(), here.take()) {
             if !path.is_empty() {
-                // Groups are never moved, and one that has been removed still knows where it was.
+                // A group never moves, and `..` works even in a removed group.
                 let Ok(above) = sys::open(group.number(), c"..", sys::DIRECTORY) else { return };
                 here = Some(above);
             }
@@ -134,7 +142,7 @@ fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
 /// The names of the groups directly below.
 fn below(dir: i32) -> Vec<CString> {
     let mut names: Vec<CString> = Vec::new();
-    // Opened anew: a directory is read once through.
+    // Open the directory again, because reading moves the offset of a descriptor.
     let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return names };
     each_entry(&listing, |name, is_directory| {
         if is_directory && name != c"." && name != c".." {
@@ -168,7 +176,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// Linux before 5.14, as far as this goes: `cgroup.kill` is not used.
+    /// As on Linux before 5.14: does not use `cgroup.kill`.
     #[test]
     fn kills_by_freezing() {
         let Some(path) = new_group() else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The helper's memory: an allocator, and the four functions that compilers call without being asked.
+//! The helper's allocator, and the memory functions to which compilers insert calls (memcpy and others).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::asm;
@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 
 use crate::sys;
 
-/// Free blocks by size: powers of two from 16 bytes on. What is given back is used again, and never unmapped.
+/// Free blocks by size: powers of two from 16 bytes on. The allocator reuses freed blocks and never unmaps them.
 struct Heap {
     free: UnsafeCell<[*mut u8; CLASSES]>,
 }
@@ -29,8 +29,9 @@ fn class(layout: Layout) -> (usize, usize) {
     ((size / SMALLEST).trailing_zeros() as usize, size)
 }
 
-// SAFETY: blocks come from fresh mappings or from `dealloc`, belong to nobody else, have at least the size asked for, and are
-// aligned to theirs (up to a page, and nothing here asks for more): mappings and chunks begin at a page.
+// SAFETY: blocks come from fresh mappings or from `dealloc`, so they have no other user. They have at least the
+// requested size, and are aligned to their own size up to a page, because mappings and chunks begin at a page. The
+// helper never requests more alignment.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (class, size) = class(layout);
@@ -47,7 +48,7 @@ unsafe impl GlobalAlloc for Heap {
         if chunk.is_null() || size >= CHUNK {
             return chunk;
         }
-        // One block for the caller, the others for later.
+        // The caller gets the first block; the others go to the free list.
         for at in (size..CHUNK).step_by(size) {
             let block = chunk.wrapping_add(at);
             // SAFETY: within the chunk just mapped, and 16-byte aligned.
@@ -62,7 +63,7 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: as in `alloc`.
         let free = unsafe { &mut *self.free.get() };
         if let Some(first) = free.get_mut(class) {
-            // SAFETY: the block is the caller's to give, 16 bytes at least, and aligned.
+            // SAFETY: the caller owns the block, which has at least 16 bytes and is aligned.
             unsafe { block.cast::<*mut u8>().write(*first) };
             *first = block;
         }
@@ -75,7 +76,7 @@ unsafe impl GlobalAlloc for Heap {
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's. In assembly, or the compiler would make a call of memcpy of the loop.
+    // SAFETY: by this function's contract. In assembly, because the compiler would turn a loop into a call of memcpy.
     unsafe {
         asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
         // SAFETY: copying upward never reads what it has written.
         return unsafe { memcpy(to, from, length) };
     }
-    // SAFETY: the caller's; downward from the last byte, and the direction flag is put back.
+    // SAFETY: by this function's contract. Copies downward from the last byte, and restores the direction flag.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") length => _, inout("rdi") to.wrapping_add(length).wrapping_sub(1) => _,
             inout("rsi") from.wrapping_add(length).wrapping_sub(1) => _, options(nostack));
@@ -122,7 +123,8 @@ pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
     for at in 0..length {
-        // SAFETY: the caller's. Volatile, or the compiler would make a call of memcmp of the loop.
+        // SAFETY: by this function's contract. Volatile, because the compiler would turn the loop into a call of
+        // memcmp.
         let (a, b) = unsafe { (one.wrapping_add(at).read_volatile(), other.wrapping_add(at).read_volatile()) };
         if a != b {
             return i32::from(a) - i32::from(b);
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize)
     0
 }
 
-/// memcmp(3), of which only zero and not zero count.
+/// bcmp(3): as memcmp(3), but only zero or nonzero is significant.
 ///
 /// # Safety
 /// As in C.

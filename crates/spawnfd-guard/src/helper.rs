@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program `spawnfd-guard`: compiled by `build.rs` from this crate's modules, without libc and std.
 //!
-//! Its owner starts it with all signals blocked, in a session of its own, in `/`, and with three descriptors: 0 a pidfd of the
-//! owner, 1 the table, 2 a pipe that takes one byte once it watches. Only the first stays open.
+//! The owner starts the helper with all signals blocked, in a session of its own, in `/`, and with three descriptors:
+//! 0 is a pidfd of the owner, 1 is the table, 2 is a pipe. The helper writes one byte to the pipe when it is ready.
+//! Only descriptor 0 stays open.
 //!
-//! With an argument it is the first process of a tree's pid namespace (`init.rs`): then 1 is an eventfd instead of the table.
+//! With an argument the helper is the first process of a tree's pid namespace (`init.rs`). Then descriptor 1 is an
+//! eventfd, and stays open.
 #![no_std]
 #![no_main]
 #![allow(dead_code)]
@@ -27,12 +29,12 @@ const OWNER: i32 = 0;
 const TABLE: i32 = 1;
 const READY: i32 = 2;
 
-// The kernel starts here, with a stack that is aligned as a function's caller has it, not as a function.
+// The kernel's entry point. The kernel aligns the stack as before a call instruction, so this code calls `main`.
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp, -16", "call {main}", "ud2", main = sym main);
 
 /// # Safety
-/// `arguments` points to their number, as the kernel leaves the stack.
+/// `arguments` points to argc, as in the initial stack that the kernel sets up.
 unsafe extern "C" fn main(arguments: *const usize) -> ! {
     sys::be_private();
     // SAFETY: by this function's contract.
@@ -44,7 +46,7 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         sys::exit(0)
     }
     sys::set_name(c"spawnfd-guard");
-    // 0: the owner is in another pid namespace, where its trees have other numbers.
+    // 0: the owner is in another pid namespace, where the processes of its trees have other pids.
     if sys::getppid() == 0 {
         sys::exit(2);
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the first process of a tree's pid namespace does: it sleeps, and the namespace ends with it.
+//! The first process of a tree's pid namespace: it sleeps, and when it exits the kernel kills the namespace.
 
 use crate::sys;
 
-/// How often one that was let go of looks whether there is anybody left.
+/// The interval at which the first process of a released namespace checks for other processes.
 const LOOK_MS: u64 = 500;
 
-/// Comes back when the process behind `owner` has died; or, once `let_go` can be read, when the caller is alone in its namespace.
+/// Returns when the process behind `owner` has died. Once `let_go` is readable, returns when the caller is alone in
+/// its namespace.
 pub fn watch(owner: i32, let_go: i32) {
     loop {
         match sys::wait_for_either([owner, let_go]) {

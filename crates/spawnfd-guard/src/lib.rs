@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process trees: who belongs to one, how all of it is ended, and the helper that does so when the owner has died.
+//! Process trees: finding and killing their members, and the helper that does so when the owner has died.
 //!
-//! The helper (`helper.rs`, [`IMAGE`]) is a program of its own, built by `build.rs` from the same modules that the core uses in
-//! the host, so that both have one notion of a tree. The modules stand on `core`, `alloc` and a dozen system calls ([`sys`]):
-//! rustix and spawnfd-sys are for processes that have a libc.
+//! `build.rs` builds the helper (`helper.rs`, [`IMAGE`]) as a separate program, from the same modules that the core
+//! uses in the host. So the helper and the host agree about the members of a tree. The modules use only `core`,
+//! `alloc` and a few system calls ([`sys`]), because the helper has no libc.
 //!
-//! - [`process`]: one process, told from a later one of the same number by its start time.
-//! - [`members`]: the processes of a tree, found in /proc, and how they are ended.
-//! - [`cgroup`]: the same where the tree is a cgroup.
-//! - [`namespace`]: the same where the tree is a pid namespace; `init.rs`: what that one's first process does.
-//! - [`table`]: the memory that owner and guard share; [`watch`]: what the guard does.
+//! - [`process`]: one process, distinguished by its start time from a later one with the same pid.
+//! - [`members`]: finds the processes of a tree in /proc, and kills them.
+//! - [`cgroup`]: the same for a tree that is a cgroup.
+//! - [`namespace`]: the same for a tree that is a pid namespace. `init.rs` is the namespace's first process.
+//! - [`table`]: the memory that owner and guard share. [`watch`]: the guard's loop.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes of a tree: who belongs to it, and how all of them are ended.
+//! The processes of a tree: finds its members, signals them and kills them.
 
 use alloc::vec::Vec;
 
@@ -10,40 +10,47 @@ const SIGKILL: i32 = 9;
 pub(crate) const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
-/// A tree, as a set that is remembered: its root, and whoever has been seen to descend from it.
+/// A tree: its root, and the descendants that searches have found so far.
 ///
-/// A process belongs to it that is known already; whose parent does; or that is in a session, or in the root's process group,
-/// which one that belongs to it holds. Sessions can only be entered by birth, so all of a session belongs to the tree unless
-/// the root itself was born into it; and once the root is gone, whoever is in a session of its number and older than that, for the number
-/// was its own until then. A process that left the session and lost its parent before it was seen is not found.
+/// A process is a member if one of these holds:
+/// - An earlier search found it.
+/// - Its parent is a member.
+/// - Its session has a member, and is not the session in which the root started. A process enters another's session
+///   only by fork, so all
+///   of the session belongs to the tree.
+/// - It is in the root's process group, and the group has a member.
+/// - Its session has the root's pid for a number, and it started while the root had that pid. This holds after the
+///   root is gone, too.
 ///
-/// All are signalled one by one, each through a pidfd whose start time is compared: nothing is ever sent to a number.
+/// A search does not find a process that left the session and lost its parent before any search saw it.
+///
+/// The tree signals members one by one, each through a pidfd whose start time it has compared, and never by pid.
 #[derive(Debug)]
 pub struct Members {
-    /// Its start time is 0 until it is needed; before it is reaped the pidfd tells it.
+    /// Its start time is 0 until a search reads it, which works until the root is reaped.
     root: Process,
-    /// The session the root was born into, hence not the tree's.
+    /// The session in which the root started. It does not belong to the tree.
     home: i32,
-    /// The last moment at which the root had its number for sure.
+    /// The last time at which the root had its pid for certain.
     seen: u64,
-    /// Everyone else of the tree, as of the last look, zombies included: they hold numbers.
+    /// The other members as of the last search, including zombies, which keep their pids.
     known: Vec<Process>,
-    /// The root's, to ask whether it has been reaped and whether its group still has members.
+    /// The root's pidfd, which shows whether the root is reaped and whether its group still has members.
     pidfd: Option<sys::Fd>,
-    /// The last look has shown nothing: no number was free for it, or there is no /proc.
+    /// The last search could not read /proc: no descriptor was free, or there is no /proc.
     blind: bool,
 }
 
 impl Members {
-    /// A tree of one process, `root`, of which `pidfd` is the pidfd, and whose start time may be left 0 then. `home`: the session that it was
-    /// born into.
+    /// A tree of one process, `root`. With its `pidfd`, the start time may be 0. `home` is the session in which the
+    /// root started.
     pub fn new(root: Process, home: i32, pidfd: Option<sys::Fd>) -> Members {
         let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd, blind: false };
         tree.note_root();
         tree
     }
 
-    /// Whether the root has its number: it runs, or nobody has reaped it yet.
+    /// Whether the root has its pid: it runs, or is not reaped yet.
     fn root_has_number(&self) -> bool {
         self.pidfd.as_ref().is_some_and(sys::has_number)
     }
@@ -53,7 +60,7 @@ impl Members {
         self.pidfd.as_ref().is_some_and(|pidfd| sys::wait_for_end(pidfd.number(), 0))
     }
 
-    /// Notes that the root has its number now, if it does. Returns the last such moment.
+    /// Records the present time if the root has its pid now. Returns the last recorded time.
     pub fn note_root(&mut self) -> u64 {
         if self.root_has_number() {
             self.seen = present();
@@ -61,7 +68,7 @@ impl Members {
         self.seen
     }
 
-    /// Takes over what another has noted of the root.
+    /// Records a time at which other code saw that the root had its pid.
     pub fn root_was_seen(&mut self, at: u64) {
         self.seen = self.seen.max(at);
     }
@@ -71,21 +78,22 @@ impl Members {
         self.root
     }
 
-    /// Adds a process that is known to belong.
+    /// Adds a known member.
     pub fn learn(&mut self, process: Process) {
         if process.pid != self.root.pid && !self.known.contains(&process) {
             self.known.push(process);
         }
     }
 
-    /// Those known that another could not find by the root and by when it was seen: they are in another session, or younger.
+    /// The known members that the root and `seen` alone do not identify: they are in another session, or younger.
     pub fn strays<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
         let stats = self.known.iter().filter_map(|&known| find(list, known));
         stats.filter(|stat| stat.session != self.root.pid || stat.process.start > self.seen).map(|stat| stat.process)
     }
 
-    /// Whether anybody but the root may be left, asked without a look at all processes. `true` when in doubt, and as long as the root
-    /// is not reaped.
+    /// Whether members other than the root may be left, without a search of /proc.
+    ///
+    /// `true` when in doubt, and until the root is reaped.
     pub fn may_have_others(&self) -> bool {
         let is_there = |known: &Process| {
             Stat::read(known.pid).map_or_else(|| sys::getsid(known.pid).is_ok(), |now| now.process == *known)
@@ -94,7 +102,7 @@ impl Members {
             || self.known.iter().any(is_there)
     }
 
-    /// Finds the members, and remembers them. Returns those that run, and the list they were found in.
+    /// Finds and remembers the members. Returns the running members, and the list of processes searched.
     pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
         let list = candidates(core::slice::from_ref(self));
         self.blind = list.is_none();
@@ -102,14 +110,14 @@ impl Members {
         (self.look(&list), list)
     }
 
-    /// Whether the last search could not look, and has found nobody for that.
+    /// Whether the last search could not read /proc, and so found no members.
     pub fn is_blind(&self) -> bool {
         self.blind
     }
 
-    /// Finds the members among `list` (all processes that can be, by number), and remembers them. Returns those that run.
+    /// Finds the members in `list` (all candidates, sorted by pid) and remembers them. Returns the running members.
     fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
-        // Having its number still, it had it when the list was made.
+        // The root still has its pid, so it also had the pid when the list was read.
         if self.root_has_number()
             && let Ok(place) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
             && let Some(stat) = list.get(place)
@@ -117,7 +125,7 @@ impl Members {
             self.root = stat.process;
         }
         let seen = self.note_root();
-        // The number was free when the root got it: nobody else has made a session of it until then.
+        // A pid that is in use as a session number is not free, so no session had this number when the root got it.
         let is_of_session =
             |stat: &Stat| stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start);
         let begins =
@@ -162,10 +170,12 @@ impl Members {
         members().filter(Stat::is_alive).collect()
     }
 
-    /// Pidfds of those that had ended by the last look, or have since, and are the caller's own children by now: the kernel gives orphans to
-    /// pid 1, or to a sub-reaper, and nobody there knows of them.
+    /// Pidfds of the ended members that the kernel has made children of the calling process, so that the caller can
+    /// reap them.
     ///
-    /// Not of one in the session that the root was born into, which may be another child of whoever made the root.
+    /// The kernel gives orphans to pid 1 or to a subreaper; if that is the host, no other code in it reaps them.
+    /// Leaves out members in the session in which the root started: such a process may be another child of the root's
+    /// creator.
     pub fn inherited(&self) -> impl Iterator<Item = sys::Fd> + '_ {
         let own = sys::getpid();
         let is_inherited =
@@ -174,7 +184,9 @@ impl Members {
         here.filter_map(|known| known.open())
     }
 
-    /// Sends a signal to each member once. One that is stopped is made to go on, or it would never see it. Whether the root got it.
+    /// Sends a signal once to each member. Returns whether the root got the signal.
+    ///
+    /// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
     pub fn signal(&mut self, signal: i32) -> bool {
         let mut root = false;
         for member in self.find().0 {
@@ -187,7 +199,7 @@ impl Members {
         self.signal_unseen(signal) || root
     }
 
-    /// Sends a signal to one process: to the root by the pidfd that is there, as another may be refused.
+    /// Sends a signal to one process. Uses the existing pidfd for the root, because opening another may fail.
     fn send(&self, process: Process, signal: i32) -> bool {
         match &self.pidfd {
             Some(pidfd) if process == self.root => sys::signal(pidfd, signal).is_ok(),
@@ -195,7 +207,9 @@ impl Members {
         }
     }
 
-    /// Takes a pidfd of the root, which had its number for sure at the moment `seen`, if it has none: no number was free for it.
+    /// Sets the root's pidfd if the tree has none, as when no descriptor was free before.
+    ///
+    /// `seen` is a time at which the root had its pid for certain.
     pub fn take_pidfd(&mut self, pidfd: impl FnOnce() -> Option<sys::Fd>, seen: u64) {
         if self.pidfd.is_none() {
             self.pidfd = pidfd();
@@ -204,22 +218,25 @@ impl Members {
         }
     }
 
-    /// Sends a signal to the root's process group where there is no /proc to show who belongs to the tree. Whether anybody was there.
+    /// Without /proc, sends a signal to the root's process group instead of the members. Returns whether the group
+    /// had members.
     fn signal_unseen(&self, signal: i32) -> bool {
         let Some(pidfd) = self.pidfd.as_ref().filter(|_| Stat::read(sys::getpid()).is_none()) else { return false };
         sys::getpgid(0) != Ok(self.root.pid) && sys::signal_group(pidfd, signal).is_ok()
     }
 }
 
-/// Whether a process is to go on for a signal: all but SIGCONT to SIGTTOU, which stop or make go on by themselves.
+/// Whether a stopped process needs a SIGCONT to handle a signal.
+///
+/// True except for SIGCONT to SIGTTOU (18 to 22), which stop or continue a process themselves.
 pub(crate) fn wakes(signal: i32) -> bool {
     !(SIGCONT..=22).contains(&signal)
 }
 
-/// Of all processes those that can belong to one of these trees, by number.
+/// The processes that can be members of these trees, sorted by pid. `None` if /proc cannot be read.
 ///
-/// Everybody's session is asked for, and the rest only of who is known, in a session or group with such a one, or descends from one. What
-/// the kernel tells of all processes would cost eight times as much. `None` where /proc cannot be read.
+/// Reads the session of every process. Reads /proc/PID/stat only of known members, of processes that share a session
+/// or group with one, and of descendants. Reading it for all processes would cost eight times as much.
 fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
     if !lists_children() {
         return all();
@@ -231,7 +248,7 @@ fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
         pending.push(root.pid);
         pending.extend(known.iter().map(|known| known.pid));
         pending.extend(of_session(root.pid));
-        // The root's group is in its own session, or in the one it was born into.
+        // The root's group is in its own session, or in the session in which it started.
         pending.extend(of_session(*home).filter(|&pid| sys::getpgid(pid) == Ok(root.pid)));
         seen.extend([root.pid, *home]);
     }
@@ -253,12 +270,14 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
     list.get(place).filter(|stat| stat.process == process)
 }
 
-/// Ends trees, and waits so many milliseconds for it. `true` if nobody is left (zombies are nobody), as far as /proc shows.
+/// Kills trees, and waits at most `milliseconds` until they have ended. Returns whether /proc shows no member except
+/// zombies.
 ///
-/// A member that is killed can leave a child behind that was born between the look and the kill, with nobody to be known by. So
-/// all are stopped first: a stopped process has no children, and holds its session, its group and its children's descent.
+/// A member may fork between the search and the kill, and its child would lose the parent by which a search finds it.
+/// So the function stops all members first. A stopped process does not fork, and keeps its session, its group and the
+/// parentage of its children.
 pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
-    /// Whoever has not stopped by then, or has more children than are found by then, is not waited for.
+    /// After this time the function kills, even if members have not stopped or new ones still appear.
     const STOPPING_MS: u64 = 250;
     let begun = sys::now();
     let deadline = begun.saturating_add(milliseconds);
@@ -273,7 +292,7 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
                 return !somebody;
             }
         }
-        // One alone has nobody to leave a child to but its session.
+        // A search finds the children of a single member by its session, so the function need not stop that member.
         if alive.len() == 1 || stopping.is_over(&alive) || now >= begun + STOPPING_MS {
             for member in &alive {
                 member.process.signal(SIGKILL);
@@ -286,13 +305,14 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
     }
 }
 
-/// Who has been told to stop, by number; and whether the kernel has passed it on.
+/// The processes that got a SIGSTOP, sorted; and whether the kernel accepted the signal.
 #[derive(Default)]
 struct Stopping(Vec<(Process, bool)>);
 
 impl Stopping {
-    /// Whether all of these were known, and those that will stop have. A fork that was under way when its process was told comes to its
-    /// end before that, however busy the machine is.
+    /// Sends SIGSTOP to new members. Returns whether there is no new one, and all that got the signal have stopped.
+    ///
+    /// A process completes a fork in progress before it stops, so afterwards a search sees the fork's child.
     fn is_over(&mut self, alive: &[Stat]) -> bool {
         let mut over = true;
         for member in alive {
@@ -328,7 +348,7 @@ mod tests {
     fn looks_at_few_and_finds_the_same() {
         extern crate std;
         use std::os::unix::process::CommandExt;
-        // One in a group of its own, one in a session of its own, one below it, and a child of either.
+        // Six processes: one in its own group, one in its own session, and descendants.
         let script = "set -m; sleep 1000 & setsid sh -c 'sleep 1000 & wait' & sh -c 'sleep 1000 & wait' & wait";
         let mut sh = std::process::Command::new("sh");
         let mut sh = sh.args(["-c", script]).process_group(0).spawn().expect("starts");
@@ -360,11 +380,11 @@ mod tests {
             stat(101, 51, 100, 100, 100),
             // Orphaned, in the session.
             stat(102, 51, 1, 102, 100),
-            // In another session, by descent.
+            // In another session; a child of a member.
             stat(103, 52, 101, 103, 103),
-            // Its orphan.
+            // An orphan in that session.
             stat(104, 53, 1, 103, 103),
-            // A stranger.
+            // Not a member.
             stat(105, 53, 90, 90, 90),
         ];
         let mut tree = Members::new(ROOT, 0, None);
@@ -373,7 +393,7 @@ mod tests {
         assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [103, 104]);
         tree.seen = 50;
         assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
-        // What was seen is known when all that led to it is gone.
+        // A member stays known after its ancestors and its session's other members are gone.
         assert_eq!(pids(&tree.look(&[list[0], list[1], list[6], list[7]])), [104]);
     }
 
@@ -387,7 +407,7 @@ mod tests {
             stat(103, 51, 90, 90, 90),
         ];
         assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
-        // Nor its group, unless it leads that.
+        // The root's process group does not belong to the tree either, unless the root leads it.
         let list = [stat(90, 40, 1, 90, 90), stat(100, 50, 90, 90, 90), stat(101, 51, 100, 90, 90), list[4]];
         assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
     }
@@ -397,10 +417,10 @@ mod tests {
         let mut tree = Members::new(ROOT, 0, None);
         tree.learn(Process { pid: 103, start: 52 });
         let list = [
-            // Another process of the root's number leads a session of that number.
+            // Another process that has the root's pid, and leads a session.
             stat(100, 60, 1, 100, 100),
             stat(101, 61, 100, 100, 100),
-            // Another one of the known number, with a child.
+            // Another process that has a known member's pid, and a child of it.
             stat(103, 62, 1, 103, 103),
             stat(104, 63, 103, 103, 103),
         ];
@@ -413,7 +433,7 @@ mod tests {
         let mut tree = Members::new(ROOT, 0, None);
         assert_eq!(pids(&tree.look(&[elder, younger])), []);
         tree.root_was_seen(60);
-        // The younger one by the other's session, not by the number.
+        // `younger` is a member only together with `elder`, because they share a session.
         assert_eq!(pids(&tree.look(&[younger])), []);
         assert_eq!(pids(&tree.look(&[elder, younger])), [101, 102]);
         let mut tree = Members::new(Process { start: 0, ..ROOT }, 90, None);

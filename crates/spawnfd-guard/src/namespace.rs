@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree that is a pid namespace: nobody leaves it, and all are killed when its first process ends.
+//! A tree that is a pid namespace: no process can leave it, and the kernel kills all when its first process ends.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::members::{SIGCONT, wakes};
 use crate::process::{self, Stat, lists_children};
 use crate::sys::{self, Fd};
 
-/// The first process of a pid namespace, and the program beside it, both children of the caller's process.
+/// The first process of a pid namespace and the program in it, both children of the caller's process.
 #[derive(Debug)]
 pub struct Namespace {
     init: (i32, Fd),
@@ -15,12 +15,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// By the first process, its number and pidfd.
+    /// A namespace, by the pid and pidfd of its first process.
     pub fn new(pid: i32, pidfd: Fd) -> Namespace {
         Namespace { init: (pid, pidfd), program: None }
     }
 
-    /// Tells of the program.
+    /// Records the program.
     pub fn born(&mut self, pid: i32, pidfd: Fd) {
         self.program = Some((pid, pidfd));
     }
@@ -30,18 +30,20 @@ impl Namespace {
         &self.init.1
     }
 
-    /// Whether there is no such namespace any more. Its first process ends after all others have been reaped.
+    /// Whether the namespace has ended. Its first process ends after all others have been reaped.
     pub fn has_ended(&self) -> bool {
         sys::wait_for_end(self.init.1.number(), 0)
     }
 
-    /// The program's number, as long as it runs.
+    /// The program's pid, while the program runs.
     fn running(&self) -> Option<i32> {
         self.program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0)).map(|(pid, _)| *pid)
     }
 
-    /// Who runs in it, but for the first process and the program: all who descend from these two, as orphans come to the first. `None`
-    /// where /proc cannot be read.
+    /// The running processes in the namespace except the first process and the program. `None` if /proc cannot be
+    /// read.
+    ///
+    /// All of them descend from these two, because the first process adopts orphans.
     pub fn others(&self) -> Option<Vec<Stat>> {
         let program = self.running();
         if self.has_ended() || (program.is_none() && !self.has_orphans()) {
@@ -65,13 +67,13 @@ impl Namespace {
         Some(list.into_iter().filter(|stat| others.contains(&stat.process.pid) && stat.is_alive()).collect())
     }
 
-    /// Who runs in it, but for the first process.
+    /// The running processes in the namespace except the first process.
     pub fn all(&self) -> Vec<Stat> {
         let program = self.running().and_then(Stat::read);
         self.others().unwrap_or_default().into_iter().chain(program).collect()
     }
 
-    /// Whether the first process may have children: with the program gone, whether anybody is left.
+    /// Whether the first process may have children. Once the program has ended, these are the remaining processes.
     fn has_orphans(&self) -> bool {
         let mut found = !lists_children();
         if let (false, Some(init)) = (found, Stat::read(self.init.0)) {
@@ -80,8 +82,9 @@ impl Namespace {
         found
     }
 
-    /// Sends a signal to the program and to all others, once. One that is stopped is made to go on, or it would never see it. Whether
-    /// the program got it.
+    /// Sends a signal once to the program and to all others. Returns whether the program got the signal.
+    ///
+    /// A stopped process also gets SIGCONT, because it would not handle the signal otherwise.
     pub fn signal(&self, signal: i32) -> bool {
         let program = self.running();
         let mut reached = false;
@@ -95,7 +98,9 @@ impl Namespace {
         reached
     }
 
-    /// Kills all, and waits at most so long until they are gone. `true` if they are; the program counts as gone when it has ended.
+    /// Kills all processes, and waits at most `milliseconds` until they are gone. Returns whether they are.
+    ///
+    /// The program counts as gone once it has ended, reaped or not.
     pub fn end(&self, milliseconds: u64) -> bool {
         let _ = sys::signal(&self.init.1, 9);
         let deadline = sys::now().saturating_add(milliseconds);

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process, as /proc shows it.
+//! One process, from its entry in /proc.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use crate::sys;
 
-/// A process, told from a later one of the same number by its start time.
+/// A process, distinguished by its start time from a later one with the same pid.
 ///
-/// Within one clock tick (10 ms) no number is taken to come back: the kernel gives numbers out in a circle.
+/// The kernel assigns pids in a cycle. This type assumes that no pid is reused within one clock tick (10 ms).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Process {
-    /// The number.
+    /// The pid.
     pub pid: i32,
-    /// Clock ticks from boot to its start.
+    /// Clock ticks from boot to the start of the process.
     pub start: u64,
 }
 
 impl Process {
     const PID_BITS: u32 = 22;
 
-    /// Both in one word: a number is below 2^22 on any kernel (PID_MAX_LIMIT).
+    /// Packs pid and start time into one word: on any kernel a pid is below 2^22 (PID_MAX_LIMIT).
     pub fn pack(self) -> u64 {
         self.start << Self::PID_BITS | self.pid as u64 & ((1 << Self::PID_BITS) - 1)
     }
 
-    /// From one word.
+    /// Unpacks a word of `pack`.
     pub fn unpack(word: u64) -> Process {
         Process { pid: (word & ((1 << Self::PID_BITS) - 1)) as i32, start: word >> Self::PID_BITS }
     }
 
-    /// A pidfd of this process and no other: opened by number, then compared.
+    /// Opens a pidfd of this process. Opens it by pid, then compares the start time.
     pub fn open(self) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(self.pid).ok()?;
         let now = Stat::read(self.pid)?;
         (now.process == self).then_some(pidfd)
     }
 
-    /// Sends a signal to this process and no other. `false` if it has ended, or belongs to somebody else.
+    /// Sends a signal to this process. `false` if it has ended, or the caller may not signal it.
     pub fn signal(self, signal: i32) -> bool {
         self.open().is_some_and(|pidfd| sys::signal(&pidfd, signal).is_ok())
     }
@@ -47,7 +47,8 @@ impl Process {
         let Ok(pidfd) = sys::pidfd_open(self.pid) else { return KillEffect::Ended };
         match Stat::read(self.pid).filter(|now| now.process == self && now.is_alive()) {
             None => KillEffect::Ended,
-            // The kernel kills without asking for permission: by a cgroup, or by the end of a pid namespace.
+            // The caller may lack permission for kill(2), but the kernel itself kills by a cgroup or the end of a pid
+            // namespace.
             Some(now) if now.is_killed() || now.is_ending() => KillEffect::Pending,
             Some(_) => match sys::signal(&pidfd, 0) {
                 Ok(()) => KillEffect::Pending,
@@ -69,74 +70,75 @@ pub enum KillEffect {
     Refused,
 }
 
-/// What tells a process from a later one of its number, as its pidfd has it: cheaper than a look into /proc.
+/// Distinguishes a process from a later one with the same pid. Cheaper than reading /proc.
 ///
-/// It is the pidfd's inode, which no other process ever has; before Linux 6.9 the start time.
+/// From Linux 6.9 on this is the inode of the pidfd, which no other process ever has; before, the start time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark(u64);
 
 impl Mark {
     const INODE: u64 = 1 << 63;
 
-    /// That of the process behind a pidfd, which has, or had, this number. `None` if it has been reaped before it could be told.
+    /// The mark of the process behind a pidfd, which has or had this pid. `None` if it was reaped before the start
+    /// time could be read.
     pub fn of(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
         sys::pidfd_inode(pidfd).map(|inode| Mark(inode | Self::INODE)).or_else(|| Mark::by_start(pidfd, pid))
     }
 
     fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
         let stat = Stat::read(pid)?;
-        // Not reaped yet, so that what was read is its own.
+        // The process is not reaped yet, so `stat` is its own.
         sys::has_number(pidfd).then_some(Mark(stat.process.start))
     }
 
-    /// A pidfd of the process with this mark, if the number is still its own.
+    /// Opens a pidfd of the process with this mark, if that process still has the pid.
     pub fn open(self, pid: i32) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(pid).ok()?;
         let found = if self.0 & Self::INODE != 0 { Mark::of(&pidfd, pid) } else { Mark::by_start(&pidfd, pid) };
         (found == Some(self)).then_some(pidfd)
     }
 
-    /// As a word, which is not 0.
+    /// Packs the mark into a word, which is not 0.
     pub fn pack(self) -> u64 {
         self.0
     }
 
-    /// From a word; `None` from 0.
+    /// Unpacks a word; `None` for 0.
     pub fn unpack(word: u64) -> Option<Mark> {
         (word != 0).then_some(Mark(word))
     }
 }
 
-/// The present as a start time.
+/// The present time, in the unit of start times.
 pub fn present() -> u64 {
-    // USER_HZ is 100 wherever this compiles.
+    // USER_HZ is 100 on all supported architectures.
     sys::now() / 10
 }
 
-/// What /proc/PID/stat says.
+/// The fields of /proc/PID/stat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Which process.
+    /// The process.
     pub process: Process,
-    /// Its parent's number.
+    /// The pid of its parent.
     pub parent: i32,
     /// Its process group.
     pub group: i32,
-    /// Its session; 0 if that comes from another pid namespace.
+    /// Its session; 0 if the session comes from another pid namespace.
     pub session: i32,
     /// The letter of its first thread's state.
     state: u8,
-    /// PF_EXITING and the like, of its first thread.
+    /// The PF_* flags of its first thread.
     flags: u64,
     threads: u64,
-    /// The signals that are pending for its first thread, as a set; of the first 31 signals only.
+    /// The signals that are pending for its first thread, as a set. Covers only the first 31 signals.
     pending: u64,
     name: [u8; 16],
     name_length: u8,
 }
 
 impl Stat {
-    /// What the kernel says of a process; `None` if there is none of that number, or /proc [`is_foreign`].
+    /// Reads the entry of a process; `None` if no process has the pid, or /proc [`is_foreign`].
     pub fn read(pid: i32) -> Option<Stat> {
         let mut path = [0; 24];
         if is_foreign() {
@@ -152,7 +154,8 @@ impl Stat {
         Stat::parse(buffer.get(..length)?)
     }
 
-    /// Reads the line. The name may hold anything, parentheses and line breaks too: it ends at the *last* closing one.
+    /// Parses the line. The name may contain parentheses and line breaks, so it ends at the *last* closing
+    /// parenthesis.
     ///
     /// # References
     /// proc_pid_stat(5).
@@ -186,40 +189,40 @@ impl Stat {
         Some(stat)
     }
 
-    /// What ps calls it, cut after 16 bytes.
+    /// The name that ps shows, cut after 16 bytes.
     pub fn name(&self) -> &[u8] {
         self.name.get(..usize::from(self.name_length)).unwrap_or_default()
     }
 
-    /// Whether it still runs: a zombie has only its status left to give, unless its first thread has ended before others.
+    /// Whether the process still runs. A zombie first thread counts as running if the process has other threads.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
     }
 
-    /// Whether it is on its way out, and will be a zombie in a moment.
+    /// Whether the process is exiting, and will soon be a zombie.
     pub fn is_ending(&self) -> bool {
         /// include/linux/sched.h
         const PF_EXITING: u64 = 0x4;
         self.is_alive() && self.flags & PF_EXITING != 0
     }
 
-    /// Whether SIGKILL is pending for its first thread: the kernel gives each thread its own.
+    /// Whether SIGKILL is pending for the first thread: the kernel sends SIGKILL to each thread.
     pub fn is_killed(&self) -> bool {
         const SIGKILL: u64 = 1 << 8;
         self.pending & SIGKILL != 0
     }
 
-    /// How many threads it has.
+    /// The number of threads.
     pub fn threads(&self) -> u64 {
         self.threads
     }
 
-    /// Whether it is stopped (by a signal, or a tracer), and sees no signal until it goes on.
+    /// Whether the process is stopped (by a signal or a tracer). It handles no other signal until it continues.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, b'T' | b't')
     }
 
-    /// Whether it does nothing of its own, and least of all forks: it is stopped, or waits in the kernel for what no signal cuts short.
+    /// Whether the process cannot fork now: it is stopped, or in uninterruptible sleep (state D).
     pub(crate) fn holds_still(&self) -> bool {
         self.is_stopped() || self.state == b'D'
     }
@@ -262,18 +265,22 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
     put(buffer, length, digits.get(first..)?)
 }
 
-/// Whether /proc is not there, or another pid namespace's, which it remains where the caller was put into a new one and nobody has mounted
-/// a /proc of that: its numbers are other processes' here, and nothing is to be read there by number.
+/// Whether /proc is missing, or belongs to another pid namespace than the caller's.
 ///
-/// Not kept: the next fork may be in another namespace, also under the same number, and somebody may mount another.
+/// The latter happens after a fork into a new namespace, until /proc is mounted there. The pids in such a /proc are
+/// those of other processes, so the caller must not use them.
+///
+/// The function does not cache the answer: a fork may be in another namespace, even with the same pid, and /proc may
+/// be mounted again.
 pub fn is_foreign() -> bool {
     let mut buffer = [0; 16];
     let length = sys::read_link(c"/proc/self", &mut buffer).unwrap_or(0);
     buffer.get(..length).and_then(number) != Some(sys::getpid() as u64)
 }
 
-/// Number and session of each process that /proc shows: some tenth of the cost of [`all`]. `None` where /proc cannot be read, or
-/// [`is_foreign`].
+/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or [`is_foreign`].
+///
+/// Costs about a tenth of [`all`].
 pub fn sessions() -> Option<Vec<(i32, i32)>> {
     if is_foreign() {
         return None;
@@ -295,7 +302,8 @@ pub fn lists_children() -> bool {
 }
 
 impl Stat {
-    /// Names the process's children. One that is born, or ends, meanwhile may be missing, or hide another.
+    /// Calls `child` with the pid of each child. If a child starts or ends meanwhile, the list may lack that child or
+    /// another.
     ///
     /// # References
     /// proc_pid_task(5).
@@ -327,7 +335,7 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     put(&mut path, &mut length, b"/children\0")?;
     let file = sys::open(sys::CWD, CStr::from_bytes_with_nul(path.get(..length)?).ok()?, sys::READ).ok()?;
     let mut buffer = [0; 4096];
-    // The digits of a number that the last read has cut.
+    // The value of the digits read so far, as a read may end within a number.
     let mut value: Option<i32> = None;
     loop {
         let read = sys::read(&file, &mut buffer).ok()?;
@@ -344,7 +352,7 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, by number. `None` where /proc cannot be read, or [`is_foreign`].
+/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or [`is_foreign`].
 pub fn all() -> Option<Vec<Stat>> {
     if is_foreign() {
         return None;
@@ -356,16 +364,16 @@ pub fn all() -> Option<Vec<Stat>> {
         let mut path = [0; 24];
         let path = number_path(&mut path, b"", pid as i32);
         if let Some(stat) = path.and_then(|path| Stat::read_at(proc.number(), path)) {
-            // They come in order; whatever does not is put where it belongs.
+            // /proc lists processes in order. If one is out of order, insert it at its place.
             let place = found.iter().rposition(|earlier| earlier.process.pid <= stat.process.pid);
             found.insert(place.map_or(0, |place| place + 1), stat);
         }
     });
-    // There is the caller, at least: none is read where the last descriptor was that of /proc.
+    // The list contains at least the caller. It is empty if /proc took the last free descriptor.
     Some(found).filter(|found| !found.is_empty())
 }
 
-/// Goes through a directory; says of each entry whether it is a directory, too.
+/// Calls `entry` for each entry of a directory, with its name and whether it is a directory.
 pub(crate) fn each_entry(dir: &sys::Fd, mut entry: impl FnMut(&CStr, bool)) {
     // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
     const NAME: usize = 19;
@@ -442,7 +450,7 @@ mod tests {
         assert!(own.open().is_some());
         let earlier = Process { start: own.start - 1, ..own };
         assert!(earlier.open().is_none());
-        // 0 would be delivered to this very process otherwise.
+        // Signal 0 to the same pid succeeds, so only the start time can cause the refusal.
         assert!(own.signal(0) && !earlier.signal(0));
         assert_eq!(Process::unpack(own.pack()), own);
         let last = Process { pid: (1 << 22) - 1, start: (1 << 42) - 1 };
@@ -457,7 +465,7 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("own child");
     }
 
-    /// A child that has not started within the same tick as this process.
+    /// Starts a child in a later clock tick than this process.
     fn younger() -> std::process::Child {
         let start = |pid| Stat::read(pid).expect("it runs").process.start;
         let child = sleep();

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system calls that both the helper and the host use on a tree. All unsafe code but the instruction
-//! (`syscall.rs`) and the helper's own start is here.
+//! The system calls that the helper and the host use on a tree.
+//!
+//! This module has all unsafe code of the crate, except the system call instruction (`syscall.rs`), the helper's
+//! start and its heap.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::syscall::syscall;
 
-/// A negated error number, as the kernel returns it, made positive.
+/// An error number, positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
@@ -22,7 +24,7 @@ impl Errno {
     pub const ENOTEMPTY: Errno = Errno(39);
 }
 
-/// What a call gives.
+/// The result of a system call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Numbers of asm/unistd_64.h.
@@ -55,12 +57,12 @@ mod number {
     pub const PIDFD_OPEN: u32 = 434;
 }
 
-/// Enters the kernel.
+/// Makes a system call.
 ///
 /// # Safety
 /// As for [`syscall`].
 unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
-    // SAFETY: the caller vouches for the arguments.
+    // SAFETY: the caller guarantees the arguments.
     let result = unsafe { syscall(number, args) };
     if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }
@@ -89,7 +91,7 @@ impl Drop for Fd {
     }
 }
 
-/// Closes a number, whoever's it is.
+/// Closes a descriptor by its number, which need not belong to an [`Fd`].
 pub fn close(number: i32) {
     // SAFETY: numbers only.
     let _ = unsafe { enter(number::CLOSE, [number as usize, 0, 0, 0, 0, 0]) };
@@ -111,26 +113,26 @@ pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
         .map(|fd| Fd(fd as i32))
 }
 
-/// Reads into `buffer`; returns how many bytes, 0 at the end.
+/// Reads into `buffer`; returns the number of bytes, 0 at the end.
 pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
     unsafe { enter(number::READ, [fd.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
-/// Reads what a symbolic link says into `buffer`; returns how many bytes, as many as fit.
+/// Reads the target of a symbolic link into `buffer`; returns the number of bytes. Truncates a longer target.
 pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
     let args = [CWD as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0];
     // SAFETY: `path` is a C string, and the buffer is valid for its length.
     unsafe { enter(number::READLINKAT, args) }
 }
 
-/// Reads directory entries (`struct linux_dirent64`) into `buffer`; returns how many bytes, 0 at the end.
+/// Reads directory entries (`struct linux_dirent64`) into `buffer`; returns the number of bytes, 0 at the end.
 pub fn entries(dir: &Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
     unsafe { enter(number::GETDENTS64, [dir.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
-/// Writes bytes to a number.
+/// Writes bytes to a descriptor.
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
     // SAFETY: the bytes are valid for their length.
     unsafe { enter(number::WRITE, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }
@@ -146,7 +148,10 @@ pub fn remove_directory(dir: i32, path: &CStr) -> Result<()> {
 static PIDFD_OPEN_KILLS: AtomicBool = AtomicBool::new(false);
 static PIDFD_SEND_SIGNAL_KILLS: AtomicBool = AtomicBool::new(false);
 
-/// Makes no pidfd_open (or pidfd_send_signal) from now on: a seccomp filter of the host kills the process for the call. Both answer EPERM.
+/// Disables pidfd_open or pidfd_send_signal in this process, because the host's seccomp filter kills the process for
+/// the call.
+///
+/// From then on the disabled functions return EPERM.
 pub fn give_up(pidfd_open: bool, pidfd_send_signal: bool) {
     PIDFD_OPEN_KILLS.fetch_or(pidfd_open, Ordering::Relaxed);
     PIDFD_SEND_SIGNAL_KILLS.fetch_or(pidfd_send_signal, Ordering::Relaxed);
@@ -156,7 +161,7 @@ fn refuse_if(kills: &AtomicBool) -> Result<()> {
     if kills.load(Ordering::Relaxed) { Err(Errno::EPERM) } else { Ok(()) }
 }
 
-/// A pidfd of the process that has this number now. Linux 5.3.
+/// Opens a pidfd of the process that has this pid now. Linux 5.3.
 pub fn pidfd_open(pid: i32) -> Result<Fd> {
     refuse_if(&PIDFD_OPEN_KILLS)?;
     // SAFETY: numbers only.
@@ -170,7 +175,9 @@ pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
     unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Whether the process behind a pidfd has its number: it has not been reaped. Where signals are given up: it has not ended.
+/// Whether the process behind a pidfd still has its pid, that is, has not been reaped.
+///
+/// If pidfd_send_signal is disabled: whether the process has not ended.
 pub fn has_number(pidfd: &Fd) -> bool {
     if PIDFD_SEND_SIGNAL_KILLS.load(Ordering::Relaxed) {
         return !wait_for_end(pidfd.0, 0);
@@ -178,34 +185,38 @@ pub fn has_number(pidfd: &Fd) -> bool {
     signal(pidfd, 0) != Err(Errno::ESRCH)
 }
 
-/// The inode of a pidfd, which is its process's alone for as long as the system is up. `None` before Linux 6.9, where all share one.
+/// The inode of a pidfd, which no other process has until the next boot. `None` before Linux 6.9, where all pidfds
+/// share an inode.
 pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
     const PID_FS_MAGIC: u64 = 0x5049_4446;
     // struct statfs: f_type first, 120 bytes; struct stat: st_ino second, 144 bytes.
     let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
-    // SAFETY: either buffer is as long as what the kernel stores.
+    // SAFETY: each buffer has the size of the struct that the kernel stores.
     unsafe { enter(number::FSTATFS, [pidfd.0 as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
     // SAFETY: as above.
     unsafe { enter(number::FSTAT, [pidfd.0 as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
     (system[0] == PID_FS_MAGIC).then_some(status[1])
 }
 
-/// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels: EINVAL.
+/// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels:
+/// EINVAL.
 ///
-/// It is the kernel's own identity of the group that is asked, not its number, so it can be no later one's.
+/// The pidfd identifies the group by the kernel's own object, so a later group with the same number is not mistaken
+/// for it.
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
-    // An answer of the filter's says nothing of the group.
+    // EPERM would mean that the group has members, so turn the EPERM of a disabled call into EINVAL.
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS).map_err(|_| Errno::EINVAL)?;
     match signal_group(pidfd, 0) {
         Err(Errno::ESRCH) => Ok(false),
-        // EPERM: there is one, under other ids.
+        // EPERM: the group has a member, which the caller may not signal.
         Ok(()) | Err(Errno::EPERM) => Ok(true),
         Err(errno) => Err(errno),
     }
 }
 
-/// Sends a signal to that group; 0 is not delivered.
+/// Sends a signal to the process group that the process behind a pidfd leads, or led. Signal 0 only checks for
+/// members.
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
     const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
@@ -215,7 +226,7 @@ pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
     unsafe { enter(number::PIDFD_SEND_SIGNAL, args) }.map(drop)
 }
 
-/// Waits until a pidfd tells of its process's end, at most so long. `true` if it did.
+/// Waits at most `milliseconds` until the process behind a pidfd has ended. Returns whether it has.
 pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     #[repr(C)]
     struct PollFd {
@@ -230,16 +241,17 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     matches!(answer, Ok(1)) && watched.returned & 1 != 0
 }
 
-/// Waits until one of two descriptors can be read (a pidfd: until its process has ended); which of them can.
+/// Waits until one of two descriptors is readable, and returns which are. A pidfd is readable once its process has
+/// ended.
 pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
-    // Two times struct pollfd: the number, and POLLIN below what comes back.
+    // Two of struct pollfd: the descriptor; then `events` (POLLIN) in the low half and `revents` in the high half.
     let mut watched = fds.map(|fd| [fd, 1]);
-    // SAFETY: two pollfds, alive; no time, no signal mask.
+    // SAFETY: two pollfds, alive; no timeout, no signal mask.
     let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, 2, 0, 0, 8, 0]) };
     watched.map(|[_, events]| events >> 16 & 1 != 0)
 }
 
-/// Has the kernel take the caller's children away as they end: none becomes a zombie.
+/// Makes the kernel reap the caller's children as they end, so that none becomes a zombie.
 pub fn ignore_children() {
     const SIGCHLD: usize = 17;
     const SIG_IGN: usize = 1;
@@ -249,7 +261,8 @@ pub fn ignore_children() {
     let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
 }
 
-/// Whether there is nobody but the caller that it could signal: for the first of a pid namespace, nobody else in it.
+/// Whether the caller can signal no other process. For the first process of a pid namespace: whether it is alone
+/// there.
 pub fn is_alone() -> bool {
     // SAFETY: numbers only; signal 0 does nothing.
     let answer = unsafe { enter(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) };
@@ -264,11 +277,11 @@ fn duration(milliseconds: u64) -> [i64; 2] {
 /// Sleeps.
 pub fn sleep(milliseconds: u64) {
     let time = duration(milliseconds);
-    // SAFETY: a timespec; what is left of it is not asked for.
+    // SAFETY: a timespec; NULL for the remaining time.
     let _ = unsafe { enter(number::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Milliseconds since the system came up (CLOCK_BOOTTIME).
+/// Milliseconds since boot (CLOCK_BOOTTIME).
 pub fn now() -> u64 {
     let mut time = [0i64; 2];
     // SAFETY: a timespec.
@@ -276,12 +289,13 @@ pub fn now() -> u64 {
     time[0] as u64 * 1000 + time[1] as u64 / 1_000_000
 }
 
-/// Whether a number is a process's, a process group's or a session's in use. Asked on a descriptor nobody else has, which is left as if
-/// it had been F_SETOWN's.
+/// Whether a number is in use as a pid, a process group or a session.
+///
+/// Sets the owner of `fd` (F_SETOWN), so `fd` must be a descriptor that no other code uses.
 ///
 /// # References
-/// fcntl(2): F_SETOWN answers ESRCH for a group that is not there; the kernel looks for the number in any role (fs/fcntl.c,
-/// f_setown). Nothing is sent: the descriptor is not O_ASYNC.
+/// fcntl(2): F_SETOWN returns ESRCH for a missing group. The kernel looks up the number in any role (fs/fcntl.c,
+/// f_setown). The kernel sends no signal, because the descriptor is not O_ASYNC.
 #[doc(alias = "F_SETOWN")]
 pub fn is_in_use(fd: i32, pid: i32) -> bool {
     const F_SETOWN: usize = 8;
@@ -290,37 +304,38 @@ pub fn is_in_use(fd: i32, pid: i32) -> bool {
     answer != Err(Errno::ESRCH)
 }
 
-/// The calling process's number.
+/// The pid of the calling process.
 pub fn getpid() -> i32 {
     // SAFETY: no arguments.
     unsafe { enter(number::GETPID, [0; 6]) }.unwrap_or(0) as i32
 }
 
-/// Its parent's number, 0 if that is in another pid namespace.
+/// The pid of the calling process's parent, 0 if the parent is in another pid namespace.
 pub fn getppid() -> i32 {
     // SAFETY: no arguments.
     unsafe { enter(number::GETPPID, [0; 6]) }.unwrap_or(0) as i32
 }
 
-/// The session of the process that has this number now, 0 for the caller's; the session is 0 if it comes from another pid namespace.
+/// The session of the process that has this pid now; pid 0 means the caller. The session is 0 if it comes from
+/// another pid namespace.
 pub fn getsid(pid: i32) -> Result<i32> {
     // SAFETY: numbers only.
     unsafe { enter(number::GETSID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|session| session as i32)
 }
 
-/// Its process group.
+/// The process group of the process that has this pid now; pid 0 means the caller.
 pub fn getpgid(pid: i32) -> Result<i32> {
     // SAFETY: numbers only.
     unsafe { enter(number::GETPGID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|group| group as i32)
 }
 
-/// Names the calling thread, as ps shows it.
+/// Sets the name of the calling thread, which ps shows.
 pub fn set_name(name: &CStr) {
     // SAFETY: PR_SET_NAME reads a C string.
     let _ = unsafe { enter(number::PRCTL, [15, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Keeps other processes of the same user from tracing the caller, and from taking its descriptors.
+/// Prevents other processes of the same user from tracing the caller and from copying its descriptors (pidfd_getfd).
 pub fn be_private() {
     // SAFETY: PR_SET_DUMPABLE takes a number.
     let _ = unsafe { enter(number::PRCTL, [4, 0, 0, 0, 0, 0]) };
@@ -336,10 +351,10 @@ pub fn exit(status: i32) -> ! {
 
 const PROTECTION: usize = 3;
 
-/// Memory for an allocator; null if there is none.
+/// Maps memory for an allocator; null on failure.
 pub fn map_pages(size: usize) -> *mut u8 {
     const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
-    // SAFETY: a new mapping at a place of the kernel's choice disturbs nothing.
+    // SAFETY: the kernel chooses the address, so a new mapping overlaps no other memory.
     let address = unsafe { enter(number::MMAP, [0, size, PROTECTION, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0]) };
     address.map_or(core::ptr::null_mut(), |address| address as *mut u8)
 }
@@ -351,13 +366,14 @@ pub struct SharedMemory {
     length: usize,
 }
 
-// SAFETY: plain memory that belongs to this value; all access goes through atomics.
+// SAFETY: this value owns the mapping, and all access goes through atomics.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `length` words of a file. The file has to be sealed against shrinking, or nobody else's.
+    /// Maps the first `length` words of a file. The file must be sealed against shrinking, or not accessible to other
+    /// code.
     pub fn map(file: i32, length: usize) -> Result<SharedMemory> {
         const MAP_SHARED: usize = 1;
         // SAFETY: as for `map_pages`.
@@ -367,14 +383,15 @@ impl SharedMemory {
 
     /// The words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for reading and writing, page-aligned, and as long as `self`; any bits are a valid AtomicU64.
+        // SAFETY: the words are mapped for reading and writing and page-aligned, and the mapping lives as long as
+        // `self`. Any bits are a valid AtomicU64.
         unsafe { core::slice::from_raw_parts(self.words, self.length) }
     }
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: `words` borrows from self, so nobody uses the mapping any more.
+        // SAFETY: `words` borrows from `self`, so no user of the mapping is left.
         let _ = unsafe { enter(number::MUNMAP, [self.words as usize, self.length * 8, 0, 0, 0, 0]) };
     }
 }

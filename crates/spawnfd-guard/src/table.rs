@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the owner tells its guard: a table in memory they share, one slot a tree.
+//! The table of trees, in memory that owner and guard share, with one slot for each tree.
 //!
-//! The owner writes, the guard reads when the owner has died. So no message has to be sent and none can be lost, the guard sleeps
-//! while trees come and go, and nobody but the owner, and what forks from it, has a way to the table.
+//! The owner writes, and the guard reads when the owner has died. So there is no message that could be lost, and the
+//! guard sleeps while trees start and end. Only the owner and its forks can access the table.
 //!
-//! The first word counts the trees. The guard ends by setting it to `GONE` when it is 0, the owner begins a tree by adding one
-//! unless it is that: either sees what the other did.
+//! The first word counts the trees. To exit, the guard changes the word from 0 to `GONE`. To start a tree, the owner
+//! increments the word unless it is `GONE`. Both operations are atomic, so each side sees the other's change.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -15,19 +15,19 @@ use crate::members::Members;
 use crate::process::{Mark, Process, Stat, present};
 use crate::sys;
 
-/// How many trees a table has room for.
+/// The number of trees that a table can have.
 pub const SLOTS: usize = 4096;
 
 /// The count of a table whose guard has ended.
 const GONE: u64 = u64::MAX;
 
-/// How many members of a tree are listed by themselves. More push out the first.
+/// How many members of a tree a slot lists individually. A further member replaces the oldest.
 const LEARNED: usize = 16;
 
 /// The longest path of a cgroup's directory.
 pub const LONGEST_PATH: usize = 8 * (SLOT - PATH);
 
-/// Words of the table's head, then words of a slot.
+// Words of the table's head, then words of a slot.
 const COUNT: usize = 0;
 const USES: usize = 1;
 const CLEANING: usize = 2;
@@ -43,36 +43,36 @@ const FIRST_LEARNED: usize = 7;
 const PATH: usize = FIRST_LEARNED + LEARNED;
 const SLOT: usize = 64;
 
-/// Marks a word as a ticket, which no other tree of the table has, and not a process's number.
+/// The bit that distinguishes a ticket from a pid. Each tree of a table has a different ticket.
 const NO_PROCESS: u64 = 1 << 31;
 const TICKET_SHIFT: u32 = 32;
 
-/// Words in all. Of the file behind it only what is used takes memory.
+/// The size of a table in words. Only the used pages of its file take memory.
 const WORDS: usize = HEAD + SLOTS * SLOT;
 
-/// Bytes in all.
+/// The size of a table in bytes.
 pub const SIZE: usize = WORDS * 8;
 
-/// What a slot is.
+/// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum State {
-    /// Nobody's.
+    /// Not in use.
     Free = 0,
-    /// A tree's, to be ended with the owner.
+    /// The slot of a tree, which the guard kills when the owner dies.
     Used = 1,
-    /// A cgroup's that is left to the guard to remove when it is empty.
+    /// The slot of a cgroup that the guard removes once the cgroup is empty.
     Cleaning = 2,
 }
 
-/// The table, as mapped by one of the two.
+/// The table, mapped by the owner or by the guard.
 #[derive(Debug)]
 pub struct Table {
     memory: sys::SharedMemory,
 }
 
 impl Table {
-    /// Maps a table: a file of [`SIZE`] bytes, zeros to begin with.
+    /// Maps a table: a file of [`SIZE`] bytes, initially zeros.
     ///
     /// # Errors
     /// As mmap(2).
@@ -88,39 +88,39 @@ impl Table {
         &self.memory.words()[HEAD + slot * SLOT..][..SLOT]
     }
 
-    /// Counts one tree more. `false` if the guard has ended.
+    /// Increments the count of trees. `false` if the guard has ended.
     pub fn enter(&self) -> bool {
         self.head(USES).fetch_add(1, Ordering::Relaxed);
         let more = |count| if count == GONE { None } else { Some(count + 1) };
         self.head(COUNT).fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Counts one tree less. Returns how many are left.
+    /// Decrements the count of trees, and returns the new count.
     pub fn leave(&self) -> u64 {
         self.head(COUNT).fetch_sub(1, Ordering::AcqRel) - 1
     }
 
-    /// How many trees have been begun.
+    /// How many trees the owner has started in this table.
     pub fn uses(&self) -> u64 {
         self.head(USES).load(Ordering::Relaxed)
     }
 
-    /// Whether there is a cgroup to be removed.
+    /// Whether the guard has a cgroup to remove.
     pub fn has_cleaning(&self) -> bool {
         self.head(CLEANING).load(Ordering::Acquire) > 0
     }
 
-    /// Ends the guard's duty if there is no tree. Nobody enters from then on.
+    /// Closes the table if it has no tree. From then on no tree can enter.
     pub fn close(&self) -> bool {
         self.head(COUNT).compare_exchange(0, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether nobody enters any more: the guard has ended by itself, or its owner has no use for it.
+    /// Whether the table is closed, by the guard or by the owner.
     pub fn is_closed(&self) -> bool {
         self.head(COUNT).load(Ordering::Acquire) == GONE
     }
 
-    /// What a slot is.
+    /// The use of a slot.
     pub fn state(&self, slot: usize) -> State {
         match self.slot(slot)[STATE].load(Ordering::Acquire) {
             1 => State::Used,
@@ -129,8 +129,11 @@ impl Table {
         }
     }
 
-    /// Takes a free slot for a tree that has no process yet, with the session that one will be born into and the cgroup it will have.
-    /// The caller is the only one to. Returns what stands in place of the process's number until then.
+    /// Takes a free slot for a tree without a process, and returns the ticket that stands for the pid until the tree
+    /// has one.
+    ///
+    /// `home` is the session in which the process will start, `cgroup` the group that the tree will have. Only one
+    /// caller at a time may take a slot.
     pub fn take(&self, slot: usize, home: i32, cgroup: &[u8]) -> u64 {
         let words = self.slot(slot);
         for word in &words[ROOT..FIRST_LEARNED] {
@@ -153,13 +156,15 @@ impl Table {
         ticket
     }
 
-    /// The word that takes the number of the process that a tree begins with: in place of the ticket by itself, before it does anything of
-    /// its own, or by the owner with the rest.
+    /// The word for the pid of a tree's first process.
+    ///
+    /// The process itself replaces the ticket by its pid before its other actions, or the owner does in `born`.
     pub fn root(&self, slot: usize) -> &AtomicU64 {
         &self.slot(slot)[ROOT]
     }
 
-    /// Says which process a tree begins with, the session it was born into after all, and when it had its number for sure.
+    /// Records a tree's first process, the session in which it started, and a time at which it had its pid for
+    /// certain.
     pub fn born(&self, slot: usize, root: i32, home: i32, mark: Mark, seen: u64) {
         let words = self.slot(slot);
         words[HOME].store(home as u64, Ordering::Relaxed);
@@ -168,7 +173,7 @@ impl Table {
         words[MARK].store(mark.pack(), Ordering::Release);
     }
 
-    /// Says when a tree's first process had its number for sure.
+    /// Records a time at which a tree's first process had its pid for certain.
     pub fn seen(&self, slot: usize, at: u64) {
         self.slot(slot)[SEEN].store(at, Ordering::Relaxed);
     }
@@ -184,25 +189,25 @@ impl Table {
         }
     }
 
-    /// Leaves a slot's cgroup to the guard.
+    /// Leaves a slot's cgroup to the guard, which removes it once it is empty.
     pub fn leave_to_clean(&self, slot: usize) {
         self.slot(slot)[STATE].store(State::Cleaning as u64, Ordering::Release);
         self.head(CLEANING).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The guard has removed a cgroup that was left to it.
+    /// Frees the slot of a cgroup that the guard has removed.
     pub fn cleaned(&self, slot: usize) {
         self.head(CLEANING).fetch_sub(1, Ordering::AcqRel);
         self.free(slot);
         self.leave();
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub fn free(&self, slot: usize) {
         self.slot(slot)[STATE].store(State::Free as u64, Ordering::Release);
     }
 
-    /// A slot's tree, for the guard when the owner has died; `None` if it has no process.
+    /// A slot's tree, for the guard after the owner's death; `None` if the tree has no process.
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
         let mark = Mark::unpack(words[MARK].load(Ordering::Acquire));
@@ -228,12 +233,14 @@ impl Table {
     }
 }
 
-/// A pidfd of the process that has this number, if it can be the one whose owner died before it could note the mark: it is no older than its
-/// slot, and has come to the same new parent as the guard, another child of that owner's.
+/// A pidfd of a tree's first process, for an owner that died before it recorded the process's mark.
+///
+/// The process with this pid counts as the first process if it is no older than the slot and has the same new parent
+/// as the guard, which was also a child of the owner.
 fn orphan(pid: i32, begun: u64) -> Option<sys::Fd> {
     let pidfd = sys::pidfd_open(pid).ok()?;
     let stat = Stat::read(pid)?;
     let is_it = stat.process.start >= begun && stat.parent == sys::getppid();
-    // Not reaped yet, so that what was read is its own.
+    // The process is not reaped yet, so `stat` is its own.
     (is_it && sys::has_number(&pidfd)).then_some(pidfd)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guard does: it sleeps until its owner has died, and then ends the owner's trees.
+//! The guard's loop: it sleeps until its owner has died, and then kills the owner's trees.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -8,13 +8,14 @@ use crate::members::Members;
 use crate::table::{SLOTS, State, Table};
 use crate::{cgroup, members, sys};
 
-/// How often the guard looks whether it is still wanted. It stays at least so long, and less than twice so long, after the last tree.
+/// The interval at which the guard checks for unused tables. It exits one to two intervals after the last tree.
 pub const IDLE_MS: u64 = 500;
 
-/// How long the guard tries to end what does not end.
+/// How long the guard tries to kill trees and remove cgroups.
 const PATIENCE_MS: u64 = 10_000;
 
-/// Guards the trees of a table until there are none, or the process behind `owner` has died and they have been ended.
+/// Guards the trees of a table until the table is empty, or until the owner has died and the guard has killed the
+/// trees.
 pub fn watch(table: &Table, owner: i32) {
     let mut uses = table.uses();
     loop {
@@ -25,7 +26,7 @@ pub fn watch(table: &Table, owner: i32) {
             clean(table);
         }
         let now = table.uses();
-        // The owner may have closed it.
+        // The owner may have closed the table.
         if table.is_closed() || now == uses && table.close() {
             return;
         }
@@ -33,7 +34,7 @@ pub fn watch(table: &Table, owner: i32) {
     }
 }
 
-/// Removes the cgroups left to the guard that have become empty.
+/// Removes those cgroups that the owner left to the guard and that have become empty.
 fn clean(table: &Table) {
     for slot in (0..SLOTS).filter(|&slot| table.state(slot) == State::Cleaning) {
         if table.cgroup(slot).is_none_or(|path| cgroup::remove(&path).is_ok()) {
@@ -42,7 +43,7 @@ fn clean(table: &Table) {
     }
 }
 
-/// Ends all trees.
+/// Kills all trees.
 fn end(table: &Table) {
     let used = |state| (0..SLOTS).filter(move |&slot| table.state(slot) == state);
     let groups: Vec<CString> = used(State::Used).filter_map(|slot| table.cgroup(slot)).collect();
@@ -65,6 +66,6 @@ fn end(table: &Table) {
         }
         sys::sleep(2);
     }
-    // Somebody who was let go of may be in these; then they stay.
+    // A released process may still run in one of these groups; then the group stays.
     clean(table);
 }
