@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How a parked process and its owner are connected: docs/adr/0013. */
+/* The connection between a parked process and its owner: docs/adr/0013. */
 #ifndef SPAWNFD_LINE_H
 #define SPAWNFD_LINE_H
 
@@ -14,38 +14,43 @@ struct spawnfd_line {
 	struct spawnfd_page *page;
 };
 
-/* Says what this process has to say of itself, with its pidfd if that is not -1. */
+/* Sends a reply to the owner, with `pidfd` unless that is -1. */
 void spawnfd_say(const struct spawnfd_line *line, struct spawnfd_reply head, const char *text,
 		 size_t length, int pidfd);
 
 /*
- * Waits for a request, and receives it: its length, 0 if it is none, and the descriptors that came.
- * If the owner is gone, it does not return.
+ * * Waits for a message and receives it with its descriptors. Returns its length, or 0 if the
+ * message was truncated. If the owner has died, the process exits.
  */
 size_t spawnfd_receive(const struct spawnfd_line *line, char *message, int *sources, size_t *count);
 
-/* Waits for the owner's word, and takes the request. False: it is not to be. */
+/* Waits until the owner confirms the request, and takes it. False if the owner withdraws it. */
 bool spawnfd_is_to_go(const struct spawnfd_line *line, uint32_t serial);
 
-/* Has an owner who waits look at the page. */
+/* Wakes an owner that waits on the page. */
 void spawnfd_wake(const struct spawnfd_line *line);
 
-/* The request that was taken has been carried out. */
+/* Reports to the owner that this process has performed the request. */
 void spawnfd_became(const struct spawnfd_line *line);
 
-/* The step at `index` has failed; SPAWNFD_NO_STEP: it is no step of the caller's. */
+/*
+ * Reports a failed step and exits. SPAWNFD_NO_STEP: the failure is in none of the caller's steps.
+ */
 _Noreturn void spawnfd_fail(const struct spawnfd_line *line, uint32_t index, int error);
 
-/* Nothing has been done, and another request may come; but an owner who has said go has gone. */
+/*
+ * * Refuses a request of which no step has run; the process then waits for the next one. If the
+ * owner has already confirmed the request, the process reports a failure and exits.
+ */
 void spawnfd_refuse(const struct spawnfd_line *line);
 
-/* Maps a page; NULL if that cannot be. */
+/* Maps a page; NULL on failure. */
 struct spawnfd_page *spawnfd_map(int file);
 
-/* Keeps the page from children that are forked; false where that cannot be. */
+/* Excludes the page from forked children (MADV_DONTFORK); false on failure. */
 bool spawnfd_keep_line(const struct spawnfd_line *line);
 
-/* In a child that has been forked: it waits by a line of its own, and says so. */
+/* In a forked child: switches to a socket and page of its own, and reports to the owner. */
 void spawnfd_wait_apart(struct spawnfd_line *line, struct spawnfd_page *page, int socket,
 			uint64_t private_bytes);
 

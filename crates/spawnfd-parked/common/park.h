@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the parts of the object that is preloaded into a program to be parked share. */
+/* Declarations that the parts of the preloaded object share. */
 #ifndef SPAWNFD_PARK_H
 #define SPAWNFD_PARK_H
 
@@ -16,11 +16,11 @@ struct program {
 	int argc;
 	char **argv;
 	char **envp;
-	/* Signals whose disposition is another than when it was parked: bit n-1 for n. */
+	/* Signals whose disposition has changed since the process parked: bit n-1 for signal n. */
 	uint64_t signals;
 };
 
-/* What an interpreter does round the birth of a child, in fork mode. */
+/* Functions of an interpreter that run before and after a fork, in fork mode. */
 struct spawnfd_fork_hooks {
 	void (*before)(void);
 	void (*after_parent)(void);
@@ -28,36 +28,38 @@ struct spawnfd_fork_hooks {
 };
 
 /*
- * Tells the owner that this process is parked, and waits. Returns in a process that has become the
- * program asked for: descriptors, working directory, signals, environ and the like are set; what an
- * interpreter keeps for itself is left. In fork mode that is a child, again and again. If the owner
- * is gone, it does not return.
+ * * Reports to the owner that this process is parked, and waits for a request. Returns in the
+ * process that becomes the requested program: descriptors, working directory, signals and environ
+ * are set, but an interpreter must still renew its own state. In fork mode the function returns in
+ * each child. If the owner has died, the process exits.
  */
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
 
-/* Whether it is a child of this process that becomes the program. */
+/* Fork mode: a fork of this process becomes the program, not the process itself. */
 bool spawnfd_forks(void);
 
-/* Notes a variable that was looked at: a program whose value differs has to be started cold. */
+/*
+ * Records a variable that start-up code read. The owner starts a program cold if its value differs.
+ */
 void spawnfd_note_variable(const char *name);
 
-/* Takes such a note back: it was looked at, and does not matter. */
+/* Removes a recorded variable, because its value has no effect. */
 void spawnfd_forget_variable(const char *name);
 
-/* Notes a file, or a directory, whose change makes what is parked stale. */
+/* Records a file or directory. If it changes, the parked process is stale. */
 void spawnfd_note_file(const char *path);
 
-/* Tells the owner why this program cannot be parked, and exits. */
+/* Reports to the owner why this program cannot park, and exits. */
 _Noreturn void spawnfd_cannot_park(const char *why);
 
 /* main() of a program that parks after CPython's initialisation. */
 __attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp,
 					      int (*original)(int, char **, char **));
 
-/* main() of Node.js, which parks at a look at a variable later on. */
+/* main() of Node.js, which parks later, when it reads a certain variable. */
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
-/* Tells the Node adapter that a variable is about to be looked at. */
+/* Notifies the Node adapter that the program is about to read a variable. */
 void spawnfd_node_looks(const char *name);
 
 /* Whether a parked Node.js can become the program of a request. */
@@ -67,8 +69,7 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 /* --- between the files of common -------------------------------------------------------------
  */
 
-/* A request as received: the message, the descriptors it came with, and what the owner has found.
- */
+/* A received request: the parts of the message, its descriptors, and the shared page. */
 struct request {
 	const struct spawnfd_request *head;
 	struct spawnfd_page *page;
@@ -79,39 +80,42 @@ struct request {
 	int sources[SPAWNFD_MAX_DESCRIPTORS];
 };
 
-/* Room for any message, and for places of as many strings as it may hold. */
+/* Bytes for any message, and for pointers to as many strings as it can contain. */
 #define SPAWNFD_ROOM (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
 
 /*
- * Checks a message of `length` bytes in `room` bytes of memory, and points at its parts. The two
- * arrays of `program` are laid behind it. False, if it is not what a request must be.
+ * * Validates a message of `length` bytes in `room` bytes of memory, and sets pointers to its
+ * parts. Writes the two arrays of `program` behind the message. False if the message is not a valid
+ * request.
  */
 bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors,
 			  struct request *request, struct program *program);
 
-/* The same for the steps that the owner has left in the page. */
+/* Validates the steps that the owner has written to the page. */
 bool spawnfd_read_page(const struct request *request);
 
 /*
- * Carries out a request. `socket` is out of the way of all its numbers when it returns. 0, or the
- * error of the step whose index it leaves.
+ * * Performs the steps of a request. First moves `socket` above all numbers that the request names.
+ * Returns 0, or the errno of the failed step and its index.
  */
 int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
 
 /* Closes the `count` descriptors of a list. */
 void spawnfd_close_all(const int *list, size_t count);
 
-/* Leaves the program the descriptors it is to have, and `but`. */
+/* Closes all descriptors except 0 to 2, those that the request keeps, and `but`. */
 void spawnfd_keep_only(const struct request *request, int but);
 
-/* Whether what is done without asking how it went can be done: a seccomp filter may refuse it. All
- * signals are blocked. */
+/*
+ * * Whether the calls work whose results the code ignores later: a seccomp filter may refuse them.
+ * The caller has blocked all signals.
+ */
 bool spawnfd_may_become(void);
 
-/* Discards the signals that wait to be let in. */
+/* Discards all pending signals. */
 void spawnfd_discard_signals(void);
 
-/* Sets the mask of all signals, also of those that libc keeps to itself. */
+/* Sets the signal mask, including the signals that libc reserves. */
 void spawnfd_set_mask(uint64_t mask);
 
 /* Sets the dispositions; the caller sets the mask. */
