@@ -252,7 +252,7 @@ impl RunResult {
     ///
     /// "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
     /// "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-    /// used (docs/warm.md).
+    /// used (docs/warm-reference.md).
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()

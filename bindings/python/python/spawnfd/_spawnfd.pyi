@@ -254,7 +254,7 @@ class Result:
 
         "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
         "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-        used (docs/warm.md).
+        used (docs/warm-reference.md).
         """
     @property
     def args(self) -> list[str]:

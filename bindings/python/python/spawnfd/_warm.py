@@ -60,8 +60,9 @@ class Warm(NotPickled):
 
     A program starts from a parked process if there is one for it, and if that process has the same
     permissions and attributes as a child of the calling thread would have. Otherwise it starts
-    cold, and `started` of the Result or Child is "cold: " and the reason. docs/warm.md lists the
-    other differences. run(), start() and spawn() use a Warm that is passed as `warm=warm`.
+    cold, and `started` of the Result or Child is "cold: " and the reason.
+    docs/warm-differences.md lists the differences that a program can notice. run(), start() and
+    spawn() use a Warm that is passed as `warm=warm`.
 
     The parked processes end when the block is left, by close(), with the last reference, or with
     this process. They are children of this process, so os.wait() can return one that has ended.
@@ -137,7 +138,7 @@ class Warm(NotPickled):
                 parking are equal in both. The parked environment stays in the program's memory.
             preimport: Modules that an interpreter imports before it parks. For Node.js these are
                 built-in modules; its start-up then proceeds further, which shows in
-                process.moduleLoadList (docs/warm.md).
+                process.moduleLoadList (docs/warm-differences.md).
             sandbox: A Sandbox that the parked process runs in. The process serves starts through
                 the same Sandbox, or an equal one with the same words and the same, unchanged files,
                 with the same environment and `cwd`.
@@ -162,7 +163,7 @@ class Warm(NotPickled):
     def add_any(self, *, depth: int = 2, mode: _Mode | None = None) -> None:
         """Adds processes that execute any program that has no parked process of its own.
 
-        docs/warm.md says how much time this saves, and when.
+        docs/warm-reference.md says how much time this saves, and when.
 
         Args:
             depth: How many processes are parked.
