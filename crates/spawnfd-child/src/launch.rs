@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call::{self, SignalSet};
-use spawnfd_sys::{Birth, Call, Calls, Cloned, Errno, SharedWords, Stack, clone_child, wait_pidfd};
+use spawnfd_sys::{Call, Calls, CloneOptions, Cloned, Errno, SharedWords, Stack, clone_child, wait_pidfd};
 
 use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end, enter_detached, enter_probe};
 use crate::plan::{Handlers, Plan, Table};
@@ -17,25 +17,25 @@ pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
 /// The memory of one launch at a time, reused by later launches.
 #[derive(Debug)]
-pub struct Room {
+pub struct ChildMemory {
     pub(crate) stack: Stack,
     /// The report and the caught signals of a child with memory of its own.
     pub(crate) words: SharedWords,
 }
 
-impl Room {
+impl ChildMemory {
     /// Maps a stack and a page of words.
     ///
     /// # Errors
     /// ENOMEM: no memory or too many mappings.
-    pub fn new() -> Result<Room, Errno> {
-        Ok(Room { stack: Stack::new()?, words: SharedWords::new()? })
+    pub fn new() -> Result<ChildMemory, Errno> {
+        Ok(ChildMemory { stack: Stack::new()?, words: SharedWords::new()? })
     }
 }
 
 /// A created child: its pid and pidfd, and whether it became the program.
 #[derive(Debug)]
-pub struct Born {
+pub struct Launched {
     /// Pid and pidfd. The caller owns the pidfd and must reap the child, even after a failure.
     pub child: Cloned,
     /// Whether the child exec'd, failed or was killed.
@@ -49,61 +49,61 @@ pub struct Born {
 pub struct LaunchError(pub Errno);
 
 /// Which handlers the child may have, given the clone call: clone3 clears them, clone keeps them.
-pub(crate) fn settled(birth: Birth, handlers: Handlers) -> Handlers {
-    match (birth.clone3, handlers) {
+pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
+    match (options.clone3, handlers) {
         (true, _) => Handlers::Cleared,
         (false, Handlers::Cleared) => Handlers::Unknown,
         (false, handlers) => handlers,
     }
 }
 
-/// Calls `give_birth` with all signals blocked if the child may have handlers, and passes it the previous mask.
+/// Calls `clone` with all signals blocked if the child may have handlers, and passes it the previous mask.
 fn with_signals_blocked<T>(
-    birth: Birth,
-    give_birth: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
+    options: CloneOptions,
+    clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
 ) -> Result<T, LaunchError> {
-    let blocked = if birth.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
-    let born = give_birth(blocked);
+    let blocked = if options.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
+    let launched = clone(blocked);
     if let Some(mask) = blocked {
         // Cannot fail: the same call has just succeeded.
         let _ = call::set_signal_mask(mask);
     }
-    born.map_err(LaunchError)
+    launched.map_err(LaunchError)
 }
 
 /// Starts a child that performs `plan`; returns when the child has become the program or has failed.
 ///
-/// The function sets `birth.share_descriptors` from the table. Without `birth.clone3` the child inherits handlers, so
+/// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers, so
 /// the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
-/// `birth.clone3`.
+/// `options.clone3`.
 ///
 /// # Errors
 /// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
 pub fn launch(
-    room: &mut Room,
-    birth: Birth,
+    memory: &mut ChildMemory,
+    options: CloneOptions,
     table: Table,
     plan: &Plan,
     handlers: Handlers,
-) -> Result<Born, LaunchError> {
+) -> Result<Launched, LaunchError> {
     // A child that shares our memory reports on our stack; only other children need the shared page.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
-    let [far @ .., _, _] = room.words.get();
-    let [report, caught] = if birth.share_memory { &near } else { far };
+    let [far @ .., _, _] = memory.words.get();
+    let [report, caught] = if options.share_memory { &near } else { far };
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
-    let birth = Birth { share_descriptors: !matches!(table, Table::Copied), ..birth };
-    let child = with_signals_blocked(birth, |blocked| {
-        let handlers = settled(birth, handlers);
+    let options = CloneOptions { share_descriptors: !matches!(table, Table::Copied), ..options };
+    let child = with_signals_blocked(options, |blocked| {
+        let handlers = settled(options, handlers);
         let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
         // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
-        // `stack`, ours by the exclusive borrow of `room`, and to the two words. The call returns when the child has
+        // `stack`, ours by the exclusive borrow of `memory`, and to the two words. The call returns when the child has
         // left this memory, so `start` and everything the plan owns outlive the child's use. Signals are blocked if
         // the child may have handlers.
-        unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), None) }
+        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), None) }
     })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
-    Ok(Born { child, outcome, caught: found(caught) })
+    Ok(Launched { child, outcome, caught: found(caught) })
 }
 
 /// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials it started with.
@@ -112,13 +112,19 @@ pub fn launch(
 ///
 /// # Errors
 /// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
-pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError> {
-    let birth =
-        Birth { share_memory: true, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3 };
-    with_signals_blocked(birth, |_| {
-        // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `room` makes `stack` ours.
+pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, LaunchError> {
+    let options = CloneOptions {
+        share_memory: true,
+        share_descriptors: true,
+        namespaces: 0,
+        cgroup: None,
+        clone_parent: false,
+        clone3,
+    };
+    with_signals_blocked(options, |_| {
+        // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `memory` makes `stack` ours.
         // Signals are blocked if the child may have handlers.
-        unsafe { clone_child(&birth, &room.stack, enter_and_end, core::ptr::null(), None) }
+        unsafe { clone_child(&options, &memory.stack, enter_and_end, core::ptr::null(), None) }
     })
 }
 
@@ -136,20 +142,26 @@ pub fn leave_marker(room: &mut Room, clone3: bool) -> Result<Cloned, LaunchError
 ///
 /// # References
 /// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
-pub fn killed_calls(room: &mut Room, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
+pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
     const SIGSYS: i32 = 31;
     // The filter may kill clone3 as well.
-    let birth =
-        Birth { share_memory, share_descriptors: true, namespaces: 0, cgroup: None, sibling: false, clone3: false };
-    let [progress, ..] = room.words.get();
+    let options = CloneOptions {
+        share_memory,
+        share_descriptors: true,
+        namespaces: 0,
+        cgroup: None,
+        clone_parent: false,
+        clone3: false,
+    };
+    let [progress, ..] = memory.words.get();
     let mut killed = Calls::NONE;
     loop {
         progress.store(UNPROBED, Ordering::Release);
         let probe = Probe { calls, own_memory: !share_memory, progress };
-        let child = with_signals_blocked(birth, |_| {
-            // SAFETY: `enter_probe` writes to `stack`, ours by the exclusive borrow of `room`, and to a word. `probe`
+        let child = with_signals_blocked(options, |_| {
+            // SAFETY: `enter_probe` writes to `stack`, ours by the exclusive borrow of `memory`, and to a word. `probe`
             // outlives the call, which returns when the child has exited. Signals are blocked.
-            unsafe { clone_child(&birth, &room.stack, enter_probe, (&raw const probe).cast(), None) }
+            unsafe { clone_child(&options, &memory.stack, enter_probe, (&raw const probe).cast(), None) }
         })?;
         let pidfd = child.pidfd.into_number();
         let status = wait_pidfd(pidfd, true).ok().flatten().map_or(SIGSYS, |ended| ended.status);
@@ -173,9 +185,9 @@ pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
 
 /// A child whose parent does not wait for exec: its plan, and later its outcome.
 #[derive(Clone, Debug)]
-pub struct Flight(pub(crate) Arc<Shared>);
+pub struct Detached(pub(crate) Arc<Shared>);
 
-impl Flight {
+impl Detached {
     /// The plan that the child performs.
     pub fn plan(&self) -> &Plan {
         &self.0.plan
@@ -189,7 +201,7 @@ impl Flight {
 
     /// The outcome of the child; `None` while the child is between clone and exec.
     ///
-    /// For a child with [memory of its own](take_off_apart), call this after the child has ended. `None` then means
+    /// For a child with [memory of its own](detach_with_own_memory), call this after the child has ended. `None` then means
     /// that a signal killed it before exec.
     pub fn outcome(&self) -> Option<Outcome> {
         if let Some(words) = &self.0.words {
@@ -208,35 +220,36 @@ impl Flight {
 
 /// The stack that a detached child still uses.
 #[derive(Debug)]
-pub struct Lent {
-    flight: Flight,
-    room: ManuallyDrop<Room>,
+pub struct SlotInUse {
+    started: Detached,
+    memory: ManuallyDrop<ChildMemory>,
 }
 
-impl Lent {
-    /// Returns the [`Room`] once the child has left the caller's memory.
+impl SlotInUse {
+    /// Returns the [`ChildMemory`] once the child has left the caller's memory.
     ///
     /// # Errors
     /// `self`, while the child still uses the stack.
-    pub fn back(self) -> Result<Room, Lent> {
-        if self.flight.outcome().is_none() {
+    pub fn back(self) -> Result<ChildMemory, SlotInUse> {
+        if self.started.outcome().is_none() {
             return Err(self);
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and neither field is used again: each is moved out once.
-        let (room, flight) = unsafe { (ManuallyDrop::take(&mut this.room), core::ptr::read(&raw const this.flight)) };
-        drop(flight);
-        Ok(room)
+        let (memory, started) =
+            unsafe { (ManuallyDrop::take(&mut this.memory), core::ptr::read(&raw const this.started)) };
+        drop(started);
+        Ok(memory)
     }
 }
 
-impl Drop for Lent {
+impl Drop for SlotInUse {
     /// Leaks the stack and the plan if the child still uses them.
     fn drop(&mut self) {
-        match self.flight.outcome() {
-            // SAFETY: the child has left the stack, and `room` is not used again.
-            Some(_) => unsafe { ManuallyDrop::drop(&mut self.room) },
-            None => core::mem::forget(self.flight.clone()),
+        match self.started.outcome() {
+            // SAFETY: the child has left the stack, and `memory` is not used again.
+            Some(_) => unsafe { ManuallyDrop::drop(&mut self.memory) },
+            None => core::mem::forget(self.started.clone()),
         }
     }
 }
@@ -247,43 +260,45 @@ impl Drop for Lent {
 /// may close its own descriptors as soon as the call returns.
 ///
 /// # Errors
-/// [`LaunchError`] and the [`Room`] if no child was created; EINVAL for another table, or without `share_memory`.
-pub fn take_off(
-    room: Room,
-    birth: Birth,
+/// [`LaunchError`] and the [`ChildMemory`] if no child was created; EINVAL for another table, or without `share_memory`.
+pub fn detach(
+    memory: ChildMemory,
+    options: CloneOptions,
     table: Table,
     plan: Arc<Plan>,
     handlers: Handlers,
-) -> Result<(Cloned, Flight, Lent), (LaunchError, Room)> {
-    if !birth.share_memory || !matches!(table, Table::Passed { .. }) {
-        return Err((LaunchError(Errno::EINVAL), room));
+) -> Result<(Cloned, Detached, SlotInUse), (LaunchError, ChildMemory)> {
+    if !options.share_memory || !matches!(table, Table::Passed { .. }) {
+        return Err((LaunchError(Errno::EINVAL), memory));
     }
-    let birth = Birth { share_descriptors: true, ..birth };
+    let options = CloneOptions { share_descriptors: true, ..options };
     let mut shared = Arc::new(Shared {
         mask: plan.signal_mask,
         plan,
         table,
-        handlers: settled(birth, handlers),
+        handlers: settled(options, handlers),
         report: AtomicU64::new(PENDING),
         caught: AtomicU64::new(NOT_READ),
         apart: AtomicU32::new(1),
         words: None,
     });
-    let born = with_signals_blocked(birth, |blocked| {
+    let launched = with_signals_blocked(options, |blocked| {
         if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
             shared.mask = blocked;
         }
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
-        // words of `shared`. `room` and `shared` go into a `Lent`, which frees neither before the kernel has cleared
+        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has cleared
         // `apart`. Signals are blocked if the child may have handlers.
-        unsafe { clone_child(&birth, &room.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart)) }
-    });
-    match born {
-        Ok(child) => {
-            let flight = Flight(shared);
-            Ok((child, flight.clone(), Lent { flight, room: ManuallyDrop::new(room) }))
+        unsafe {
+            clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart))
         }
-        Err(error) => Err((error, room)),
+    });
+    match launched {
+        Ok(child) => {
+            let started = Detached(shared);
+            Ok((child, started.clone(), SlotInUse { started, memory: ManuallyDrop::new(memory) }))
+        }
+        Err(error) => Err((error, memory)),
     }
 }
 
@@ -293,27 +308,27 @@ pub fn take_off(
 ///
 /// # Errors
 /// [`LaunchError`] if no child was created.
-pub fn take_off_apart(
-    room: &mut Room,
-    birth: Birth,
+pub fn detach_with_own_memory(
+    memory: &mut ChildMemory,
+    options: CloneOptions,
     plan: Arc<Plan>,
     handlers: Handlers,
-) -> Result<(Cloned, Flight), LaunchError> {
+) -> Result<(Cloned, Detached), LaunchError> {
     let words: SharedWords = SharedWords::new().map_err(LaunchError)?;
     let [report, caught, ..] = words.get();
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
-    let birth = Birth { share_memory: false, share_descriptors: false, ..birth };
-    let (table, handlers) = (Table::Copied, settled(birth, handlers));
+    let options = CloneOptions { share_memory: false, share_descriptors: false, ..options };
+    let (table, handlers) = (Table::Copied, settled(options, handlers));
     // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
     let apart = AtomicU32::new(0);
-    let child = with_signals_blocked(birth, |blocked| {
+    let child = with_signals_blocked(options, |blocked| {
         let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
         // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
         // Signals are blocked if the child may have handlers.
-        unsafe { clone_child(&birth, &room.stack, enter, (&raw const start).cast(), Some(&apart)) }
+        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&apart)) }
     })?;
     let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
     let shared = Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) };
-    Ok((child, Flight(Arc::new(shared))))
+    Ok((child, Detached(Arc::new(shared))))
 }

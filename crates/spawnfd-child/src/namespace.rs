@@ -8,11 +8,11 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call;
-use spawnfd_sys::{Birth, Cloned, FreshFd, RawFd, SharedWords, Stack, abi, clone_child, wait_pidfd};
+use spawnfd_sys::{CloneOptions, Cloned, FreshFd, RawFd, SharedWords, Stack, abi, clone_child, wait_pidfd};
 
 use crate::action::{CapabilitySets, limit_capabilities};
 use crate::child::{Shared, Start, enter};
-use crate::launch::{Born, Flight, LaunchError, NOT_READ, Room, found, settled};
+use crate::launch::{ChildMemory, Detached, LaunchError, Launched, NOT_READ, found, settled};
 use crate::plan::{Handlers, Plan, Table};
 use crate::report::{Failure, Outcome, PENDING, Stage};
 
@@ -28,19 +28,19 @@ pub struct Namespace {
 
 /// Starts a child in the namespace, and returns when the child has become the program or has failed.
 ///
-/// `birth.namespaces` are further namespaces for the program. The child has memory of its own and a copy of the
+/// `options.namespaces` are further namespaces for the program. The child has memory of its own and a copy of the
 /// caller's table.
 ///
 /// # Errors
 /// [`LaunchError`] if no child was created.
 pub fn launch_in_namespace(
-    room: &mut Room,
-    birth: Birth,
+    memory: &mut ChildMemory,
+    options: CloneOptions,
     namespace: Namespace,
     plan: &Plan,
     handlers: Handlers,
-) -> Result<Born, LaunchError> {
-    start(&room.stack, &room.words, birth, namespace, plan, handlers, None)
+) -> Result<Launched, LaunchError> {
+    start(&memory.stack, &memory.words, options, namespace, plan, handlers, None)
 }
 
 /// Starts a child in the namespace, and returns as soon as the child exists.
@@ -48,31 +48,31 @@ pub fn launch_in_namespace(
 /// # Errors
 /// [`LaunchError`] if no child was created.
 pub fn detach_in_namespace(
-    room: &mut Room,
-    birth: Birth,
+    memory: &mut ChildMemory,
+    options: CloneOptions,
     namespace: Namespace,
     plan: Arc<Plan>,
     handlers: Handlers,
-) -> Result<(Cloned, Flight), LaunchError> {
+) -> Result<(Cloned, Detached), LaunchError> {
     let words = SharedWords::new().map_err(LaunchError)?;
     let apart = AtomicU32::new(0);
-    let child = start(&room.stack, &words, birth, namespace, &plan, handlers, Some(&apart))?.child;
+    let child = start(&memory.stack, &words, options, namespace, &plan, handlers, Some(&apart))?.child;
     let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
-    let handlers = settled(birth, handlers);
+    let handlers = settled(options, handlers);
     let shared = Shared { plan, table: Table::Copied, handlers, mask: None, report, caught, apart, words: Some(words) };
-    Ok((child, Flight(Arc::new(shared))))
+    Ok((child, Detached(Arc::new(shared))))
 }
 
 /// Starts a child in the namespace. With `apart` the function returns as soon as the child exists.
 fn start(
     stack: &Stack,
     words: &SharedWords,
-    birth: Birth,
+    options: CloneOptions,
     namespace: Namespace,
     plan: &Plan,
     handlers: Handlers,
     apart: Option<&AtomicU32>,
-) -> Result<Born, LaunchError> {
+) -> Result<Launched, LaunchError> {
     let [report, caught, pid, pidfd] = words.get();
     [report, caught]
         .into_iter()
@@ -81,31 +81,32 @@ fn start(
     pid.store(0, Ordering::Release);
     // The intermediate process shares the caller's table, so the child's pidfd appears there. Signals stay blocked so
     // that none kills the intermediate process between clone and its report.
-    let intermediate = Birth { share_memory: false, share_descriptors: true, namespaces: 0, ..birth };
-    let birth = Birth { share_memory: false, share_descriptors: false, cgroup: None, sibling: true, ..birth };
+    let intermediate = CloneOptions { share_memory: false, share_descriptors: true, namespaces: 0, ..options };
+    let options =
+        CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
     let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
     let start = Start {
         plan,
         table: Table::Copied,
         report,
-        handlers: settled(birth, handlers),
+        handlers: settled(options, handlers),
         caught,
         mask: plan.signal_mask.or(Some(mask)),
     };
-    let inside = Intermediate { start, namespace, birth, stack, apart, born: [pid, pidfd] };
+    let inside = Intermediate { start, namespace, options, stack, apart, launched: [pid, pidfd] };
     // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
-    let born = unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) };
+    let launched = unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) };
     // Cannot fail: the same call has just succeeded.
     let _ = call::set_signal_mask(mask);
-    let outer = born.map_err(LaunchError)?;
+    let outer = launched.map_err(LaunchError)?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
     let caught = found(caught);
     match pid.load(Ordering::Acquire) as i32 {
         // The intermediate process was killed.
         0 if matches!(outcome, Outcome::Program { .. }) => {
-            Ok(Born { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
+            Ok(Launched { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
         }
-        0 => Ok(Born { child: outer, outcome, caught }),
+        0 => Ok(Launched { child: outer, outcome, caught }),
         pid => {
             // The intermediate process has exited or is about to. It sends no SIGCHLD.
             let number = outer.pidfd.into_number();
@@ -113,7 +114,7 @@ fn start(
             let _ = call::close(number);
             // SAFETY: the intermediate process, which used this table, has reported the number.
             let pidfd = unsafe { FreshFd::from_number(pidfd.load(Ordering::Acquire) as i32) };
-            Ok(Born { child: Cloned { pid, pidfd }, outcome, caught })
+            Ok(Launched { child: Cloned { pid, pidfd }, outcome, caught })
         }
     }
 }
@@ -124,12 +125,12 @@ struct Intermediate<'a> {
     start: Start<'a>,
     namespace: Namespace,
     /// The child has memory of its own, so it can use the same stack.
-    birth: Birth,
+    options: CloneOptions,
     stack: &'a Stack,
     /// `Some`: the intermediate process does not wait for the child's exec.
     apart: Option<&'a AtomicU32>,
     /// The intermediate process stores the child's pid and pidfd here.
-    born: [&'a AtomicU64; 2],
+    launched: [&'a AtomicU64; 2],
 }
 
 /// Entry point of the intermediate process, which starts the child and exits.
@@ -141,14 +142,14 @@ unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_>>() });
     let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
-    let born = call::setns(this.namespace.init, kinds).and_then(|_| {
+    let launched = call::setns(this.namespace.init, kinds).and_then(|_| {
         // SAFETY: the child has a copy of this memory, so it can use the same stack. The data that it reads does not
         // change.
-        unsafe { clone_child(&this.birth, this.stack, enter_inside, argument, this.apart) }
+        unsafe { clone_child(&this.options, this.stack, enter_inside, argument, this.apart) }
     });
-    match born {
+    match launched {
         Ok(child) => {
-            let [pid, pidfd] = this.born;
+            let [pid, pidfd] = this.launched;
             pidfd.store(child.pidfd.into_number() as u64, Ordering::Relaxed);
             pid.store(child.pid as u64, Ordering::Release);
             call::exit(0)

@@ -118,7 +118,7 @@ pub enum Table {
     Fetched {
         /// A low descriptor of the caller that is a pidfd of the calling thread, and its device and inode.
         /// Without it the child keeps only 0, 1 and 2, and opens a pidfd itself.
-        door: Option<(RawFd, (u64, u64))>,
+        pidfd: Option<(RawFd, (u64, u64))>,
         /// The calling thread.
         thread: i32,
     },

@@ -27,20 +27,20 @@ pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
             }
             socket
         }
-        Table::Fetched { door: Some((door, identity)), .. } => {
-            call::close_range(plan.killed, door as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
+        Table::Fetched { pidfd: Some((pidfd, identity)), .. } => {
+            call::close_range(plan.killed, pidfd as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                is_still(door, identity)?;
-                fetch(plan, door, fds)?;
+                is_still(pidfd, identity)?;
+                fetch(plan, pidfd, fds)?;
             }
-            door
+            pidfd
         }
-        Table::Fetched { door: None, thread } => {
+        Table::Fetched { pidfd: None, thread } => {
             call::close_range(plan.killed, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                let door = call::pidfd_open_thread(plan.killed, thread)?;
-                fetch(plan, door, fds)?;
-                call::close(door)?;
+                let pidfd = call::pidfd_open_thread(plan.killed, thread)?;
+                fetch(plan, pidfd, fds)?;
+                call::close(pidfd)?;
             }
             2
         }
@@ -102,9 +102,9 @@ fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
 }
 
 /// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
-fn fetch(plan: &Plan, door: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
+fn fetch(plan: &Plan, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
     for (fd, &source) in fds.iter_mut().zip(&plan.sources) {
-        *fd = call::pidfd_getfd(plan.killed, door, source)?;
+        *fd = call::pidfd_getfd(plan.killed, pidfd, source)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::{RawFd, call};
 
 /// The options of one clone call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Birth {
+pub struct CloneOptions {
     /// The child shares the caller's memory (CLONE_VM). Otherwise the kernel copies the page tables.
     pub share_memory: bool,
     /// The child shares the caller's descriptor table (CLONE_FILES) and must unshare it itself.
@@ -23,7 +23,7 @@ pub struct Birth {
     /// The cgroup v2 directory to create the child in. Requires clone3.
     pub cgroup: Option<RawFd>,
     /// The child becomes a child of the caller's parent (CLONE_PARENT).
-    pub sibling: bool,
+    pub clone_parent: bool,
     /// Use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Otherwise clone.
     pub clone3: bool,
 }
@@ -94,29 +94,29 @@ impl From<FreshFd> for OwnedFd {
 /// CLONE_INTO_CGROUP 5.7.
 /// `exit_signal` becomes SIGCHLD in fs/exec.c, de_thread().
 pub unsafe fn clone_child(
-    birth: &Birth,
+    options: &CloneOptions,
     stack: &Stack,
     entry: Entry,
     data: *const (),
     apart: Option<&AtomicU32>,
 ) -> Result<Cloned, Errno> {
     let returns = if apart.is_some() { abi::CLONE_CHILD_CLEARTID } else { abi::CLONE_VFORK };
-    let mut flags = (returns | abi::CLONE_PIDFD | birth.namespaces) as u64;
+    let mut flags = (returns | abi::CLONE_PIDFD | options.namespaces) as u64;
     let apart = apart.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
-    if birth.share_memory {
+    if options.share_memory {
         flags |= abi::CLONE_VM as u64;
     }
-    if birth.sibling {
+    if options.clone_parent {
         flags |= abi::CLONE_PARENT as u64;
     }
-    if birth.share_descriptors {
+    if options.share_descriptors {
         flags |= abi::CLONE_FILES as u64;
     }
     let mut pidfd: RawFd = -1;
     let pidfd_at = &raw mut pidfd;
-    let result = if birth.clone3 {
+    let result = if options.clone3 {
         let mut cgroup = 0;
-        if let Some(fd) = birth.cgroup {
+        if let Some(fd) = options.cgroup {
             flags |= abi::CLONE_INTO_CGROUP;
             cgroup = fd as u64;
         }

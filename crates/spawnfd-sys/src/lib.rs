@@ -27,7 +27,7 @@ pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};
 pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
 pub use calls::{Call, Calls};
-pub use clone::{Birth, Cloned, FreshFd, clone_child, has_clone3};
+pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
 pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptors, send};

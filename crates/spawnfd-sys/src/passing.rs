@@ -136,9 +136,9 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();
     // Space for one descriptor: the kernel closes those that do not fit.
-    let room = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
+    let memory = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
     let flags = net::MSG_CMSG_CLOEXEC;
-    let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, room, flags)?;
+    let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, memory, flags)?;
     let mut came = control.fds.iter().take(control.came(used)).map(|place| {
         // SAFETY: the kernel has written `came` numbers of descriptors that it has just opened for this message, so
         // they have no other owner.

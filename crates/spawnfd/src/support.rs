@@ -97,7 +97,7 @@ static FEATURES: [Feature; 23] = [
     feature(
         "clone3",
         "5.3",
-        "birth of the child",
+        "clone of the child",
         instead(
             "clone; the child resets signal handlers itself",
             "62 more system calls in the first spawn and whenever the last one is some milliseconds old",
@@ -107,7 +107,7 @@ static FEATURES: [Feature; 23] = [
     feature(
         "clone3 CLONE_INTO_CGROUP",
         "5.7",
-        "birth inside a cgroup",
+        "clone into a cgroup",
         instead("the child writes itself to cgroup.procs", "a slower move; it runs outside until then"),
     ),
     feature(

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use spawnfd_child::{Room, killed_calls};
+use spawnfd_child::{ChildMemory, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
 
 use crate::host::authority;
@@ -105,9 +105,8 @@ impl Kept {
 /// Whether the calling thread cannot add a filter. Adding one needs no_new_privs, which is never cleared, or
 /// CAP_SYS_ADMIN.
 fn is_settled() -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
     call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
-        && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 0)
+        && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> authority::CAP_SYS_ADMIN & 1 == 0)
 }
 
 /// The calls that the calling thread must not make.
@@ -177,7 +176,8 @@ fn count_filters() -> Option<u32> {
 /// No probe child can be started, or another signal ended it.
 fn probe() -> Result<Calls, Errno> {
     let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
-    let killed = killed_calls(&mut Room::new()?, calls, probe_may_share_memory()).map_err(|refused| refused.0)?;
+    let killed =
+        killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory()).map_err(|refused| refused.0)?;
     spawnfd_guard::sys::give_up(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
     Ok(killed)
 }
@@ -326,10 +326,10 @@ mod tests {
             call::prctl(prctl::PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
             let calls = [abi::__NR_pidfd_getfd, abi::__NR_kcmp, abi::__NR_personality];
             call::set_seccomp_filter(&filter(&calls)).unwrap();
-            let mut room = Room::new().unwrap();
+            let mut memory = ChildMemory::new().unwrap();
             let calls = Calls::ALL.without(Call::Builder);
-            let own_memory = killed_calls(&mut room, calls, false);
-            let shared = if probe_may_share_memory() { killed_calls(&mut room, calls, true) } else { own_memory };
+            let own_memory = killed_calls(&mut memory, calls, false);
+            let shared = if probe_may_share_memory() { killed_calls(&mut memory, calls, true) } else { own_memory };
             (own_memory, shared, killed())
         });
         let found = Calls::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);

@@ -132,10 +132,10 @@ pub(crate) fn read(which: Own) -> rustix::io::Result<Vec<u8>> {
         let mut contents = Vec::with_capacity(2048);
         loop {
             contents.reserve(1024);
-            let room = contents.capacity() - contents.len();
+            let memory = contents.capacity() - contents.len();
             let at = contents.len() as u64;
             // The kernel generates the contents for each read. A short read returns all of a short file.
-            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut contents), at)? < room {
+            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut contents), at)? < memory {
                 return Ok(contents);
             }
         }

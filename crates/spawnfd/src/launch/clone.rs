@@ -4,8 +4,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{Born, Failure, Outcome, Plan, Stage, launch};
-use spawnfd_sys::{Birth, Errno, signal_that_ended};
+use spawnfd_child::{Failure, Launched, Outcome, Plan, Stage, launch};
+use spawnfd_sys::{CloneOptions, Errno, signal_that_ended};
 
 use super::outcome::{SIGSYS, closed_source, explain, explain_killed};
 use super::slots::Slot;
@@ -49,9 +49,9 @@ impl Arrived {
     }
 }
 
-impl From<Born> for Arrived {
-    fn from(born: Born) -> Arrived {
-        Arrived { pid: born.child.pid, pidfd: OwnedFd::from(born.child.pidfd), outcome: born.outcome }
+impl From<Launched> for Arrived {
+    fn from(launched: Launched) -> Arrived {
+        Arrived { pid: launched.child.pid, pidfd: OwnedFd::from(launched.child.pidfd), outcome: launched.outcome }
     }
 }
 
@@ -88,37 +88,37 @@ impl From<ClosedSource> for NoChild {
 /// Starts the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
 pub(super) fn start(
     slot: &mut Slot,
-    mut birth: Birth,
+    mut options: CloneOptions,
     plan: &Plan,
     features: &Features,
     try_scm_rights: bool,
 ) -> Result<Arrived, NoChild> {
-    for strategy in Strategy::for_sleeping_caller(plan, &birth, features, try_scm_rights) {
+    for strategy in Strategy::for_sleeping_caller(plan, &options, features, try_scm_rights) {
         let mut may_renew = true;
         while let Some(table) = strategy.prepare(slot, &plan.sources, features)? {
-            let (handlers, begun) = handlers::at_birth(birth.clone3);
-            let born = match launch(&mut slot.room, birth, table, plan, handlers) {
-                Ok(born) => born,
+            let (handlers, begun) = handlers::before_clone(options.clone3);
+            let launched = match launch(&mut slot.memory, options, table, plan, handlers) {
+                Ok(launched) => launched,
                 Err(refused) => {
                     slot.discard_channel();
-                    plainer(&mut birth, features, refused.0)?;
+                    plainer(&mut options, features, refused.0)?;
                     continue;
                 }
             };
-            if let Some(caught) = born.caught {
+            if let Some(caught) = launched.caught {
                 handlers::learn(caught, begun);
             }
-            let born = Arrived::from(born);
-            let Some(errno) = failure_in_table(&born).filter(|_| strategy != Strategy::CopyTable) else {
-                if matches!(born.outcome, Outcome::Killed(_)) {
+            let launched = Arrived::from(launched);
+            let Some(errno) = failure_in_table(&launched).filter(|_| strategy != Strategy::CopyTable) else {
+                if matches!(launched.outcome, Outcome::Killed(_)) {
                     slot.discard_channel();
                 } else {
                     strategy.learn_works(features, &plan.sources);
                 }
-                return Ok(born);
+                return Ok(launched);
             };
             slot.discard_channel();
-            reap(&born.pidfd);
+            reap(&launched.pidfd);
             match strategy.refusal(errno) {
                 Refusal::ClosedSource => return Err(NoChild::ClosedSource),
                 Refusal::StalePidfd if may_renew => {
@@ -138,11 +138,11 @@ pub(super) fn start(
 
 /// The errno of a child that failed in its descriptor table, before any action. A filter that killed the child
 /// there counts as EPERM.
-fn failure_in_table(born: &Arrived) -> Option<Errno> {
-    match born.outcome {
+fn failure_in_table(launched: &Arrived) -> Option<Errno> {
+    match launched.outcome {
         Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),
         Outcome::Killed(Stage::Descriptors) => {
-            (signal_that_ended(born.pidfd.as_raw_fd()) == Some(SIGSYS)).then_some(Errno::EPERM)
+            (signal_that_ended(launched.pidfd.as_raw_fd()) == Some(SIGSYS)).then_some(Errno::EPERM)
         }
         _ => None,
     }
@@ -152,17 +152,17 @@ fn failure_in_table(born: &Arrived) -> Option<Errno> {
 ///
 /// # Errors
 /// No plainer clone is left.
-pub(super) fn plainer(birth: &mut Birth, features: &Features, refused: Errno) -> Result<(), NoChild> {
+pub(super) fn plainer(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
     // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
-    if birth.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.ask_for_clone3() {
-        birth.clone3 = false;
-        if birth.cgroup.is_none() && (birth.namespaces == 0 || features.can_clone_namespaces()) {
+    if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.ask_for_clone3() {
+        options.clone3 = false;
+        if options.cgroup.is_none() && (options.namespaces == 0 || features.can_clone_namespaces()) {
             return Ok(());
         }
     }
     // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
-    if birth.share_memory && refused == Errno::EINVAL {
-        birth.share_memory = false;
+    if options.share_memory && refused == Errno::EINVAL {
+        options.share_memory = false;
         return Ok(());
     }
     Err(NoChild::Clone(refused))

@@ -8,8 +8,8 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use spawnfd_child::{Flight, Pinned, Plan, Program};
-use spawnfd_sys::{ArgBlock, Birth, Cloned, call};
+use spawnfd_child::{Detached, Pinned, Plan, Program};
+use spawnfd_sys::{ArgBlock, CloneOptions, Cloned, call};
 
 use super::clone::{self, NoChild, plainer};
 use super::outcome::detached;
@@ -27,13 +27,13 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         if attempt.may_block {
             probe_scm_rights(&attempt.plan, &attempt.features);
         }
-        if let Some((child, flight)) = share_memory(attempt.birth, &attempt.plan, &attempt.features) {
-            return Launch::Started(detached(attempt, child, flight, Strategy::ScmRights));
+        if let Some((child, started)) = share_memory(attempt.options, &attempt.plan, &attempt.features) {
+            return Launch::Started(detached(attempt, child, started, Strategy::ScmRights));
         }
     }
     if attempt.may_block {
-        return match copy_memory(attempt.birth, &attempt.plan, &attempt.features) {
-            Ok((child, flight)) => Launch::Started(detached(attempt, child, flight, Strategy::CopyTable)),
+        return match copy_memory(attempt.options, &attempt.plan, &attempt.features) {
+            Ok((child, started)) => Launch::Started(detached(attempt, child, started, Strategy::CopyTable)),
             Err(no_child) => no_child.answer(attempt),
         };
     }
@@ -45,7 +45,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
 
 /// Clones a child in the caller's memory. `None` if that is impossible or not known to work; nothing has happened
 /// then.
-fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(Cloned, Flight)> {
+fn share_memory(options: CloneOptions, plan: &Arc<Plan>, features: &Features) -> Option<(Cloned, Detached)> {
     let works = features.has_close_range() && features.passing(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
         return None;
@@ -56,16 +56,16 @@ fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(
         slots::put(slot);
         return None;
     };
-    let (handlers, begun) = handlers::at_birth(birth.clone3);
-    let Slot { generation, room, channel } = slot;
-    match spawnfd_child::take_off(room, birth, table, plan.clone(), handlers) {
-        Ok((child, flight, lent)) => {
-            slots::lend(Taken { lent, generation, channel, flight: flight.clone(), begun });
-            Some((child, flight))
+    let (handlers, begun) = handlers::before_clone(options.clone3);
+    let Slot { generation, memory, channel } = slot;
+    match spawnfd_child::detach(memory, options, table, plan.clone(), handlers) {
+        Ok((child, started, in_use)) => {
+            slots::lend(Taken { in_use, generation, channel, started: started.clone(), begun });
+            Some((child, started))
         }
         // The channel has descriptors for a child that does not exist, so close it.
-        Err((_, room)) => {
-            slots::put(Slot { generation, room, channel: None });
+        Err((_, memory)) => {
+            slots::put(Slot { generation, memory, channel: None });
             None
         }
     }
@@ -73,23 +73,23 @@ fn share_memory(birth: Birth, plan: &Arc<Plan>, features: &Features) -> Option<(
 
 /// Clones a child with its own memory, without a limit on their number: for actions that may block forever.
 fn copy_memory(
-    mut birth: Birth,
+    mut options: CloneOptions,
     plan: &Arc<Plan>,
     features: &Features,
-) -> std::result::Result<(Cloned, Flight), NoChild> {
-    birth.share_memory = false;
+) -> std::result::Result<(Cloned, Detached), NoChild> {
+    options.share_memory = false;
     if plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
         return Err(NoChild::ClosedSource);
     }
     let mut slot = slots::take().map_err(NoChild::Clone)?;
     loop {
-        let (handlers, _) = handlers::at_birth(birth.clone3);
-        match spawnfd_child::take_off_apart(&mut slot.room, birth, plan.clone(), handlers) {
+        let (handlers, _) = handlers::before_clone(options.clone3);
+        match spawnfd_child::detach_with_own_memory(&mut slot.memory, options, plan.clone(), handlers) {
             Ok(started) => {
                 slots::put(slot);
                 return Ok(started);
             }
-            Err(refused) => plainer(&mut birth, features, refused.0)?,
+            Err(refused) => plainer(&mut options, features, refused.0)?,
         }
     }
 }
@@ -102,16 +102,16 @@ fn probe_scm_rights(plan: &Plan, features: &Features) {
     if features.passing(&plan.sources).known().is_some() {
         return;
     }
-    let birth = Birth {
+    let options = CloneOptions {
         share_memory: true,
         share_descriptors: false,
         namespaces: 0,
         cgroup: None,
-        sibling: false,
+        clone_parent: false,
         clone3: features.has_clone3(),
     };
     let Ok(mut slot) = slots::take() else { return };
-    if let Ok(arrived) = clone::start(&mut slot, birth, &without_program(plan), features, true) {
+    if let Ok(arrived) = clone::start(&mut slot, options, &without_program(plan), features, true) {
         reap(&arrived.pidfd);
     }
     slots::put(slot);

@@ -30,7 +30,7 @@ fn now() -> u64 {
 }
 
 /// The known handlers for a child that is about to be cloned, and the time, for [`learn`].
-pub(super) fn at_birth(clone3: bool) -> (Handlers, u64) {
+pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     if clone3 {
         return (Handlers::Cleared, 0);
     }

@@ -9,7 +9,9 @@ use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
 
 use spawnfd_child::{Failure, Op, Plan, Stage};
-use spawnfd_sys::{ActionArg, Birth, Builder, BuilderAction as Action, BuilderActions, Errno, FailedAt, Given, abi};
+use spawnfd_sys::{
+    ActionArg, Builder, BuilderAction as Action, BuilderActions, CloneOptions, Errno, FailedAt, Given, abi,
+};
 
 use super::outcome::explain;
 use super::{Attempt, Launch};
@@ -23,7 +25,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     if attempt.may_block || !attempt.features.has_kernel() {
         return Launch::NotMine("not available");
     }
-    match carry_out(&attempt.plan, attempt.template, &attempt.birth, &attempt.features) {
+    match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {
         Some(Ok((pid, pidfd))) => Launch::Started(Child::new(pid, pidfd, Started::Kernel, None)),
         Some(Err(failure)) => {
             let name = attempt.command.program_name();
@@ -38,7 +40,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
 fn carry_out(
     plan: &Plan,
     template: &Template,
-    birth: &Birth,
+    options: &CloneOptions,
     features: &Features,
 ) -> Option<Result<(i32, OwnedFd), Failure>> {
     let Prepared { actions, moved } = prepare(plan)?;
@@ -46,13 +48,13 @@ fn carry_out(
     template.check().ok()?;
     let builder = Builder::open(features.killed).ok()?.placed(above_standard);
     let program = plan.program.source.map(|source| plan.sources.get(source).copied().unwrap_or(-1));
-    for (what, number) in [(Given::Program, program), (Given::Cgroup, birth.cgroup)] {
+    for (what, number) in [(Given::Program, program), (Given::Cgroup, options.cgroup)] {
         if let Some(number) = number {
             builder.give(what, number).ok()?;
         }
     }
-    if birth.namespaces != 0 {
-        builder.namespaces(birth.namespaces).ok()?;
+    if options.namespaces != 0 {
+        builder.namespaces(options.namespaces).ok()?;
     }
     let count = actions.len();
     let path = plan.program.source.is_none().then_some(plan.program.pinned.path.as_c_str());
@@ -66,7 +68,7 @@ fn carry_out(
         FailedAt::Setup => {
             // A seccomp filter may have been added to this process. The kernel refuses namespaces with the same
             // errno.
-            if errno == Errno::ENOSYS || errno == Errno::EPERM && birth.namespaces == 0 {
+            if errno == Errno::ENOSYS || errno == Errno::EPERM && options.namespaces == 0 {
                 features.refuse_kernel();
             }
             return None;

@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use spawnfd_child::Plan;
-use spawnfd_sys::{Birth, Ended, Errno, wait_pidfd};
+use spawnfd_sys::{CloneOptions, Ended, Errno, wait_pidfd};
 
 use crate::child::Child;
 use crate::command::{Command, Lowered, ParkedOffer};
@@ -142,7 +142,7 @@ struct Attempt<'a, 'fd> {
     may_block: bool,
     features: OfThread,
     plan: Arc<Plan>,
-    birth: Birth,
+    options: CloneOptions,
     /// The cgroup that the child is created in, with the index of its action.
     cgroup: Option<(u16, RawFd)>,
     /// The child must not run beside its parent in the parent's memory.
@@ -176,12 +176,12 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             template.revalidate()?;
         }
         let Lowered { plan, own_memory, must_wait, cgroup, child_ends, pipes } = lowered;
-        let birth = Birth {
+        let options = CloneOptions {
             share_memory: !own_memory,
             share_descriptors: false,
             namespaces: command.namespace_flags(),
             cgroup: cgroup.map(|(_, dir)| dir),
-            sibling: false,
+            clone_parent: false,
             clone3: cgroup.is_some() || features.has_clone3(),
         };
         let attempt = Attempt {
@@ -192,7 +192,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             may_block: wait != Wait::Exec && command.may_stand_still(),
             features,
             plan: Arc::new(plan),
-            birth,
+            options,
             cgroup,
             must_wait,
             _child_ends: child_ends,
@@ -200,7 +200,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             offer,
             cold: None,
         };
-        if birth.namespaces != 0 && !birth.clone3 && !attempt.features.can_clone_namespaces() {
+        if options.namespaces != 0 && !options.clone3 && !attempt.features.can_clone_namespaces() {
             return Err(attempt.failed(Errno::EPERM));
         }
         Ok(attempt)
@@ -213,7 +213,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             Wait::End => self.may_block,
             Wait::Start | Wait::Nothing => true,
         };
-        goes_on && self.birth.share_memory && !self.must_wait && self.plan.keep.is_some()
+        goes_on && self.options.share_memory && !self.must_wait && self.plan.keep.is_some()
     }
 
     /// The child, with the caller's ends of its pipes, and why it is cold.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use spawnfd_child::{Failure, Flight, Outcome, Plan, Stage as ChildStage};
+use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
 use spawnfd_sys::{Cloned, Ended, Errno, call};
 
 use super::tables::Strategy;
@@ -65,9 +65,9 @@ pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
 }
 
 /// The child of a detached spawn. Its handle reads the outcome once the child has ended.
-pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight, strategy: Strategy) -> Child {
+pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detached, strategy: Strategy) -> Child {
     let pending = Pending {
-        flight,
+        started,
         template: attempt.template.clone(),
         cached: attempt.cached.map(|(named, cache)| (named.clone(), cache.clone())),
         name: attempt.command.program_name().to_owned(),
@@ -79,7 +79,7 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, flight: Flight,
 
 /// The data that explains the outcome of a detached spawn.
 struct Pending {
-    flight: Flight,
+    started: Detached,
     template: Template,
     cached: Option<(Named, TemplateCache)>,
     name: OsString,
@@ -97,8 +97,8 @@ impl fmt::Debug for Pending {
 
 impl PendingStart for Pending {
     fn outcome(&self, ended: Option<Ended>) -> Result<()> {
-        let (plan, template, name) = (self.flight.plan(), &self.template, &self.name);
-        let error = match self.flight.outcome_of_ended() {
+        let (plan, template, name) = (self.started.plan(), &self.template, &self.name);
+        let error = match self.started.outcome_of_ended() {
             Outcome::Program { renewed } => {
                 if let (true, Some((named, cache))) = (renewed, &self.cached) {
                     cache.drop_stale(named);

@@ -23,18 +23,18 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         Ok(slot) => slot,
         Err(errno) => return Launch::Failed(attempt.failed(errno)),
     };
-    let mut birth = attempt.birth;
+    let mut options = attempt.options;
     loop {
-        let (handlers, begun) = handlers::at_birth(birth.clone3);
+        let (handlers, begun) = handlers::before_clone(options.clone3);
         let started = if attempt.may_block {
-            detach_in_namespace(&mut slot.room, birth, namespace, plan.clone(), handlers)
-                .map(|(child, flight)| Launch::Started(detached(attempt, child, flight, Strategy::CopyTable)))
+            detach_in_namespace(&mut slot.memory, options, namespace, plan.clone(), handlers)
+                .map(|(child, started)| Launch::Started(detached(attempt, child, started, Strategy::CopyTable)))
         } else {
-            launch_in_namespace(&mut slot.room, birth, namespace, plan, handlers).map(|born| {
-                if let Some(caught) = born.caught {
+            launch_in_namespace(&mut slot.memory, options, namespace, plan, handlers).map(|launched| {
+                if let Some(caught) = launched.caught {
                     handlers::learn(caught, begun);
                 }
-                Arrived::from(born).answer(attempt)
+                Arrived::from(launched).answer(attempt)
             })
         };
         let refused = match started {
@@ -44,7 +44,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             }
             Err(refused) => refused,
         };
-        if let Err(no_child) = plainer(&mut birth, &attempt.features, refused.0) {
+        if let Err(no_child) = plainer(&mut options, &attempt.features, refused.0) {
             return no_child.answer(attempt);
         }
     }

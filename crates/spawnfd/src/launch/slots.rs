@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use spawnfd_child::{Flight, Lent, Outcome, Room, Stage, Table};
+use spawnfd_child::{ChildMemory, Detached, Outcome, SlotInUse, Stage, Table};
 use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 
 use super::handlers;
@@ -25,7 +25,7 @@ static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) generation: u64,
-    pub(super) room: Room,
+    pub(super) memory: ChildMemory,
     pub(super) channel: Option<Channel>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn put(slot: Slot) {
 
 impl Slot {
     fn new(generation: u64) -> Result<Slot, Errno> {
-        Ok(Slot { generation, room: Room::new()?, channel: None })
+        Ok(Slot { generation, memory: ChildMemory::new()?, channel: None })
     }
 
     /// Sends `sources` to the child's end of the socket. `None` if no low number is free for a socket, or the
@@ -112,11 +112,11 @@ impl Channel {
 
 /// A slot that a detached child uses.
 pub(super) struct Taken {
-    pub(super) lent: Lent,
+    pub(super) in_use: SlotInUse,
     pub(super) generation: u64,
     pub(super) channel: Option<Channel>,
-    pub(super) flight: Flight,
-    /// When the child was cloned, as [`handlers::at_birth`] returns it.
+    pub(super) started: Detached,
+    /// When the child was cloned, as [`handlers::before_clone`] returns it.
     pub(super) begun: u64,
 }
 
@@ -132,22 +132,22 @@ pub(super) fn lend(taken: Taken) {
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();
-    for Taken { lent, generation, channel, flight, begun } in all.drain(..) {
-        match lent.back() {
-            Ok(room) => {
-                if let Some(caught) = flight.caught() {
+    for Taken { in_use, generation, channel, started, begun } in all.drain(..) {
+        match in_use.back() {
+            Ok(memory) => {
+                if let Some(caught) = started.caught() {
                     handlers::learn(caught, begun);
                 }
                 // A child that ended early may not have received its descriptors.
-                let early = match flight.outcome() {
+                let early = match started.outcome() {
                     Some(Outcome::Program { .. }) => false,
                     Some(Outcome::Failed(failure)) => failure.stage == Stage::Descriptors,
                     Some(Outcome::Killed(_)) | None => true,
                 };
                 let channel = channel.filter(|_| !early);
-                put(Slot { generation, room, channel });
+                put(Slot { generation, memory, channel });
             }
-            Err(lent) => left.push(Taken { lent, generation, channel, flight, begun }),
+            Err(in_use) => left.push(Taken { in_use, generation, channel, started, begun }),
         }
     }
     *all = left;

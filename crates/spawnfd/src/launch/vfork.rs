@@ -11,9 +11,9 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     };
     // A later start may be detached if this one shows that descriptors can be passed.
     let explores = attempt.is_detachable();
-    let born = clone::start(&mut slot, attempt.birth, &attempt.plan, &attempt.features, explores);
+    let launched = clone::start(&mut slot, attempt.options, &attempt.plan, &attempt.features, explores);
     slots::put(slot);
-    match born {
+    match launched {
         Ok(arrived) => arrived.answer(attempt),
         Err(no_child) => no_child.answer(attempt),
     }

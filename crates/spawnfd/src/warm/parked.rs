@@ -112,8 +112,8 @@ impl Parked {
                 self.private = private;
                 // The parked process ends with this process by itself, and so does the program in front.
                 self.front.take().into_iter().for_each(Tree::detach);
-                if let Some(birth) = Arc::get_mut(&mut self.origin) {
-                    (birth.variables, birth.files) = (owned(variables), owned(files));
+                if let Some(origin) = Arc::get_mut(&mut self.origin) {
+                    (origin.variables, origin.files) = (owned(variables), owned(files));
                 }
                 Ok(())
             }

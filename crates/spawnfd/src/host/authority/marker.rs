@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-use spawnfd_child::{Room, leave_marker};
+use spawnfd_child::{ChildMemory, leave_marker};
 use spawnfd_sys::{Errno, call, wait_pidfd};
 
 use crate::host::features;
@@ -24,7 +24,7 @@ impl Marker {
     /// As clone(2).
     pub(crate) fn leave() -> Result<Marker, Errno> {
         let clone3 = features::of_calling_thread().has_clone3();
-        let marker = leave_marker(&mut Room::new()?, clone3).map_err(|refused| refused.0)?;
+        let marker = leave_marker(&mut ChildMemory::new()?, clone3).map_err(|refused| refused.0)?;
         let pidfd = Known::new(OwnedFd::from(marker.pidfd));
         Ok(Marker { pidfd, namespace: format!("/proc/{}/ns/user", marker.pid).into() })
     }

@@ -49,7 +49,7 @@ const LINES: [(&str, &str); 14] = [
     ("Mems_allowed", "cpuset"),
 ];
 
-const CAP_SYS_ADMIN: u32 = 21;
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
 
 /// The namespaces that a child inherits. A running thread never changes its own `pid` and `time` namespaces.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];

@@ -11,7 +11,7 @@ mod own_pidfd;
 use std::os::fd::RawFd;
 
 use spawnfd_child::{Plan, Table};
-use spawnfd_sys::{Birth, Errno, abi};
+use spawnfd_sys::{CloneOptions, Errno, abi};
 
 use super::slots::Slot;
 use crate::host::features::Features;
@@ -60,14 +60,14 @@ impl Strategy {
     /// `try_scm_rights`: start with [`ScmRights`](Strategy::ScmRights) if it is not yet known to work or fail.
     pub(super) fn for_sleeping_caller(
         plan: &Plan,
-        birth: &Birth,
+        options: &CloneOptions,
         features: &Features,
         try_scm_rights: bool,
     ) -> impl Iterator<Item = Strategy> + use<> {
         let leaves = plan.keep.is_some() && features.has_close_range();
         let explores = try_scm_rights && features.passing(&plan.sources).known().is_none();
         // A child in another user namespace may not inspect the caller.
-        let may_fetch = leaves && !explores && birth.namespaces & abi::CLONE_NEWUSER == 0;
+        let may_fetch = leaves && !explores && options.namespaces & abi::CLONE_NEWUSER == 0;
         let may_trim = leaves && !explores && can_trim(plan, features);
         Strategy::ALL.into_iter().filter(move |strategy| match strategy {
             Strategy::TrimTable => may_trim,

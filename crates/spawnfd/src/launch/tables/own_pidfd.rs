@@ -40,8 +40,8 @@ pub(super) fn table(features: &Features) -> Option<Table> {
             *here = Here::new(generation, features);
         }
         let Here { thread, pidfd, .. } = here.as_ref()?;
-        let door = pidfd.as_ref().map(|pidfd| (pidfd.as_fd().as_raw_fd(), pidfd.identity()));
-        Some(Table::Fetched { door, thread: *thread })
+        let pidfd = pidfd.as_ref().map(|pidfd| (pidfd.as_fd().as_raw_fd(), pidfd.identity()));
+        Some(Table::Fetched { pidfd, thread: *thread })
     });
     // A thread that is exiting has already closed its pidfd.
     fetched.ok().flatten()
