@@ -26,6 +26,8 @@ RUST = "crates/spawnfd-parked/src/protocol.rs"
 PYTHON = "tests/warm/protocol.py"
 
 PREFIX = "spawnfd_"
+# Enums whose members Rust lists.
+LISTED = {"park_field"}
 # C type: bytes, Rust type, letter of Python's struct.
 TYPES = {
     f"{sign}int{bits}_t": (bits // 8, f"{'u' if sign else 'i'}{bits}", letter.upper() if sign else letter)
@@ -352,8 +354,11 @@ def rust_enum(item: Enum) -> list[str]:
         lines += [*rust_doc(member.doc, "    "), f"    {camel(item.short(member))} = {member.value},"]
     lines.append("}")
     if item.count:
+        count = plain(item.count.name)
+        lines += ["", f"/// The number of values of [`{name}`].", f"pub const {count}: usize = {item.count.value};"]
+    if item.tag in LISTED:
         members = [f"{name}::{camel(item.short(member))}" for member in item.real]
-        start = f"    pub const ALL: [{name}; {item.count.value}] ="
+        start = f"    pub const ALL: [{name}; {plain(item.count.name)}] ="
         line = f"{start} [{', '.join(members)}];"
         lines += ["", f"impl {name} {{", "    /// In the order of their numbers."]
         lines += [line] if len(line) <= 120 else [f"{start} [", *(f"        {member}," for member in members), "    ];"]
@@ -376,16 +381,15 @@ def rust_struct(item: Struct) -> list[str]:
             f"    pub const {field.name.upper()}: usize = {field.offset};",
         )
     ]
-    size = ["    /// Bytes of the struct.", f"    pub const SIZE: usize = {item.size};"]
     if item.tail:
+        size = ["    /// Bytes of the struct.", f"    pub const SIZE: usize = {item.size};"]
         # Shared memory is accessed in place.
         what = "    // Offsets of the fields, in bytes."
         return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
     lines = [f"#[derive({DERIVED})]", "#[repr(C)]", f"pub struct {name} {{"]
     for field in item.fields:
         lines += [*rust_doc(field.doc, "    "), f"    pub {field.name}: {TYPES[field.type][1]},"]
-    lines += ["}", "", f"impl {name} {{", *size, "}"]
-    return lines
+    return [*lines, "}"]
 
 
 def python_doc(doc: str, indent: str = "") -> list[str]:

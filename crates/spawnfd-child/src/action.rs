@@ -11,7 +11,6 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::slice;
@@ -20,12 +19,13 @@ use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
 
 use crate::announce::Announcement;
 use crate::descriptors::{self, Sources};
+use crate::plan::Data;
 
 /// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's
 /// table.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
-pub enum Op {
+pub enum Op<'a> {
     // Makes `to` a copy of a descriptor of the caller.
     Place { source: usize, to: RawFd },
     // Makes `to` a copy of `from`; when they are the same, keeps it open across exec.
@@ -35,12 +35,12 @@ pub enum Op {
     // Closes all numbers in a range.
     CloseRange { first: u32, last: u32 },
     // Opens a file as `to`, relative to a source or the working directory.
-    Open { dir: Option<usize>, path: Arc<CStr>, how: abi::open_how, to: RawFd },
+    Open { dir: Option<usize>, path: Data<'a, CStr>, how: abi::open_how, to: RawFd },
     // Opens /dev/null as `to`.
     OpenNull { to: RawFd },
-    Chdir { path: Arc<CStr> },
+    Chdir { path: Data<'a, CStr> },
     Fchdir { dir: usize },
-    Chroot { path: Arc<CStr> },
+    Chroot { path: Data<'a, CStr> },
     Umask { mask: u32 },
     Setsid,
     Setpgid { group: i32 },
@@ -51,10 +51,10 @@ pub enum Op {
     Limit { resource: u32, limit: [u64; 2] },
     Nice { nice: i32 },
     Scheduler { policy: u32, priority: u32 },
-    Affinity { mask: Arc<[u64]> },
+    Affinity { mask: Data<'a, [u64]> },
     UserIds { real: u32, effective: u32, saved: u32 },
     GroupIds { real: u32, effective: u32, saved: u32 },
-    Groups { groups: Arc<[u32]> },
+    Groups { groups: Data<'a, [u32]> },
     Capabilities { sets: CapabilitySets },
     // Keeps the permitted capabilities across a change of user ids.
     KeepCapabilities,
@@ -62,10 +62,10 @@ pub enum Op {
     // Gives up setgroups in the child's user namespace.
     DenySetgroups,
     // Maps users into the child's user namespace, in the format of /proc/PID/uid_map.
-    UserMap { map: Arc<CStr> },
+    UserMap { map: Data<'a, CStr> },
     // The same for groups.
-    GroupMap { map: Arc<CStr> },
-    OomScoreAdj { value: i32, text: Arc<[u8]> },
+    GroupMap { map: Data<'a, CStr> },
+    OomScoreAdj { value: i32, text: Data<'a, [u8]> },
     // Joins the cgroup whose directory a source is.
     Cgroup { dir: usize },
     // Registers the child with the guard of its tree.
@@ -129,7 +129,7 @@ pub enum Parked {
 
 const PRIO_PROCESS: usize = 0;
 
-impl Op {
+impl Op<'_> {
     /// The system call that performs the action, unless it takes several.
     #[inline]
     pub fn call(&self) -> Option<SystemCall<'_>> {
@@ -185,7 +185,7 @@ impl Op {
 
     /// Returns the action with its source replaced by `replace`.
     #[must_use]
-    pub fn map_source(mut self, replace: impl FnOnce(usize) -> usize) -> Op {
+    pub fn map_source(mut self, replace: impl FnOnce(usize) -> usize) -> Self {
         if let Op::Open { dir: Some(source), .. }
         | Op::Place { source, .. }
         | Op::Fchdir { dir: source }
@@ -331,11 +331,11 @@ impl Op {
                     "capset({effective:#x}, {permitted:#x}, {inheritable:#x}), bounding {bounding:#x}, ambient {ambient:#x}"
                 )
             }
-            Op::KeepCapabilities => "prctl(prctl::PR_SET_KEEPCAPS as usize)".into(),
+            Op::KeepCapabilities => "prctl(PR_SET_KEEPCAPS, 1)".into(),
             Op::DenySetgroups => r#"write("/proc/self/setgroups", "deny")"#.into(),
             Op::UserMap { map } => format!(r#"write("/proc/self/uid_map", {map:?})"#),
             Op::GroupMap { map } => format!(r#"write("/proc/self/gid_map", {map:?})"#),
-            Op::NoNewPrivs => "prctl(prctl::PR_SET_NO_NEW_PRIVS as usize)".into(),
+            Op::NoNewPrivs => "prctl(PR_SET_NO_NEW_PRIVS, 1)".into(),
             Op::Cgroup { dir } => format!("cgroup({})", number(*dir)),
             Op::Announce { .. } => "getppid()".into(),
             Op::JoinNamespace { namespace, kinds } => format!("setns({}, {kinds:#x})", number(*namespace)),
@@ -361,7 +361,7 @@ impl SystemCall<'_> {
 }
 
 /// Performs an action in the child. `callers`: the numbers that the sources have in the caller.
-pub(crate) fn perform(op: &Op, sources: &Sources, callers: &[RawFd]) -> Result<(), Errno> {
+pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Result<(), Errno> {
     if let Some(call) = op.call() {
         return call.make(sources);
     }

@@ -15,8 +15,8 @@ use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 use crate::table;
 
 /// The child's input, and the words it reports in.
-pub(crate) struct Start<'a> {
-    pub plan: &'a Plan,
+pub(crate) struct Start<'a, 'p> {
+    pub plan: &'a Plan<'p>,
     pub table: Table,
     pub report: &'a AtomicU64,
     /// Unless these are `Cleared`, the child starts with all signals blocked.
@@ -33,7 +33,7 @@ pub(crate) struct Start<'a> {
 /// `start` points to a [`Start`] that does not change until the child has exec'd or exited.
 pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     // SAFETY: by this function's contract.
-    let start = unsafe { &*start.cast::<Start<'_>>() };
+    let start = unsafe { &*start.cast::<Start<'_, '_>>() };
     let failure = become_program(start);
     start.report.store(failure.pack(), Ordering::Release);
     call::exit(127)
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
 /// The memory that a detached child reads and writes.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<Plan<'static>>,
     pub table: Table,
     pub handlers: Handlers,
     pub mask: Option<SignalSet>,
@@ -128,7 +128,7 @@ impl<T> At<T> for Result<T, Errno> {
 }
 
 /// Performs the plan. Returns only on failure.
-fn become_program(start: &Start<'_>) -> Failure {
+fn become_program(start: &Start<'_, '_>) -> Failure {
     match prepare(start) {
         Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
         Err(failure) => failure,
@@ -137,12 +137,12 @@ fn become_program(start: &Start<'_>) -> Failure {
 
 /// Does everything before exec. Returns the sources, and the path to execute.
 #[inline]
-fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
+fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
     // If a signal kills this child, the parent reads the stage from this word.
     let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
     let sources = table::own_table(start.table, plan).at(Stage::Descriptors)?;
-    for step in &plan.steps {
+    for step in &*plan.steps {
         begin(Stage::Action(step.index));
         perform(&step.op, &sources, &plan.sources).at(Stage::Action(step.index))?;
     }
@@ -158,7 +158,7 @@ fn prepare<'a>(start: &Start<'a>) -> Result<(Sources, &'a CStr), Failure> {
     }
     reset_handlers(start).at(Stage::Signals)?;
     let (path, report) = match verify(start, &sources) {
-        Ok(()) => (plan.program.pinned.path.as_c_str(), EXEC),
+        Ok(()) => (plan.program.pinned.path.as_ref(), EXEC),
         Err(failure) => (find_again(plan, failure)?, EXEC_RENEWED),
     };
     begin(Stage::Signals);
@@ -184,7 +184,7 @@ fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
 
 /// Sets the program's signal dispositions.
 #[inline]
-fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
+fn reset_handlers(start: &Start<'_, '_>) -> Result<(), Errno> {
     match start.handlers {
         Handlers::Cleared => {}
         Handlers::Unknown => reset_all(0, start.caught)?,
@@ -198,7 +198,7 @@ fn reset_handlers(start: &Start<'_>) -> Result<(), Errno> {
 ///
 /// Runs as late as possible before exec, because another thread may install a handler that the child does not know of.
 #[inline]
-fn let_signals_in(start: &Start<'_>) -> Result<(), Errno> {
+fn let_signals_in(start: &Start<'_, '_>) -> Result<(), Errno> {
     // A signal is pending. Another thread may have installed a handler for it since `caught` was recorded.
     if let Handlers::Known(caught) = start.handlers
         && call::pending_signals()? != 0
@@ -246,7 +246,7 @@ fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
 
 /// Checks that everything the template recorded of the program is still true.
 #[inline]
-fn verify(start: &Start<'_>, sources: &Sources) -> Result<(), Failure> {
+fn verify(start: &Start<'_, '_>, sources: &Sources) -> Result<(), Failure> {
     for (place, check) in start.plan.program.pinned.checks.iter().enumerate() {
         let stage = Stage::Check(place as u16);
         start.report.store(stage.progress(), Ordering::Relaxed);
@@ -256,7 +256,7 @@ fn verify(start: &Start<'_>, sources: &Sources) -> Result<(), Failure> {
 }
 
 #[inline]
-fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno> {
+fn verify_one(check: &Check<'_>, plan: &Plan<'_>, sources: &Sources) -> Result<(), Errno> {
     let (now, recorded) = match check {
         Check::Absent { path } => return if is_candidate(plan.killed, path) { Err(Errno::ESTALE) } else { Ok(()) },
         Check::Same { path, identity } => (Identity::of(plan.killed, abi::AT_FDCWD, path), identity),
@@ -275,16 +275,16 @@ fn verify_one(check: &Check, plan: &Plan, sources: &Sources) -> Result<(), Errno
 
 /// Repeats the PATH search if the plan allows that (`renew`); otherwise returns the failure.
 #[cold]
-fn find_again(plan: &Plan, failure: Failure) -> Result<&CStr, Failure> {
+fn find_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Failure> {
     let Program { pinned, renew, .. } = &plan.program;
     if !renew || failure.errno != Errno::ESTALE {
         return Err(failure);
     }
-    pinned.places.iter().find(|place| is_candidate(plan.killed, place)).map(|place| place.as_c_str()).ok_or(failure)
+    pinned.places.iter().find(|place| is_candidate(plan.killed, place)).map(|place| place.as_ref()).ok_or(failure)
 }
 
 #[inline]
-fn exec(plan: &Plan, sources: &Sources, path: &CStr) -> Errno {
+fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
     let (argv, envp) = (plan.argv.as_ptr(), plan.envp.as_ptr());
     match plan.program.source {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.

@@ -83,7 +83,7 @@ pub fn launch(
     memory: &mut ChildMemory,
     options: CloneOptions,
     table: Table,
-    plan: &Plan,
+    plan: &Plan<'_>,
     handlers: Handlers,
 ) -> Result<Launched, LaunchError> {
     // A child that shares our memory reports on our stack; only other children need the shared page.
@@ -113,14 +113,7 @@ pub fn launch(
 /// # Errors
 /// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
 pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, LaunchError> {
-    let options = CloneOptions {
-        share_memory: true,
-        share_descriptors: true,
-        namespaces: 0,
-        cgroup: None,
-        clone_parent: false,
-        clone3,
-    };
+    let options = CloneOptions { share_memory: true, share_descriptors: true, clone3, ..CloneOptions::default() };
     with_signals_blocked(options, |_| {
         // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `memory` makes `stack` ours.
         // Signals are blocked if the child may have handlers.
@@ -145,14 +138,7 @@ pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, La
 pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
     const SIGSYS: i32 = 31;
     // The filter may kill clone3 as well.
-    let options = CloneOptions {
-        share_memory,
-        share_descriptors: true,
-        namespaces: 0,
-        cgroup: None,
-        clone_parent: false,
-        clone3: false,
-    };
+    let options = CloneOptions { share_memory, share_descriptors: true, ..CloneOptions::default() };
     let [progress, ..] = memory.words.get();
     let mut killed = Calls::NONE;
     loop {
@@ -189,7 +175,7 @@ pub struct Detached(pub(crate) Arc<Shared>);
 
 impl Detached {
     /// The plan that the child performs.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Plan<'static> {
         &self.0.plan
     }
 
@@ -265,7 +251,7 @@ pub fn detach(
     memory: ChildMemory,
     options: CloneOptions,
     table: Table,
-    plan: Arc<Plan>,
+    plan: Arc<Plan<'static>>,
     handlers: Handlers,
 ) -> Result<(Cloned, Detached, SlotInUse), (LaunchError, ChildMemory)> {
     if !options.share_memory || !matches!(table, Table::Passed { .. }) {
@@ -311,7 +297,7 @@ pub fn detach(
 pub fn detach_with_own_memory(
     memory: &mut ChildMemory,
     options: CloneOptions,
-    plan: Arc<Plan>,
+    plan: Arc<Plan<'static>>,
     handlers: Handlers,
 ) -> Result<(Cloned, Detached), LaunchError> {
     let words: SharedWords = SharedWords::new().map_err(LaunchError)?;

@@ -31,7 +31,7 @@ pub use launch::{
     leave_marker,
 };
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
-pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use plan::{Check, Data, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// The most descriptors a plan may name as sources.

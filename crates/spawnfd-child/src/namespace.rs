@@ -37,7 +37,7 @@ pub fn launch_in_namespace(
     memory: &mut ChildMemory,
     options: CloneOptions,
     namespace: Namespace,
-    plan: &Plan,
+    plan: &Plan<'_>,
     handlers: Handlers,
 ) -> Result<Launched, LaunchError> {
     start(&memory.stack, &memory.words, options, namespace, plan, handlers, None)
@@ -51,7 +51,7 @@ pub fn detach_in_namespace(
     memory: &mut ChildMemory,
     options: CloneOptions,
     namespace: Namespace,
-    plan: Arc<Plan>,
+    plan: Arc<Plan<'static>>,
     handlers: Handlers,
 ) -> Result<(Cloned, Detached), LaunchError> {
     let words = SharedWords::new().map_err(LaunchError)?;
@@ -69,7 +69,7 @@ fn start(
     words: &SharedWords,
     options: CloneOptions,
     namespace: Namespace,
-    plan: &Plan,
+    plan: &Plan<'_>,
     handlers: Handlers,
     apart: Option<&AtomicU32>,
 ) -> Result<Launched, LaunchError> {
@@ -120,9 +120,9 @@ fn start(
 }
 
 /// The input of the intermediate process.
-struct Intermediate<'a> {
+struct Intermediate<'a, 'p> {
     /// The child's input.
-    start: Start<'a>,
+    start: Start<'a, 'p>,
     namespace: Namespace,
     /// The child has memory of its own, so it can use the same stack.
     options: CloneOptions,
@@ -140,7 +140,7 @@ struct Intermediate<'a> {
 /// has memory of its own.
 unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     // SAFETY: by this function's contract.
-    let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_>>() });
+    let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_, '_>>() });
     let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
     let launched = call::setns(this.namespace.init, kinds).and_then(|_| {
         // SAFETY: the child has a copy of this memory, so it can use the same stack. The data that it reads does not
@@ -167,7 +167,7 @@ unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
 /// As for [`enter_namespace`].
 unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
     // SAFETY: by this function's contract.
-    let this = unsafe { &*this.cast::<Intermediate<'_>>() };
+    let this = unsafe { &*this.cast::<Intermediate<'_, '_>>() };
     // A process that enters a user namespace gets all capabilities in it, and root would keep them across exec.
     if this.namespace.user
         && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)

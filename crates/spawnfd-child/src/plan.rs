@@ -1,23 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan of a child: everything it does before exec, validated before the child exists.
 
-use alloc::ffi::CString;
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ffi::CStr;
+use core::ops::Deref;
 
 use crate::action::Op;
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 
-/// Everything that one spawn does in the child. The plan owns all its data except descriptors.
+/// Data of a plan, borrowed or shared: a caller that may not allocate lends everything.
 #[derive(Debug)]
-pub struct Plan {
+pub enum Data<'a, T: ?Sized> {
+    /// The caller's.
+    Borrowed(&'a T),
+    /// Owned together with the command, and with other plans of that command.
+    Shared(Arc<T>),
+}
+
+impl<T: ?Sized> Clone for Data<'_, T> {
+    fn clone(&self) -> Self {
+        match self {
+            Data::Borrowed(data) => Data::Borrowed(data),
+            Data::Shared(data) => Data::Shared(data.clone()),
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for Data<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Data::Borrowed(data) => data,
+            Data::Shared(data) => data,
+        }
+    }
+}
+
+/// Everything that one spawn does in the child. The plan borrows or owns all its data except descriptors.
+#[derive(Debug)]
+pub struct Plan<'a> {
     /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
     pub killed: Calls,
     /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
-    pub sources: Vec<RawFd>,
+    pub sources: Cow<'a, [RawFd]>,
     /// The child keeps its sources at this number or higher, above every number that a step or `keep` names.
     pub above: RawFd,
     /// The child keeps its sources below this number.
@@ -25,9 +55,9 @@ pub struct Plan {
     /// The highest number that a step or `keep` names, at least 2.
     pub highest: RawFd,
     /// The actions, in order.
-    pub steps: Vec<Step>,
+    pub steps: Cow<'a, [Step<'a>]>,
     /// The child's descriptors above 2 that the program inherits, ascending. `None`: all without close-on-exec.
-    pub keep: Option<Vec<RawFd>>,
+    pub keep: Option<Cow<'a, [RawFd]>>,
     /// Signals that the child sets to default, even if they are ignored.
     pub default_signals: SignalSet,
     /// The program's signal mask; the calling thread's if `None`.
@@ -35,18 +65,18 @@ pub struct Plan {
     /// The signal that the child gets when the creating thread ends, and the process of that thread.
     pub parent_death: Option<(u32, i32)>,
     /// The program to execute.
-    pub program: Program,
+    pub program: Program<'a>,
     /// The child sees files' owner and group through another user namespace, so the checks ignore them.
     pub owners_mapped: bool,
     /// A seccomp filter that the child sets last. It must allow execve, and exit_group in case execve fails.
-    pub filter: Option<Arc<[FilterInstruction]>>,
+    pub filter: Option<Data<'a, [FilterInstruction]>>,
     /// The program's arguments, its name first.
-    pub argv: ArgBlock,
+    pub argv: ArgBlock<'a>,
     /// The program's environment.
-    pub envp: Arc<ArgBlock>,
+    pub envp: Data<'a, ArgBlock<'a>>,
 }
 
-impl Plan {
+impl Plan<'_> {
     /// Whether an action may block forever, as opening a FIFO can.
     #[inline]
     pub fn may_stand_still(&self) -> bool {
@@ -56,9 +86,9 @@ impl Plan {
 
 /// The program to execute.
 #[derive(Debug)]
-pub struct Program {
+pub struct Program<'a> {
     /// The recorded executable.
-    pub pinned: Arc<Pinned>,
+    pub pinned: Data<'a, Pinned<'a>>,
     /// Execute this source by execveat instead of the path.
     pub source: Option<usize>,
     /// If a check fails, search again and execute the file that the search finds.
@@ -66,23 +96,23 @@ pub struct Program {
 }
 
 /// A recorded executable, with the checks that the child makes right before exec.
-#[derive(Debug)]
-pub struct Pinned {
+#[derive(Debug, Default)]
+pub struct Pinned<'a> {
     /// The file to execute; empty if the executable is known only by descriptor.
-    pub path: CString,
+    pub path: Cow<'a, CStr>,
     /// The checks; each must pass.
-    pub checks: Vec<Check>,
+    pub checks: Cow<'a, [Check<'a>]>,
     /// The candidate paths of a PATH search, in order; the first match wins. Only the path if there was no search.
-    pub places: Vec<CString>,
+    pub places: Cow<'a, [Cow<'a, CStr>]>,
 }
 
 /// A condition that must hold right before exec.
-#[derive(Debug)]
-pub enum Check {
+#[derive(Clone, Debug)]
+pub enum Check<'a> {
     /// The path names the file that was recorded, unchanged.
     Same {
         /// The path to look up.
-        path: CString,
+        path: Cow<'a, CStr>,
         /// The recorded file.
         identity: Identity,
     },
@@ -94,7 +124,7 @@ pub enum Check {
     /// The path names no file that a PATH search would execute.
     Absent {
         /// The path to look up.
-        path: CString,
+        path: Cow<'a, CStr>,
     },
 }
 
@@ -148,11 +178,11 @@ pub enum Handlers {
 
 /// One step, with the index of the caller's action that it performs.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct Step<'a> {
     /// The index that a failure reports.
     pub index: u16,
     /// The operation, with indexes into [`Plan::sources`].
-    pub op: Op,
+    pub op: Op<'a>,
 }
 
 /// Identifies one version of one file.

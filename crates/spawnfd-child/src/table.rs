@@ -10,7 +10,7 @@ use crate::plan::{Plan, Table};
 
 /// Leaves the caller's table if the child shares it, and moves all sources above the numbers that steps use.
 #[inline]
-pub(crate) fn own_table(table: Table, plan: &Plan) -> Result<Sources, Errno> {
+pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno> {
     let (highest, above, killed) = (plan.highest, plan.above, plan.killed);
     let mut sources = Sources { fds: [-1; MAX_SOURCES], highest, above, killed };
     let Some(fds) = sources.fds.get_mut(..plan.sources.len()) else {
@@ -102,8 +102,8 @@ fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
 }
 
 /// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
-fn fetch(plan: &Plan, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
-    for (fd, &source) in fds.iter_mut().zip(&plan.sources) {
+fn fetch(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
+    for (fd, &source) in fds.iter_mut().zip(&*plan.sources) {
         *fd = call::pidfd_getfd(plan.killed, pidfd, source)?;
     }
     Ok(())

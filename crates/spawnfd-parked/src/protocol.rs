@@ -46,9 +46,12 @@ pub enum ParkField {
     Output = 8,
 }
 
+/// The number of values of [`ParkField`].
+pub const PARK_COUNT: usize = 9;
+
 impl ParkField {
     /// In the order of their numbers.
-    pub const ALL: [ParkField; 9] = [
+    pub const ALL: [ParkField; PARK_COUNT] = [
         ParkField::Socket,
         ParkField::Owner,
         ParkField::Object,
@@ -121,11 +124,6 @@ pub struct Reply {
     pub private_bytes: u64,
 }
 
-impl Reply {
-    /// Bytes of the struct.
-    pub const SIZE: usize = 24;
-}
-
 /// A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
 /// (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
 /// and the bytes that some steps need.
@@ -164,11 +162,6 @@ pub struct Request {
     pub unused: u32,
 }
 
-impl Request {
-    /// Bytes of the struct.
-    pub const SIZE: usize = 64;
-}
-
 /// The program gets the environment of the parked process.
 pub const FLAG_OWN_ENVIRONMENT: u32 = 1;
 
@@ -189,10 +182,8 @@ pub enum ForkSource {
     Page = 1,
 }
 
-impl ForkSource {
-    /// In the order of their numbers.
-    pub const ALL: [ForkSource; 2] = [ForkSource::Socket, ForkSource::Page];
-}
+/// The number of values of [`ForkSource`].
+pub const FORK_COUNT: usize = 2;
 
 /// The operation of one step. `a` and `b` as noted; a source is an index of the message's
 /// descriptors; `text` is an offset into the strings.
@@ -227,23 +218,8 @@ pub enum Op {
     Call = 11,
 }
 
-impl Op {
-    /// In the order of their numbers.
-    pub const ALL: [Op; 12] = [
-        Op::Place,
-        Op::Dup2,
-        Op::Close,
-        Op::CloseRange,
-        Op::Open,
-        Op::OpenNull,
-        Op::Tcsetpgrp,
-        Op::OomScoreAdj,
-        Op::Cgroup,
-        Op::Replace,
-        Op::Capabilities,
-        Op::Call,
-    ];
-}
+/// The number of values of [`Op`].
+pub const OP_COUNT: usize = 12;
 
 /// The kind of one argument of a system call, in two bits of `b`; the first has the lowest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -278,11 +254,6 @@ pub struct Step {
     pub w: u64,
 }
 
-impl Step {
-    /// Bytes of the struct.
-    pub const SIZE: usize = 48;
-}
-
 /// The index of a step that is not an action of the caller.
 pub const CONTEXT: u16 = 65535;
 
@@ -297,11 +268,6 @@ pub struct Capabilities {
     pub ambient: u64,
 }
 
-impl Capabilities {
-    /// Bytes of the struct.
-    pub const SIZE: usize = 40;
-}
-
 /// The conditions that must hold immediately before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -314,10 +280,8 @@ pub enum CheckKind {
     Absent = 2,
 }
 
-impl CheckKind {
-    /// In the order of their numbers.
-    pub const ALL: [CheckKind; 3] = [CheckKind::Same, CheckKind::SameSource, CheckKind::Absent];
-}
+/// The number of values of [`CheckKind`].
+pub const CHECK_COUNT: usize = 3;
 
 /// The identity of a file has the units of struct statx.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -339,11 +303,6 @@ pub struct Check {
     pub size: u64,
     pub ctime: i64,
     pub mtime: i64,
-}
-
-impl Check {
-    /// Bytes of the struct.
-    pub const SIZE: usize = 72;
 }
 
 pub const PAGE_SIZE: usize = 4096;

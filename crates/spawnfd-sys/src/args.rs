@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! argv and envp, in the form that execve expects.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
 
 /// A NULL-terminated array of C strings, encoded once and usable by any number of spawns.
 ///
-/// One buffer contains all strings, each with its NUL. A second array has a pointer to each string.
-pub struct ArgBlock {
-    bytes: Vec<u8>,
-    pointers: Vec<*const c_char>,
+/// An encoded block owns its strings: one buffer contains them all, and the array has a pointer to each. A borrowed
+/// block is the caller's array.
+pub struct ArgBlock<'a> {
+    _bytes: Vec<u8>,
+    pointers: Cow<'a, [*const c_char]>,
 }
 
-// SAFETY: the pointers point into the heap allocation of `bytes`, which the block owns. The allocation does not
-// change after construction, and stays in place when the block moves.
-unsafe impl Send for ArgBlock {}
+// SAFETY: the pointers point into the heap allocation of `_bytes`, which the block owns, or to strings that outlive
+// it. The allocation does not change after construction, and stays in place when the block moves.
+unsafe impl Send for ArgBlock<'_> {}
 // SAFETY: as above; shared access only reads.
-unsafe impl Sync for ArgBlock {}
+unsafe impl Sync for ArgBlock<'_> {}
 
 /// Builds an [`ArgBlock`].
 #[derive(Debug)]
@@ -38,23 +40,31 @@ impl ArgBuilder {
     }
 
     /// Returns the finished block.
-    pub fn finish(self) -> ArgBlock {
+    pub fn finish(self) -> ArgBlock<'static> {
         let ArgBuilder { bytes, starts } = self;
         // `collect` usually reuses the memory of `starts`.
         let mut pointers: Vec<*const c_char> = starts.into_iter().map(|start| bytes[start..].as_ptr().cast()).collect();
         pointers.push(core::ptr::null());
-        ArgBlock { bytes, pointers }
+        ArgBlock { _bytes: bytes, pointers: Cow::Owned(pointers) }
     }
 }
 
-impl ArgBlock {
+impl<'a> ArgBlock<'a> {
+    /// Borrows a caller's array. Allocates nothing.
+    ///
+    /// # Safety
+    /// The last pointer is NULL. Each other one points to a C string that outlives the block and does not change.
+    pub unsafe fn borrowed(pointers: &'a [*const c_char]) -> ArgBlock<'a> {
+        ArgBlock { _bytes: Vec::new(), pointers: Cow::Borrowed(pointers) }
+    }
+
     /// Returns a builder of an empty block.
     pub fn builder() -> ArgBuilder {
         ArgBuilder { bytes: Vec::with_capacity(256), starts: Vec::with_capacity(16) }
     }
 
     /// Encodes `strings` in order. If a string contains a NUL, the error is the index of the first such string.
-    pub fn new<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<ArgBlock, usize> {
+    pub fn new<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<ArgBlock<'static>, usize> {
         let mut builder = ArgBlock::builder();
         for (index, string) in strings.into_iter().enumerate() {
             if !builder.push(&[string.as_ref()]) {
@@ -81,11 +91,12 @@ impl ArgBlock {
 
     /// The strings, in order.
     pub fn iter(&self) -> impl Iterator<Item = &CStr> {
-        self.bytes.split_inclusive(|&byte| byte == 0).filter_map(|string| CStr::from_bytes_with_nul(string).ok())
+        // SAFETY: every pointer but the last one points to a C string that lives as long as the block.
+        self.pointers.iter().take(self.len()).map(|&string| unsafe { CStr::from_ptr(string) })
     }
 }
 
-impl core::fmt::Debug for ArgBlock {
+impl core::fmt::Debug for ArgBlock<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }

@@ -270,8 +270,8 @@ impl Builder {
     pub fn run(
         self,
         path: Option<&CStr>,
-        argv: &ArgBlock,
-        envp: &ArgBlock,
+        argv: &ArgBlock<'_>,
+        envp: &ArgBlock<'_>,
         mut actions: Actions<'_>,
         inherit: bool,
     ) -> Result<(i32, OwnedFd), (FailedAt, Errno)> {

@@ -12,7 +12,7 @@ use crate::memory::Stack;
 use crate::{RawFd, call};
 
 /// The options of one clone call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloneOptions {
     /// The child shares the caller's memory (CLONE_VM). Otherwise the kernel copies the page tables.
     pub share_memory: bool,

@@ -29,7 +29,7 @@ struct Variables {
     by_name: BTreeMap<OsString, OsString>,
     /// Names that were set here but are not valid. Inherited names are passed on unchecked.
     refused: BTreeSet<OsString>,
-    encoded: OnceLock<Arc<ArgBlock>>,
+    encoded: OnceLock<Arc<ArgBlock<'static>>>,
 }
 
 /// A copy starts without an encoding, because it is about to change.
@@ -185,7 +185,7 @@ impl Env {
     }
 
     /// The block for execve, encoded once.
-    pub(crate) fn encode(&self) -> Result<Arc<ArgBlock>> {
+    pub(crate) fn encode(&self) -> Result<Arc<ArgBlock<'static>>> {
         if let Some(encoded) = self.0.encoded.get() {
             return Ok(encoded.clone());
         }
@@ -198,7 +198,9 @@ impl Env {
 }
 
 /// Encodes the variables as `name=value` strings.
-pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(variables: impl Iterator<Item = (N, V)>) -> Result<ArgBlock> {
+pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(
+    variables: impl Iterator<Item = (N, V)>,
+) -> Result<ArgBlock<'static>> {
     let mut block = ArgBlock::builder();
     for (name, value) in variables {
         let parts = [name.as_ref().as_bytes(), b"=", value.as_ref().as_bytes()];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tools of the tests themselves: the state oracle, confinement, seccomp profiles, isolation, leak snapshots; and the object code of the child.
 
+mod borrowed_plan;
 mod confine;
 mod confine_program;
 mod helpers;

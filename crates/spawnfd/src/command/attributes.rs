@@ -5,9 +5,8 @@ use std::ffi::{CStr, CString};
 use std::ops::BitOr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
-use spawnfd_child::{CapabilitySets, Op};
+use spawnfd_child::{CapabilitySets, Data, Op};
 use spawnfd_sys::abi;
 use spawnfd_sys::call::FilterInstruction;
 
@@ -71,15 +70,20 @@ impl BitOr for Namespaces {
 
 /// Actions, performed by the child in the order they are added. At most [`MAX_ACTIONS`](crate::MAX_ACTIONS).
 impl<'fd> Command<'fd> {
-    fn action(&mut self, action: Op) -> &mut Self {
+    fn action(&mut self, action: Op<'static>) -> &mut Self {
         self.actions.push(Ok(action));
         self
     }
 
     /// Adds an action with a path. If the path has a NUL, adds the error text instead.
-    fn action_path(&mut self, name: &str, path: &Path, action: impl FnOnce(Arc<CStr>) -> Op) -> &mut Self {
+    fn action_path(
+        &mut self,
+        name: &str,
+        path: &Path,
+        action: impl FnOnce(Data<'static, CStr>) -> Op<'static>,
+    ) -> &mut Self {
         let action = match CString::new(path.as_os_str().as_bytes()) {
-            Ok(path) => Ok(action(path.into())),
+            Ok(path) => Ok(action(Data::Shared(path.into()))),
             Err(_) => Err(format!("{name}({path:?}): NUL byte")),
         };
         self.actions.push(action);
@@ -236,7 +240,7 @@ impl<'fd> Command<'fd> {
             mask.resize(mask.len().max(cpu / 64 + 1), 0);
             mask[cpu / 64] |= 1 << (cpu % 64);
         }
-        self.action(Op::Affinity { mask: mask.into() })
+        self.action(Op::Affinity { mask: Data::Shared(mask.into()) })
     }
 
     /// Sets the real, effective and saved user ids to `uid`. If the caller is root and the command has no
@@ -275,7 +279,7 @@ impl<'fd> Command<'fd> {
     /// Sets the supplementary groups.
     #[doc(alias = "setgroups")]
     pub fn groups(&mut self, groups: impl Into<Vec<u32>>) -> &mut Self {
-        self.action(Op::Groups { groups: groups.into().into() })
+        self.action(Op::Groups { groups: Data::Shared(groups.into().into()) })
     }
 
     /// Sets the capability sets, including the bounding and ambient sets. After a change of user ids in the same
@@ -313,7 +317,7 @@ impl<'fd> Command<'fd> {
 
     /// Sets the OOM killer's score adjustment, -1000 to 1000.
     pub fn oom_score_adj(&mut self, value: i32) -> &mut Self {
-        self.action(Op::OomScoreAdj { value, text: value.to_string().into_bytes().into() })
+        self.action(Op::OomScoreAdj { value, text: Data::Shared(value.to_string().into_bytes().into()) })
     }
 
     /// Confines the program by a Landlock ruleset. Requires no_new_privs or CAP_SYS_ADMIN. Linux 5.13.

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use spawnfd_child::{Op, Plan, Step};
+use spawnfd_child::{Data, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
 use super::{Command, Stdio};
@@ -20,7 +20,7 @@ pub const MAX_ACTIONS: usize = 256;
 /// A validated command as the child's plan. Owns the pipe ends made for it.
 #[derive(Debug)]
 pub(crate) struct Lowered {
-    pub(crate) plan: Plan,
+    pub(crate) plan: Plan<'static>,
     pub(crate) own_memory: bool,
     /// The child must not run at the same time as its parent.
     pub(crate) must_wait: bool,
@@ -93,7 +93,7 @@ impl Lowered {
             return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
         // The caller's cgroup would take the program out of the tree's cgroup, and out of its limits.
-        let named = |action: &Op| matches!(action, Op::Cgroup { .. });
+        let named = |action: &Op<'_>| matches!(action, Op::Cgroup { .. });
         if command.birth_cgroup.is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
         {
@@ -106,7 +106,7 @@ impl Lowered {
         lowered.user_map(command);
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
-        let has = |wanted: fn(&Op) -> bool| command.all_actions().any(wanted);
+        let has = |wanted: fn(&Op<'_>) -> bool| command.all_actions().any(wanted);
         // A terminal that the run provides needs a session to control. Otherwise a process group is enough.
         let has_terminal =
             command.all_actions().skip(own_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
@@ -115,7 +115,7 @@ impl Lowered {
             lowered.step(SESSION, Op::Setsid);
         }
         if let Some(path) = &command.current_dir {
-            lowered.step(CURRENT_DIR, Op::Chdir { path: path.clone() });
+            lowered.step(CURRENT_DIR, Op::Chdir { path: Data::Shared(path.clone()) });
         }
         for (index, action) in command.all_actions().enumerate() {
             table.note(command, index, action)?;
@@ -130,7 +130,9 @@ impl Lowered {
         let (above, below) = table.room(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
-            own_memory: command.user_map.is_some() || command.namespace.is_some() || has(Op::needs_own_memory),
+            own_memory: command.user_map.is_some()
+                || command.namespace.is_some()
+                || has(|action| action.needs_own_memory()),
             // The child inherits the streams that the caller has during this call. The thread of a parent-death
             // signal may end after the call. Without CLONE_VFORK, oom_score_adj would apply to all processes that
             // share the memory (fs/proc/base.c, __set_oom_adj).
@@ -146,12 +148,12 @@ impl Lowered {
             pipes: lowered.pipes,
             plan: Plan {
                 killed: features.killed,
-                sources: lowered.sources,
+                sources: lowered.sources.into(),
                 above,
                 below,
                 highest,
-                steps: lowered.steps,
-                keep: (!table.inherits).then(|| table.kept()),
+                steps: lowered.steps.into(),
+                keep: (!table.inherits).then(|| table.kept().into()),
                 default_signals: command.default_signals.bits(),
                 signal_mask: command
                     .signal_mask
@@ -164,9 +166,9 @@ impl Lowered {
                 },
                 program: template.program(source, renew),
                 owners_mapped: command.changes_user_namespace(),
-                filter: command.filter.clone(),
+                filter: command.filter.clone().map(Data::Shared),
                 argv: command.encode_args()?,
-                envp: command.encode_env()?,
+                envp: Data::Shared(command.encode_env()?),
             },
         })
     }
@@ -182,7 +184,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn note(&mut self, command: &Command<'_>, index: usize, action: &Op) -> Result<()> {
+    fn note(&mut self, command: &Command<'_>, index: usize, action: &Op<'_>) -> Result<()> {
         if let Some(fd) = action.reads() {
             self.used(command, index, fd, action)?;
         }
@@ -218,7 +220,7 @@ impl Numbers {
     /// Checks a number that an action copies or uses. The program must have the number by then, unless it inherits
     /// the caller's descriptors. Other descriptors at that number, the caller's or the library's, differ between
     /// launchers.
-    fn used(&mut self, command: &Command<'_>, index: usize, fd: RawFd, action: &Op) -> Result<()> {
+    fn used(&mut self, command: &Command<'_>, index: usize, fd: RawFd, action: &Op<'_>) -> Result<()> {
         self.mention(fd);
         if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
             return Err(refused(command, index, action, Errno::EBADF));
@@ -262,14 +264,14 @@ impl Numbers {
 #[derive(Default)]
 struct Lowering {
     sources: Vec<RawFd>,
-    steps: Vec<Step>,
+    steps: Vec<Step<'static>>,
     cgroup: Option<(u16, RawFd)>,
     child_ends: Vec<OwnedFd>,
     pipes: [Option<OwnedFd>; 3],
 }
 
 impl Lowering {
-    fn step(&mut self, index: u16, op: Op) {
+    fn step(&mut self, index: u16, op: Op<'static>) {
         self.steps.push(Step { index, op });
     }
 
@@ -304,8 +306,8 @@ impl Lowering {
         if let Some(map) = &command.user_map {
             // An unprivileged process may map groups only after it has disabled setgroups: user_namespaces(7).
             self.step(USER_MAP, Op::DenySetgroups);
-            self.step(USER_MAP + 1, Op::UserMap { map: map.users.clone() });
-            self.step(USER_MAP + 2, Op::GroupMap { map: map.groups.clone() });
+            self.step(USER_MAP + 1, Op::UserMap { map: Data::Shared(map.users.clone()) });
+            self.step(USER_MAP + 2, Op::GroupMap { map: Data::Shared(map.groups.clone()) });
         }
     }
 
@@ -366,7 +368,7 @@ impl Lowering {
         Ok(())
     }
 
-    fn action(&mut self, index: usize, number: u16, action: &Op, command: &Command<'_>, features: &Features) {
+    fn action(&mut self, index: usize, number: u16, action: &Op<'static>, command: &Command<'_>, features: &Features) {
         match action {
             Op::UserIds { .. } => self.before_user_ids(index, command),
             // Not with a tree's pid namespace: there clone3 creates the intermediate process, not the program.
@@ -388,7 +390,7 @@ impl Lowering {
         let first = !command.all_actions().take(index).any(|action| matches!(action, Op::UserIds { .. }));
         // A new user namespace with one user has setgroups disabled.
         if root && first && !groups_set && command.user_map.is_none() {
-            self.step(index as u16, Op::Groups { groups: [].into() });
+            self.step(index as u16, Op::Groups { groups: Data::Borrowed(&[]) });
         }
         if command.all_actions().skip(index).any(|action| matches!(action, Op::Capabilities { .. })) {
             self.step(index as u16, Op::KeepCapabilities);
@@ -402,7 +404,7 @@ fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
         || command.all_actions().any(|action| action.reads() == Some(stream))
 }
 
-fn refused(command: &Command<'_>, index: usize, action: &Op, errno: Errno) -> Error {
+fn refused(command: &Command<'_>, index: usize, action: &Op<'_>, errno: Errno) -> Error {
     Error::refused(Stage::Action(index), errno, command.print(action))
 }
 
@@ -421,7 +423,7 @@ pub(crate) fn stage_of(index: u16) -> Stage {
 }
 
 /// The error for a step that failed in the child.
-pub(crate) fn step_failed(plan: &Plan, index: u16, errno: Errno) -> Error {
+pub(crate) fn step_failed(plan: &Plan<'_>, index: u16, errno: Errno) -> Error {
     let stage = stage_of(index);
     let number = |source: usize| plan.sources.get(source).copied().unwrap_or(-1);
     // Steps that prepare an action have the same index. The action itself is the last one.

@@ -64,7 +64,7 @@ pub struct Command<'fd> {
     sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
     /// The actions. An action that could not be accepted is represented by its error text.
-    actions: Vec<std::result::Result<Op, String>>,
+    actions: Vec<std::result::Result<Op<'static>, String>>,
     /// The descriptors that actions name by index.
     descriptors: Vec<Descriptor<'fd>>,
     /// The number of actions that a language binding has added for itself.
@@ -138,7 +138,7 @@ pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 
 /// The work for a parked process.
 pub(crate) struct Order<'a> {
-    pub(crate) plan: &'a Arc<Plan>,
+    pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,
     /// The cgroup to join first, with the index of its step.
     pub(crate) cgroup: Option<(u16, RawFd)>,
@@ -403,14 +403,14 @@ impl<'fd> Command<'fd> {
         matches!(self.program, Program::Named(..))
     }
 
-    pub(crate) fn encode_args(&self) -> Result<ArgBlock> {
+    pub(crate) fn encode_args(&self) -> Result<ArgBlock<'static>> {
         let first = self.arg0.as_deref().unwrap_or_else(|| self.program_name());
         let all = std::iter::once(first).chain(self.args.iter().map(OsString::as_os_str));
         ArgBlock::new(all.map(OsStr::as_bytes))
             .map_err(|index| Error::invalid(format!("execve: argv[{index}] has a NUL byte")))
     }
 
-    pub(crate) fn encode_env(&self) -> Result<Arc<ArgBlock>> {
+    pub(crate) fn encode_env(&self) -> Result<Arc<ArgBlock<'static>>> {
         if let Some(env) = &self.env {
             return env.encode();
         }
@@ -487,7 +487,7 @@ impl<'fd> Command<'fd> {
 
     /// The last resource limit with this number that an action sets: soft and hard.
     pub(crate) fn rlimit(&self, number: u32) -> Option<(u64, u64)> {
-        let set = |action: &Op| match action {
+        let set = |action: &Op<'_>| match action {
             Op::Limit { resource, limit: [soft, hard] } if *resource == number => Some((*soft, *hard)),
             _ => None,
         };
@@ -496,7 +496,7 @@ impl<'fd> Command<'fd> {
 
     /// The program's real user id, if an action sets it.
     pub(crate) fn real_user(&self) -> Option<u32> {
-        let real = |action: &Op| match action {
+        let real = |action: &Op<'_>| match action {
             Op::UserIds { real, .. } => Some(*real).filter(|real| *real != u32::MAX),
             _ => None,
         };
@@ -508,7 +508,7 @@ impl<'fd> Command<'fd> {
         self.all_actions().any(|action| matches!(action, Op::Cgroup { .. }))
     }
 
-    fn all_actions(&self) -> impl Iterator<Item = &Op> {
+    fn all_actions(&self) -> impl Iterator<Item = &Op<'static>> {
         self.actions.iter().flatten()
     }
 
@@ -518,7 +518,7 @@ impl<'fd> Command<'fd> {
     }
 
     /// The action as strace would print it.
-    fn print(&self, action: &Op) -> String {
+    fn print(&self, action: &Op<'_>) -> String {
         action.print(|source| self.source_number(source))
     }
 }

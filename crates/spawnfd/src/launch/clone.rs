@@ -89,7 +89,7 @@ impl From<ClosedSource> for NoChild {
 pub(super) fn start(
     slot: &mut Slot,
     mut options: CloneOptions,
-    plan: &Plan,
+    plan: &Plan<'_>,
     features: &Features,
     try_scm_rights: bool,
 ) -> Result<Arrived, NoChild> {

@@ -5,10 +5,10 @@
 //! The child uses a stack slot until it has left the caller's memory, which it reports in a shared word. The next
 //! start reads that word. The library reads the outcome once the pidfd shows that the child has ended.
 
-use std::ffi::CString;
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use spawnfd_child::{Detached, Pinned, Plan, Program};
+use spawnfd_child::{Data, Detached, Plan, Program};
 use spawnfd_sys::{ArgBlock, CloneOptions, Cloned, call};
 
 use super::clone::{self, NoChild, plainer};
@@ -45,7 +45,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
 
 /// Clones a child in the caller's memory. `None` if that is impossible or not known to work; nothing has happened
 /// then.
-fn share_memory(options: CloneOptions, plan: &Arc<Plan>, features: &Features) -> Option<(Cloned, Detached)> {
+fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Features) -> Option<(Cloned, Detached)> {
     let works = features.has_close_range() && features.passing(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
         return None;
@@ -74,7 +74,7 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan>, features: &Features) ->
 /// Clones a child with its own memory, without a limit on their number: for actions that may block forever.
 fn copy_memory(
     mut options: CloneOptions,
-    plan: &Arc<Plan>,
+    plan: &Arc<Plan<'static>>,
     features: &Features,
 ) -> std::result::Result<(Cloned, Detached), NoChild> {
     options.share_memory = false;
@@ -98,18 +98,11 @@ fn copy_memory(
 /// nothing.
 ///
 /// A start with an action that may block cannot be the test, because its caller would have to wait for it.
-fn probe_scm_rights(plan: &Plan, features: &Features) {
+fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
     if features.passing(&plan.sources).known().is_some() {
         return;
     }
-    let options = CloneOptions {
-        share_memory: true,
-        share_descriptors: false,
-        namespaces: 0,
-        cgroup: None,
-        clone_parent: false,
-        clone3: features.has_clone3(),
-    };
+    let options = CloneOptions { share_memory: true, clone3: features.has_clone3(), ..CloneOptions::default() };
     let Ok(mut slot) = slots::take() else { return };
     if let Ok(arrived) = clone::start(&mut slot, options, &without_program(plan), features, true) {
         reap(&arrived.pidfd);
@@ -118,16 +111,15 @@ fn probe_scm_rights(plan: &Plan, features: &Features) {
 }
 
 /// A plan with the same sources that fails at exec: there is nothing to execute.
-fn without_program(plan: &Plan) -> Plan {
-    let nothing = Pinned { path: CString::default(), checks: Vec::new(), places: Vec::new() };
+fn without_program<'a>(plan: &Plan<'a>) -> Plan<'a> {
     Plan {
         sources: plan.sources.clone(),
-        steps: Vec::new(),
-        keep: Some(Vec::new()),
+        steps: Cow::default(),
+        keep: Some(Cow::default()),
         default_signals: 0,
         signal_mask: None,
         parent_death: None,
-        program: Program { pinned: Arc::new(nothing), source: None, renew: false },
+        program: Program { pinned: Data::Shared(Arc::default()), source: None, renew: false },
         filter: None,
         argv: ArgBlock::builder().finish(),
         envp: plan.envp.clone(),

@@ -38,7 +38,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
 /// Carries out a plan and returns pid and pidfd. `None`: the kernel does not support it or refuses; nothing has
 /// happened.
 fn carry_out(
-    plan: &Plan,
+    plan: &Plan<'_>,
     template: &Template,
     options: &CloneOptions,
     features: &Features,
@@ -57,7 +57,7 @@ fn carry_out(
         builder.namespaces(options.namespaces).ok()?;
     }
     let count = actions.len();
-    let path = plan.program.source.is_none().then_some(plan.program.pinned.path.as_c_str());
+    let path = plan.program.source.is_none().then_some(&*plan.program.pinned.path);
     let (at, errno) = match builder.run(path, &plan.argv, &plan.envp, actions, plan.keep.is_none()) {
         Ok(started) => return Some(Ok(started)),
         Err(failed) => failed,
@@ -96,7 +96,7 @@ struct Prepared<'a> {
 }
 
 /// `None`: the kernel has no action for a step.
-fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
+fn prepare<'a>(plan: &'a Plan<'_>) -> Option<Prepared<'a>> {
     let numbers = Numbers::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
     for source in 0..plan.sources.len() {
@@ -106,7 +106,7 @@ fn prepare(plan: &Plan) -> Option<Prepared<'_>> {
         }
     }
     let moved = actions.len();
-    for step in &plan.steps {
+    for step in &*plan.steps {
         actions.push(action(&step.op, &numbers)?);
     }
     if let Some((signal, _)) = plan.parent_death {
@@ -165,7 +165,7 @@ fn with(kind: u32, fd: i32, arg: ActionArg<'_>) -> Action<'_> {
     Action { kind, fd, arg, ..Action::default() }
 }
 
-fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
+fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
     use ActionArg::{Capabilities, Ints, Number, Open, Text, Words};
     let source = |source| numbers.source(source);
     let null = |flags: u32| Open(c"/dev/null", abi::open_how { flags: flags.into(), mode: 0, resolve: 0 });
@@ -219,15 +219,15 @@ fn action<'a>(op: &'a Op, numbers: &Numbers<'_>) -> Option<Action<'a>> {
 
 /// The child's descriptor table. It starts with the sources at the caller's numbers. A source is displaced if its
 /// number gets another meaning before its use: the child then keeps it at a spare number from the start.
-struct Numbers<'a> {
-    plan: &'a Plan,
+struct Numbers<'a, 'p> {
+    plan: &'a Plan<'p>,
     /// The spare numbers, if any source is displaced: one for each source.
     spare: Option<RangeInclusive<RawFd>>,
 }
 
-impl Numbers<'_> {
+impl<'a, 'p> Numbers<'a, 'p> {
     /// `None`: no numbers are free for the displaced sources.
-    fn new(plan: &Plan) -> Option<Numbers<'_>> {
+    fn new(plan: &'a Plan<'p>) -> Option<Numbers<'a, 'p>> {
         let mut numbers = Numbers { plan, spare: None };
         if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {
             return Some(numbers);
@@ -251,7 +251,7 @@ impl Numbers<'_> {
     }
 
     /// Whether a step changes the meaning of a number.
-    fn changes(&self, op: &Op, number: RawFd) -> bool {
+    fn changes(&self, op: &Op<'_>, number: RawFd) -> bool {
         match *op {
             Op::Place { source, to } => to == number && self.plan.sources.get(source) != Some(&number),
             Op::Close { fd } => fd == number,
@@ -269,7 +269,7 @@ impl Numbers<'_> {
     }
 
     /// Leaves the spare numbers open; exec closes them. No descriptors exist above them.
-    fn close_range<'a>(&self, first: u32, last: u32) -> Option<Action<'a>> {
+    fn close_range<'b>(&self, first: u32, last: u32) -> Option<Action<'b>> {
         let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
         Some(match &self.spare {
             Some(spare) if first < *spare.start() => plain(CLOSE_RANGE, first, last.min(spare.start() - 1)),

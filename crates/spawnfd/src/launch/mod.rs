@@ -141,7 +141,7 @@ struct Attempt<'a, 'fd> {
     /// An action may block forever, and the caller does not wait for exec.
     may_block: bool,
     features: OfThread,
-    plan: Arc<Plan>,
+    plan: Arc<Plan<'static>>,
     options: CloneOptions,
     /// The cgroup that the child is created in, with the index of its action.
     cgroup: Option<(u16, RawFd)>,
@@ -178,11 +178,10 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         let Lowered { plan, own_memory, must_wait, cgroup, child_ends, pipes } = lowered;
         let options = CloneOptions {
             share_memory: !own_memory,
-            share_descriptors: false,
             namespaces: command.namespace_flags(),
             cgroup: cgroup.map(|(_, dir)| dir),
-            clone_parent: false,
             clone3: cgroup.is_some() || features.has_clone3(),
+            ..CloneOptions::default()
         };
         let attempt = Attempt {
             command,

@@ -19,7 +19,7 @@ use crate::template::{Named, Template, TemplateCache};
 pub(super) const SIGSYS: i32 = 31;
 
 /// The error of a child that failed; `None`: a signal killed the child.
-pub(super) fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: Option<Failure>) -> Error {
+pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failure: Option<Failure>) -> Error {
     let program = || match template.path() {
         Some(path) => format!("execve({path:?})"),
         None => "execveat(fd)".to_owned(),
@@ -42,7 +42,7 @@ pub(super) fn explain(plan: &Plan, template: &Template, name: &OsStr, failure: O
 /// The error of a child that a signal killed in this stage. A filter's SIGSYS is an error of that stage: the
 /// actions that have run are known, and the filter would kill the same call again.
 pub(super) fn explain_killed(
-    plan: &Plan,
+    plan: &Plan<'_>,
     template: &Template,
     name: &OsStr,
     stage: ChildStage,
@@ -56,7 +56,7 @@ pub(super) fn explain_killed(
 }
 
 /// The error of a plan with a source that is not open in the caller. It names the action.
-pub(super) fn closed_source(plan: &Plan, name: &OsStr) -> Error {
+pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
     let is_closed = |&source: &usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
     match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
         Some(step) => step_failed(plan, step.index, Errno::EBADF),

@@ -7,13 +7,14 @@ mod recorded;
 mod script;
 mod search;
 
+use std::borrow::Cow;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use spawnfd_child::{Check, Identity, Pinned, Program};
+use spawnfd_child::{Check, Data, Identity, Pinned, Program};
 use spawnfd_sys::{Errno, call};
 
 pub(crate) use cache::Named;
@@ -53,7 +54,7 @@ struct Inner {
     /// The executable, then the interpreters if it is a script.
     files: Vec<Recorded>,
     /// The part that a child gets.
-    pinned: Arc<Pinned>,
+    pinned: Arc<Pinned<'static>>,
     /// The template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
     creator: Credentials,
@@ -119,7 +120,7 @@ impl Template {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
         }
         let checks = vec![Check::SameSource { identity: recorded.identity }];
-        let pinned = Pinned { path: CString::default(), checks, places: Vec::new() };
+        let pinned = Pinned { checks: checks.into(), ..Pinned::default() };
         Ok(Template::of(Inner {
             name: OsString::new(),
             files: vec![recorded],
@@ -153,9 +154,11 @@ impl Template {
             let recorded = Recorded::open(&interpreter);
             files.push(recorded.map_err(|error| interpreter_of(&files[files.len() - 1].path, &error))?);
         }
-        let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone() });
-        let same = files.iter().map(|file| Check::Same { path: file.path.clone(), identity: file.identity });
-        let pinned = Arc::new(Pinned { path, checks: absent.chain(same).collect(), places });
+        let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone().into() });
+        let same = files.iter().map(|file| Check::Same { path: file.path.clone().into(), identity: file.identity });
+        let checks = absent.chain(same).collect();
+        let places = places.into_iter().map(Cow::Owned).collect();
+        let pinned = Arc::new(Pinned { path: path.into(), checks, places });
         Ok(Template::of(Inner { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
@@ -163,7 +166,7 @@ impl Template {
     /// compared.
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
-        let pinned = Arc::new(Pinned { path, checks: Vec::new(), places: Vec::new() });
+        let pinned = Arc::new(Pinned { path: path.into(), ..Pinned::default() });
         Template::of(Inner { name, files: Vec::new(), pinned, anonymous: false, creator: Credentials::current() })
     }
 
@@ -234,7 +237,7 @@ impl Template {
     /// The absolute path; `None` for a template made from a descriptor.
     pub fn path(&self) -> Option<&Path> {
         let path = &self.inner.pinned.path;
-        (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.as_bytes())))
+        (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.to_bytes())))
     }
 
     /// The name that the template was made with.
@@ -283,8 +286,8 @@ impl Template {
 
     /// The program for a child. `source` is the place of its descriptor among the plan's sources, if it is executed
     /// by descriptor.
-    pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program {
-        Program { pinned: self.inner.pinned.clone(), source, renew }
+    pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program<'static> {
+        Program { pinned: Data::Shared(self.inner.pinned.clone()), source, renew }
     }
 
     /// The error for a failed check, by the check's place.

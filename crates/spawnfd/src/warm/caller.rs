@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use spawnfd_child::Op;
+use spawnfd_child::{Data, Op};
 use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
@@ -70,7 +70,7 @@ impl CallerState {
     ///
     /// # Errors
     /// A difference that no step can carry over.
-    pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op>, &'static str> {
+    pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, &'static str> {
         if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
             return Err(what);
         }
@@ -100,7 +100,7 @@ impl CallerState {
         }
         match (self.oom_score_adj, now.oom_score_adj) {
             (was, is) if was == is => {}
-            (Some(was), Some(is)) if is > was => steps.push(Op::OomScoreAdj { value: is, text: [].into() }),
+            (Some(was), Some(is)) if is > was => steps.push(Op::OomScoreAdj { value: is, text: Data::Borrowed(&[]) }),
             _ => return Err("oom_score_adj"),
         }
         Ok(steps)

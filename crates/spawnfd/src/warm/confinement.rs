@@ -95,7 +95,7 @@ impl Confinement {
     ///
     /// # Errors
     /// [`CONFINED`]: the steps would have another effect.
-    pub(super) fn enter(&self, inside: &mut Inside, plan: &Plan) -> Result<(), &'static str> {
+    pub(super) fn enter(&self, inside: &mut Inside, plan: &Plan<'_>) -> Result<(), &'static str> {
         let mut outside = self.ruleset.is_some();
         for Step { index, op } in std::mem::take(&mut inside.steps) {
             let op = match op {

@@ -37,7 +37,7 @@ impl LeasedProcess {
     }
 
     /// Whether the process can carry out this plan's actions.
-    pub(super) fn fits(&self, plan: &Plan) -> Result<(), &'static str> {
+    pub(super) fn fits(&self, plan: &Plan<'_>) -> Result<(), &'static str> {
         let parked = self.recipe.template.name().as_bytes();
         let as_parked = |name: &[u8]| match self.recipe.kind {
             Kind::Main => true,
@@ -46,7 +46,7 @@ impl LeasedProcess {
             // process.argv0 has been set.
             Kind::Node => name == parked,
         };
-        let is_beyond = |op: &Op| {
+        let is_beyond = |op: &Op<'_>| {
             matches!(*op, Op::Place { source, to }
             if to >= plan.below && plan.sources.get(source) == Some(&to))
         };
@@ -61,7 +61,7 @@ impl LeasedProcess {
     ///
     /// # Errors
     /// An action that only the program in front can perform.
-    pub(super) fn inside(&self, parked: &Parked, plan: &Plan) -> Result<Option<Inside>, &'static str> {
+    pub(super) fn inside(&self, parked: &Parked, plan: &Plan<'static>) -> Result<Option<Inside>, &'static str> {
         if !self.is_confined() && !self.is_sandboxed() {
             return Ok(None);
         }
@@ -86,7 +86,7 @@ impl LeasedProcess {
     pub(super) fn compare(
         &self,
         parked: &Parked,
-        plan: &Plan,
+        plan: &Plan<'_>,
         template: &Template,
         here: Option<usize>,
     ) -> Result<Context, &'static str> {

@@ -99,7 +99,7 @@ impl Offer<'_> {
             return Err("files to open");
         }
         let waits = waits || leased.is_confined();
-        let steps = inside.as_ref().map_or(&plan.steps, |inside| &inside.steps);
+        let steps = inside.as_ref().map_or(&*plan.steps, |inside| &inside.steps);
         // A sandbox has a working directory of its own.
         let here = if !leased.is_sandboxed() && is_from_here(steps) {
             let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -107,7 +107,7 @@ impl Offer<'_> {
         } else {
             None
         };
-        let mut sources = plan.sources.clone();
+        let mut sources = plan.sources.to_vec();
         sources.extend(inside.iter().flat_map(|inside| &inside.opened).map(AsRawFd::as_raw_fd));
         let mut source = |fd: RawFd| {
             sources.push(fd);
@@ -136,7 +136,7 @@ impl Offer<'_> {
             Ok(claim) => match leased.compare(&parked, plan, template, here_at) {
                 Err(reason) => Parked::withdraw(&claim, reason),
                 Ok(context) => {
-                    for step in &plan.steps {
+                    for step in &*plan.steps {
                         if let Op::Announce { to } = &step.op {
                             to.make_for(parked.pid());
                         }

@@ -53,7 +53,7 @@ pub(super) struct Origin {
     pub(super) has_front: bool,
     /// The caller state when the process was started.
     pub(super) caller: CallerState,
-    pub(super) env: Arc<ArgBlock>,
+    pub(super) env: Arc<ArgBlock<'static>>,
     /// The files that the program in front was given.
     pub(super) given: Vec<Referent>,
     pub(super) variables: Vec<Vec<u8>>,
@@ -136,7 +136,7 @@ impl Parked {
     ///
     /// # Errors
     /// The reason for a cold start.
-    pub(super) fn agrees(&self, envp: &ArgBlock) -> Result<(), &'static str> {
+    pub(super) fn agrees(&self, envp: &ArgBlock<'_>) -> Result<(), &'static str> {
         if self.origin.executes || std::ptr::eq(envp, &raw const *self.origin.env) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl Parked {
                 .iter()
                 .any(|prefix| string.starts_with(prefix))
         };
-        let of = |block: &ArgBlock| {
+        let of = |block: &ArgBlock<'_>| {
             let mut all: Vec<Vec<u8>> =
                 block.iter().map(std::ffi::CStr::to_bytes).filter(early).map(<[u8]>::to_vec).collect();
             all.sort_unstable();

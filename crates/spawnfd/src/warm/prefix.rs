@@ -42,7 +42,7 @@ pub(super) struct Prefix {
 
 /// The part of a plan that the parked process carries out inside the sandbox.
 pub(super) struct Inside {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<Step<'static>>,
     /// Additional sources of the steps, after the plan's.
     pub(super) opened: Vec<OwnedFd>,
     /// The number of leading arguments of the plan that belong to the program in front.
@@ -64,8 +64,8 @@ impl Prefix {
     pub(super) fn enter(
         &self,
         inside: &mut Inside,
-        plan: &Plan,
-        parked: &ArgBlock,
+        plan: &Plan<'_>,
+        parked: &ArgBlock<'_>,
         given: &[Referent],
     ) -> Result<(), &'static str> {
         inside.skip = self.args.len();
@@ -108,7 +108,7 @@ impl Prefix {
             return Err("session");
         }
         let same_place = match (directory, &self.directory) {
-            (Some(asked), Some(has)) => asked == *has && has.to_bytes().starts_with(b"/"),
+            (Some(asked), Some(has)) => *asked == **has && has.to_bytes().starts_with(b"/"),
             (None, None) => self.here.is_some() && self.here == Place::of(c""),
             _ => false,
         };
@@ -135,15 +135,15 @@ impl Prefix {
 
 impl Inside {
     /// The plan's steps, unchanged.
-    pub(super) fn of(plan: &Plan) -> Inside {
-        Inside { steps: plan.steps.clone(), opened: Vec::new(), skip: 0, handed_on: Vec::new() }
+    pub(super) fn of(plan: &Plan<'static>) -> Inside {
+        Inside { steps: plan.steps.to_vec(), opened: Vec::new(), skip: 0, handed_on: Vec::new() }
     }
 
     /// A step that places the /dev/null outside the confinement at `to`.
     ///
     /// # Errors
     /// /dev/null cannot be opened.
-    pub(super) fn null(&mut self, plan: &Plan, to: RawFd) -> Result<Op, &'static str> {
+    pub(super) fn null(&mut self, plan: &Plan<'_>, to: RawFd) -> Result<Op<'static>, &'static str> {
         let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
         let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
         self.opened.push(above_standard(null));

@@ -37,7 +37,7 @@ impl Parked {
     ///
     /// # Errors
     /// The reason why the request was not sent.
-    pub(super) fn offer(&mut self, plan: &Plan, request: &StartRequest<'_>) -> Result<Claim, Answer> {
+    pub(super) fn offer(&mut self, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Claim, Answer> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(Answer::Refused("descriptor table"));
         }
@@ -61,7 +61,7 @@ impl Parked {
 
     /// Tells the parked process to carry the request out. `landing`: the plan, if the caller does not wait for the
     /// outcome. The child's wait then reports the outcome.
-    pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan>>) -> Answer {
+    pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan<'static>>>) -> Answer {
         if let Err(reason) = wire::leave(&self.channel.page, context) {
             return Parked::withdraw(&claim, reason);
         }
@@ -150,7 +150,7 @@ impl Parked {
 #[derive(Debug)]
 struct PendingRequest {
     claim: Claim,
-    plan: Arc<Plan>,
+    plan: Arc<Plan<'static>>,
 }
 
 impl PendingStart for PendingRequest {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use spawnfd_child::{Arg, Check, Identity, Op, Outcome, PENDING, Parked, Plan, Step, SystemCall};
 use spawnfd_parked::protocol::{
-    self, Argument, CheckKind, Claim as State, ForkSource, Op as Code, Page as Layout, ParkField, ReplyKind,
+    self, Argument, CheckKind, Claim as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
 use spawnfd_sys::{Errno, RawFd, SharedWords};
 use zerocopy::{FromBytes, IntoBytes};
@@ -28,7 +28,7 @@ const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// Steps before the caller's actions. They name sources by their index in the request.
-    pub(super) steps: Vec<Op>,
+    pub(super) steps: Vec<Op<'static>>,
     pub(super) make_default: u64,
     pub(super) make_ignored: u64,
     pub(super) mask: u64,
@@ -38,6 +38,8 @@ pub(super) struct Context {
 pub(super) type Page = SharedWords<WORDS>;
 const WORDS: usize = Layout::SIZE / WORD;
 const WORD: usize = size_of::<u64>();
+/// Bytes of a request before its steps.
+const HEAD: usize = size_of::<protocol::Request>();
 
 /// The word index of a field of eight bytes.
 const fn word(offset: usize) -> usize {
@@ -130,7 +132,7 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     set(word(Layout::MAKE_DEFAULT), context.make_default);
     set(word(Layout::MAKE_IGNORED), context.make_ignored);
     set(word(Layout::MASK), context.mask);
-    for (first, op) in (word(Layout::STEPS)..).step_by(word(protocol::Step::SIZE)).zip(&context.steps) {
+    for (first, op) in (word(Layout::STEPS)..).step_by(word(size_of::<protocol::Step>())).zip(&context.steps) {
         // None of these has a text.
         let Some(step) = encode_step(CONTEXT, op, &mut Vec::new(), true)? else { continue };
         for (at, bytes) in (first..).zip(step.as_bytes().as_chunks().0) {
@@ -143,9 +145,9 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
 /// The parts of a request besides the plan.
 pub(super) struct StartRequest<'a> {
     /// The cgroup of the program, which the parked process joins first.
-    pub(super) join: Option<Step>,
+    pub(super) join: Option<Step<'static>>,
     /// The steps: the plan's, or the remaining ones in a sandbox.
-    pub(super) steps: &'a [Step],
+    pub(super) steps: &'a [Step<'static>],
     /// The number of leading arguments of the plan that belong to the program in front.
     pub(super) skip: usize,
     /// Sources that replace the program's descriptors at these numbers, if both refer to the same file.
@@ -161,7 +163,7 @@ pub(super) struct StartRequest<'a> {
 ///
 /// # Errors
 /// An action that a parked process cannot perform.
-pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
+pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
     // Not supported: the plan names numbers above those at which the sources wait.
     if plan.highest >= plan.above && plan.highest > 2 {
@@ -173,7 +175,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
     let env_length = copy(plan.envp.iter().take(envc), &mut strings);
     // The header comes first but needs the counts: it is filled in at the end.
     let mut message = Vec::with_capacity(512 + strings.len());
-    message.extend_from_slice(&[0; protocol::Request::SIZE]);
+    message.extend_from_slice(&[0; HEAD]);
     for &(source, number) in request.handed_on {
         let (op, a) = (Code::Replace as u16, source as i32);
         let step = protocol::Step { op, index: CONTEXT, a, b: number, ..Default::default() };
@@ -184,7 +186,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
             message.extend_from_slice(step.as_bytes());
         }
     }
-    let steps = (message.len() - protocol::Request::SIZE) / protocol::Step::SIZE;
+    let steps = (message.len() - HEAD) / size_of::<protocol::Step>();
     let (path, checks) = if request.executes { encode_program(plan, &mut strings, &mut message) } else { (0, 0) };
     keep.iter().for_each(|fd| message.extend_from_slice(&fd.to_ne_bytes()));
     message.extend_from_slice(&strings);
@@ -206,7 +208,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
         checks: checks as u32,
         unused: 0,
     };
-    message[..protocol::Request::SIZE].copy_from_slice(head.as_bytes());
+    message[..HEAD].copy_from_slice(head.as_bytes());
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
@@ -214,7 +216,7 @@ pub(super) fn encode(serial: u32, plan: &Plan, request: &StartRequest<'_>) -> Re
 pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
     let head = protocol::Request {
         version: protocol::VERSION,
-        sources: ForkSource::ALL.len() as u32,
+        sources: protocol::FORK_COUNT as u32,
         strings: 1,
         above: protocol::FIRST_DESCRIPTOR as i32,
         flags: protocol::FLAG_FORK | if measure { protocol::FLAG_MEASURE } else { 0 },
@@ -233,10 +235,10 @@ fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usiz
 }
 
 /// Adds the checks of the program to execute. Returns the offset of its path, and the number of checks.
-fn encode_program(plan: &Plan, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> (u32, usize) {
+fn encode_program(plan: &Plan<'_>, strings: &mut Vec<u8>, message: &mut Vec<u8>) -> (u32, usize) {
     let mut text = |string: &CStr| append(string.to_bytes_with_nul(), strings);
     let path = text(&plan.program.pinned.path);
-    for check in &plan.program.pinned.checks {
+    for check in &*plan.program.pinned.checks {
         let check = match check {
             Check::Same { path, identity } => encode_check(CheckKind::Same, text(path), identity),
             Check::SameSource { identity } => encode_check(CheckKind::SameSource, path, identity),
@@ -271,7 +273,7 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
 /// Encodes one step; `None` if the owner performs it. `executes`: exec follows.
 fn encode_step(
     index: u16,
-    op: &Op,
+    op: &Op<'_>,
     strings: &mut Vec<u8>,
     executes: bool,
 ) -> Result<Option<protocol::Step>, &'static str> {

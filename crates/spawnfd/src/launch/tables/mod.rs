@@ -59,7 +59,7 @@ impl Strategy {
     ///
     /// `try_scm_rights`: start with [`ScmRights`](Strategy::ScmRights) if it is not yet known to work or fail.
     pub(super) fn for_sleeping_caller(
-        plan: &Plan,
+        plan: &Plan<'_>,
         options: &CloneOptions,
         features: &Features,
         try_scm_rights: bool,
@@ -137,7 +137,7 @@ pub(super) fn renew_pidfd() {
 
 /// Whether the child may keep copies of the caller's low descriptors until it closes them. No other thread can
 /// notice, and the kernel copies up to 64 in any case.
-fn can_trim(plan: &Plan, features: &Features) -> bool {
+fn can_trim(plan: &Plan<'_>, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
     // Without sources, this strategy gains nothing. With an action that blocks, the child would keep the copies
     // that long.
