@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests each feature that the library lists: by a system call without effect, or by spawning this command.
+//! Tests the kernel features that the library uses: by a system call without effect, or by spawning this command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,10 +13,153 @@ use std::process::ExitStatus;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
-use spawnfd::support::{Feature, Without, support};
+use spawnfd::support::support;
 use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, Stdio, Template};
 
 use crate::os::{self, Question};
+
+/// A kernel feature, and how to test it.
+struct Feature {
+    /// The system call, or the call and its flag.
+    name: &'static str,
+    /// The first Linux version that has the feature.
+    since: &'static str,
+    /// The library's use of the feature.
+    purpose: &'static str,
+    without: Without,
+    test: fn() -> Answer,
+}
+
+/// The consequence if the kernel lacks a feature, or a filter refuses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Without {
+    /// No program can be started: the library requires the feature.
+    Nothing,
+    /// Only requests that need the feature fail, with the kernel's errno.
+    Refused,
+    /// The library automatically uses this fallback, at this cost.
+    Instead(&'static str, &'static str),
+    /// Nothing: the library does not use the feature.
+    Unused,
+}
+
+use Without::{Instead, Nothing, Refused, Unused};
+
+const fn feature(
+    name: &'static str,
+    since: &'static str,
+    purpose: &'static str,
+    without: Without,
+    test: fn() -> Answer,
+) -> Feature {
+    Feature { name, since, purpose, without, test }
+}
+
+const LIST: Without = Instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
+const SOCKET: Without =
+    Instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
+
+/// In the order in which a spawn uses them.
+static FEATURES: [Feature; 23] = [
+    feature(
+        "pidfd_spawn_run",
+        "kernel/patches",
+        "the whole start in one call",
+        Instead("clone and exec", "some microseconds"),
+        || if support().kernel { Ok(String::new()) } else { Err(named(Errno::EINVAL)) },
+    ),
+    feature(
+        "clone3",
+        "5.3",
+        "clone of the child",
+        Instead(
+            "clone; the child resets signal handlers itself",
+            "62 more system calls in the first spawn, and whenever the last spawn is 10 ms old",
+        ),
+        || ask(Question::Clone3),
+    ),
+    feature("clone CLONE_PIDFD", "5.2", "the child's pidfd", Nothing, || spawn(|_| {})),
+    feature(
+        "clone3 CLONE_INTO_CGROUP",
+        "5.7",
+        "clone into a cgroup",
+        Instead("the child writes itself to cgroup.procs", "a slower move; until then the child runs outside"),
+        || ask(Question::CloneIntoCgroup),
+    ),
+    feature("close_range", "5.9", "leaving the caller's descriptors", LIST, || ask(Question::CloseRange(0))),
+    feature(
+        "close_range CLOSE_RANGE_UNSHARE",
+        "5.9",
+        "a descriptor table of the child's own, without a copy",
+        Instead("the caller's table is copied", "grows with the caller's open descriptors"),
+        unshare,
+    ),
+    feature(
+        "close_range CLOSE_RANGE_CLOEXEC",
+        "5.11",
+        "marking descriptors that the program must not get",
+        Instead("descriptors listed in /proc/self/fd", "a few more system calls for each spawn"),
+        || ask(Question::CloseRange(4)),
+    ),
+    feature(
+        "pidfd_open",
+        "5.3",
+        "process trees: signals to their processes, and the guard",
+        Instead("tier 'group', which signals only the program's process group", "nothing"),
+        || pidfd().map(|_| String::new()),
+    ),
+    feature("pidfd_open PIDFD_THREAD", "6.9", "passing descriptors to the child", SOCKET, || {
+        tried(pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32)))
+    }),
+    feature("pidfd_getfd", "5.6", "passing descriptors to the child", SOCKET, getfd),
+    feature("pidfd_send_signal", "5.1", "signals that cannot hit another process", Refused, || {
+        child(|_| {}).map(|_| String::new())
+    }),
+    feature("waitid P_PIDFD", "5.4", "waiting", Nothing, || child(|_| {}).map(|_| String::new())),
+    feature("openat2", "5.6", "open actions", Instead("openat; an action with resolve flags fails", "nothing"), || {
+        tried(openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty()))
+    }),
+    feature(
+        "faccessat2",
+        "5.8",
+        "checking that a file is executable",
+        Instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
+        || ask(Question::Faccessat2),
+    ),
+    feature("execveat", "3.19", "executing strictly by descriptor, and snapshots", Refused, strict),
+    feature(
+        "memfd_create MFD_EXEC",
+        "6.3",
+        "snapshots that can be executed",
+        Instead("a memfd without the flag", "nothing; if vm.memfd_noexec forbids such a memfd, snapshots fail"),
+        || tried(memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)),
+    ),
+    feature("madvise MADV_WIPEONFORK", "4.14", "noticing a fork of the caller", Nothing, || ask(Question::WipeOnFork)),
+    feature("Landlock", "5.13", "confinement by a ruleset", Refused, || {
+        os::ask(Question::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e))
+    }),
+    feature("seccomp filter", "3.17", "confinement by a filter", Refused, || {
+        ask(Question::Seccomp).and_then(|_| filtered())
+    }),
+    feature("user namespaces", "3.8", "namespaces without privilege", Refused, || {
+        spawn(|command| _ = command.user_namespace(0, 0))
+    }),
+    feature(
+        "reflink (FICLONE)",
+        "4.5",
+        "snapshots that share the file's extents",
+        Instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
+        reflink,
+    ),
+    feature(
+        "ioctl PIDFD_GET_INFO",
+        "6.15",
+        "the status of a child that other code of the caller has reaped",
+        Instead("the status is reported as lost: by a result, or ECHILD of a wait", "nothing"),
+        pidfd_info,
+    ),
+    feature("io_uring", "5.1", "", Unused, || ask(Question::IoUring)),
+];
 
 /// The result of one test.
 #[derive(Clone, Debug, Serialize)]
@@ -39,28 +182,22 @@ type Answer = Result<String, String>;
 
 /// Tests all features.
 pub fn probe() -> Vec<Finding> {
-    support().features.iter().map(finding).collect()
+    FEATURES.iter().map(finding).collect()
 }
 
 fn finding(feature: &Feature) -> Finding {
-    let answer = try_out(feature.name);
+    let Feature { name, since, purpose, .. } = *feature;
+    let answer = test(feature);
     let (without, cost) = match feature.without {
-        Without::Nothing => ("no program can be started", None),
-        Without::Refused => ("what asks for it fails", None),
-        Without::Instead { way, cost } => (way, Some(cost)),
-        Without::Unused => ("not used by the library", None),
-        _ => ("unknown", None),
+        Nothing => ("no program can be started", None),
+        Refused => ("requests that need it fail", None),
+        Instead(fallback, cost) => (fallback, Some(cost)),
+        Unused => ("not used by the library", None),
     };
-    Finding {
-        name: feature.name,
-        since: feature.since,
-        purpose: feature.purpose,
-        available: answer.is_ok(),
-        detail: Some(answer.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty()),
-        without,
-        cost,
-        used: feature.without != Without::Unused,
-    }
+    let used = feature.without != Unused;
+    let available = answer.is_ok();
+    let detail = Some(answer.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty());
+    Finding { name, since, purpose, available, detail, without, cost, used }
 }
 
 /// Returns the system call of a feature, if the library knows whether a filter kills this process for it.
@@ -77,50 +214,20 @@ fn call_of(name: &str) -> Option<Call> {
     })
 }
 
-fn try_out(name: &str) -> Answer {
+fn test(feature: &Feature) -> Answer {
     let killed = spawnfd::killed_calls();
-    if call_of(name).is_some_and(|call| killed.contains(call)) {
+    if call_of(feature.name).is_some_and(|call| killed.contains(call)) {
         return Err("SIGSYS: a filter kills the process for it".to_owned());
     }
-    match name {
-        // The library does not use these calls, so it does not know whether a filter kills for them.
-        "io_uring" | "Landlock" if killed != Calls::NONE => {
-            Err("not tried: a filter kills the process for other calls".to_owned())
-        }
-        "pidfd_spawn_run" if support().kernel => Ok(String::new()),
-        "pidfd_spawn_run" => Err(named(Errno::EINVAL)),
-        "clone3" => ask(Question::Clone3),
-        "clone CLONE_PIDFD" => spawn(|_| {}),
-        "clone3 CLONE_INTO_CGROUP" => ask(Question::CloneIntoCgroup),
-        "close_range" => ask(Question::CloseRange(0)),
-        "close_range CLOSE_RANGE_UNSHARE" => unshare(),
-        "close_range CLOSE_RANGE_CLOEXEC" => ask(Question::CloseRange(4)),
-        "pidfd_open" => pidfd().map(|_| String::new()),
-        "pidfd_open PIDFD_THREAD" => pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32))
-            .map(|_| String::new())
-            .map_err(|e| why(&e.into())),
-        "pidfd_getfd" => getfd(),
-        "pidfd_send_signal" => child(|_| {}).map(|_| String::new()),
-        "waitid P_PIDFD" => child(|_| {}).map(|_| String::new()),
-        "openat2" => openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
-            .map(|_| String::new())
-            .map_err(|e| why(&e.into())),
-        "faccessat2" => ask(Question::Faccessat2),
-        "execveat" => strict(),
-        "memfd_create MFD_EXEC" => memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
-            .map(|_| String::new())
-            .map_err(|e| why(&e.into())),
-        "madvise MADV_WIPEONFORK" => ask(Question::WipeOnFork),
-        "Landlock" => os::ask(Question::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e)),
-        "seccomp filter" => ask(Question::Seccomp).and_then(|_| filtered()),
-        "user namespaces" => spawn(|command| {
-            command.user_namespace(0, 0);
-        }),
-        "reflink (FICLONE)" => reflink(),
-        "ioctl PIDFD_GET_INFO" => pidfd_info(),
-        "io_uring" => ask(Question::IoUring),
-        _ => Err("not tried".to_owned()),
+    // The library does not make these calls, so it does not know whether a filter kills for them.
+    if ["io_uring", "Landlock"].contains(&feature.name) && killed != Calls::NONE {
+        return Err("not tried: a filter kills the process for other calls".to_owned());
     }
+    (feature.test)()
+}
+
+fn tried<T>(result: rustix::io::Result<T>) -> Answer {
+    result.map(|_| String::new()).map_err(|e| why(&e.into()))
 }
 
 fn ask(question: Question) -> Answer {
@@ -159,8 +266,7 @@ fn pidfd() -> Result<std::os::fd::OwnedFd, String> {
 /// Only the library's spawns show whether a child may use it on its parent.
 fn getfd() -> Answer {
     let file = File::open("/dev/null").map_err(|e| why(&e))?;
-    let copy = pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty());
-    copy.map(|_| String::new()).map_err(|e| why(&e.into()))
+    tried(pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty()))
 }
 
 /// Tests PIDFD_GET_INFO on a child that has been reaped.
