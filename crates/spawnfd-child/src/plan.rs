@@ -4,6 +4,7 @@
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::ffi::CStr;
+use core::fmt;
 use core::ops::Deref;
 
 use crate::action::Op;
@@ -12,7 +13,6 @@ use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 
 /// Data of a plan, borrowed or shared: a caller that may not allocate lends everything.
-#[derive(Debug)]
 pub enum Data<'a, T: ?Sized> {
     /// The caller's.
     Borrowed(&'a T),
@@ -26,6 +26,12 @@ impl<T: ?Sized> Clone for Data<'_, T> {
             Data::Borrowed(data) => Data::Borrowed(data),
             Data::Shared(data) => Data::Shared(data.clone()),
         }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Data<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

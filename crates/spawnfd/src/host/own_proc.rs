@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, openat, readlinkat};
 use rustix::process::getppid;
 use spawnfd_guard::process::is_foreign;
 use spawnfd_sys::fork_generation;
@@ -32,10 +32,12 @@ pub(crate) enum Own {
     Namespaces,
     /// The directory of the parent's namespaces, for the parent at the time of opening.
     Parent,
+    /// The directory of the process's threads.
+    Threads,
 }
 
 impl Own {
-    const COUNT: usize = 12;
+    const COUNT: usize = 13;
 
     fn path(self) -> &'static str {
         match self {
@@ -51,12 +53,13 @@ impl Own {
             Own::CoreFilter => "/proc/self/coredump_filter",
             Own::Namespaces => "/proc/thread-self/ns",
             Own::Parent => "/proc",
+            Own::Threads => "/proc/self/task",
         }
     }
 
     fn flags(self) -> OFlags {
         match self {
-            Own::Namespaces | Own::Parent => OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Own::Namespaces | Own::Parent | Own::Threads => OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             _ => OFlags::RDONLY | OFlags::CLOEXEC,
         }
     }
@@ -66,7 +69,10 @@ fn open(which: Own) -> rustix::io::Result<OwnedFd> {
     if which == Own::Parent {
         return open_parent();
     }
-    openat(CWD, which.path(), which.flags(), Mode::empty())
+    let file = openat(CWD, which.path(), which.flags(), Mode::empty())?;
+    // Another file system counts links in another way.
+    let is_proc = which != Own::Threads || fstatfs(&file)?.f_type == PROC_SUPER_MAGIC;
+    if is_proc { Ok(file) } else { Err(rustix::io::Errno::SRCH) }
 }
 
 fn open_parent() -> rustix::io::Result<OwnedFd> {
@@ -124,6 +130,13 @@ fn with<T>(which: Own, look: impl FnOnce(&OwnedFd) -> rustix::io::Result<T>) -> 
 /// Closes the file, so that the calling thread opens it again the next time.
 fn forget(which: Own) {
     let _ = ALL.try_with(|all| all.borrow_mut().files[which as usize] = None);
+}
+
+/// Whether the process has one thread.
+///
+/// The link count of the directory is two, and one for each thread.
+pub(crate) fn has_one_thread() -> bool {
+    with(Own::Threads, |directory| fstat(directory)).is_ok_and(|directory| directory.st_nlink == 3)
 }
 
 /// The file's current contents.

@@ -5,16 +5,17 @@
 //! The first three leave the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so they cost the same for ten
 //! descriptors and ten thousand. See docs/adr/0001 and docs/adr/0009.
 
-mod alone;
 mod own_pidfd;
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 
 use spawnfd_child::{Plan, Table};
-use spawnfd_sys::{CloneOptions, Errno, abi};
+use spawnfd_sys::{CloneOptions, Errno, abi, call, fork_generation};
 
 use super::slots::Slot;
 use crate::host::features::Features;
+use crate::host::own_proc;
 
 /// The highest number of a descriptor through which a child gets the others. The kernel copies all descriptors
 /// below that number.
@@ -146,5 +147,23 @@ fn can_trim(plan: &Plan<'_>, features: &Features) -> bool {
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()
         && !plan.may_stand_still()
-        && alone::is_alone()
+        && is_alone()
+}
+
+/// Whether the calling thread is the only one of its process: the main thread, and there is no other.
+///
+/// `false` at the first call in a process: then the caller's pidfd or socket gets a low number, in case threads
+/// appear later.
+fn is_alone() -> bool {
+    thread_local! {
+        /// The process of the first call (see [`fork_generation`]), and whether this is its main thread.
+        static ASKED: Cell<(u64, bool)> = const { Cell::new((0, false)) };
+    }
+    let Ok(generation) = fork_generation() else { return false };
+    let is_first = ASKED.get().0 != generation;
+    if is_first {
+        ASKED.set((generation, call::gettid() == call::getpid()));
+    }
+    // The first call opens the directory whose links count the threads.
+    ASKED.get().1 && own_proc::has_one_thread() && !is_first
 }
