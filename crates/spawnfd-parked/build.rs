@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the images that the crate carries: two objects that are preloaded into programs to be parked, and the zygote. They are C
-//! because an object that runs between libc and `main` must bring nothing else into a foreign program.
+//! Compiles the three images that the crate embeds: two shared objects that LD_PRELOAD loads into programs, and the
+//! zygote. They are C because an object that runs between libc and `main` must not bring a runtime of its own.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn main() {
         println!("cargo::rerun-if-changed={folder}");
     }
     object("spawnfd-parked.so", &["common", "python", "node"]);
-    // Replaces some of libc's functions, so programs without threads do not get it.
+    // This object replaces some functions of libc, so only Node.js gets it.
     object("spawnfd-parked-threads.so", &["common", "python", "node", "node-threads"]);
     zygote();
 }
@@ -19,9 +19,9 @@ fn main() {
 fn object(name: &str, folders: &[&str]) {
     let mut command = compiler(cc::Build::new().pic(true));
     command.arg("-shared");
-    // Each mapping costs a process forked from a parked one some microseconds, at its start and at its end.
+    // Fewer mappings: a forked child spends some microseconds on each, at fork and at exit.
     command.args(["-Wl,-z,relro,-z,now,-z,noexecstack,-z,noseparate-code"]);
-    // Before any library, so that the object sees what the libraries' constructors open and look at.
+    // Run this object's constructors first, so that it sees the lookups of the libraries' constructors.
     command.arg("-Wl,-z,initfirst");
     for folder in folders {
         let files = Path::new(folder).read_dir().expect("the crate has this folder").flatten();
@@ -33,13 +33,13 @@ fn object(name: &str, folders: &[&str]) {
     build(command, name);
 }
 
-/// Without libc: its start-up would cost more than all that the program does.
+/// Links the zygote without libc, whose start-up would cost more than the zygote's own work.
 fn zygote() {
     let mut command = compiler(cc::Build::new().pic(false));
     command.args(["-static", "-nostdlib", "-no-pie", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]);
     command.args(["-fno-asynchronous-unwind-tables", "-U_FORTIFY_SOURCE", "-Wl,-z,noexecstack,-z,noseparate-code"]);
     command.args(["-Icommon", "-Izygote"]);
-    command.args(["authority.c", "become.c", "line.c", "request.c"].map(|file| Path::new("common").join(file)));
+    command.args(["authority.c", "connection.c", "request.c", "steps.c"].map(|file| Path::new("common").join(file)));
     command.args(["zygote.c", "libc.c", "x86_64.c"].map(|file| Path::new("zygote").join(file)));
     build(command, "spawnfd-zygote");
 }

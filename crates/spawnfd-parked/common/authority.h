@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a parked process reports of its authority. */
+/* The authority of a parked process: its credentials, as it reports them to the owner. */
 #ifndef SPAWNFD_AUTHORITY_H
 #define SPAWNFD_AUTHORITY_H
 
@@ -8,12 +8,12 @@
 #include "protocol.h"
 
 /* Bytes for the report; enough for 1,000 supplementary groups. */
-#define SPAWNFD_AUTHORITY_ROOM (12 << 10)
+#define SPAWNFD_AUTHORITY_SIZE (12 << 10)
 
 /*
  * Writes the calling thread's /proc status and its security label to `text`, each with a NUL, and
- * sets reply->securebits. A file that cannot be read leaves an empty string. Returns the bytes
- * written, or 0 if they are more than `size`.
+ * sets reply->securebits. If a file cannot be read, its string is empty. Returns the bytes written,
+ * or 0 if they are more than `size`.
  */
 size_t spawnfd_report_authority(char *text, size_t size, struct spawnfd_reply *reply);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Forks children of this process's parent. libc's own fork cannot do so, so this one also runs the
- * handlers of pthread_atfork(3). */
+/* Forks children of this process's parent (CLONE_PARENT). libc's fork() cannot do that. This code
+ * therefore also runs the handlers of pthread_atfork(3). */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 /*
- * What pthread_atfork(3) registers: libraries do it by this name. An entry of a library that has
- * been unloaded is empty. There is no lock: start-up code that registers handlers runs in one
+ * The handlers that pthread_atfork(3) registers: it calls __register_atfork(). The entry of an
+ * unloaded library is empty. There is no lock: start-up code that registers handlers runs in one
  * thread, and a program that has started does not use the list.
  */
 struct handlers {
@@ -33,11 +33,11 @@ PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 {
 	int (*original)(void (*)(void), void (*)(void), void (*)(void), void *) =
 		(__typeof__(original))dlsym(RTLD_NEXT, "__register_atfork");
-	size_t place = registered;
+	size_t index = registered;
 
-	if (place < sizeof(handlers) / sizeof(*handlers)) {
-		handlers[place] = (struct handlers){prepare, parent, child, dso};
-		registered = place + 1;
+	if (index < sizeof(handlers) / sizeof(*handlers)) {
+		handlers[index] = (struct handlers){prepare, parent, child, dso};
+		registered = index + 1;
 	} else {
 		too_many = true;
 	}
@@ -46,7 +46,7 @@ PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 
 static void (*finalize)(void *);
 
-/* Not when it is called: that may be in a program that exits. */
+/* Looked up at load time, because an exiting program may call __cxa_finalize(). */
 __attribute__((constructor)) static void find_finalize(void)
 {
 	void *found = dlsym(RTLD_NEXT, "__cxa_finalize");
@@ -61,8 +61,9 @@ static bool is_empty(const struct handlers *entry)
 
 /*
  * The destructor of each library calls this function with the library's __dso_handle, in dlclose()
- * and at exit. libc then drops the fork handlers that were registered with that handle, and so does
- * this object: their code is about to be unmapped, and another library may take its place.
+ * and at exit. libc then drops the fork handlers that were registered with that handle. This object
+ * does the same: the code of the handlers is about to be unmapped, and another library may be
+ * mapped there.
  */
 PUBLIC void __cxa_finalize(void *dso)
 {
@@ -76,6 +77,7 @@ PUBLIC void __cxa_finalize(void *dso)
 		registered--;
 }
 
+/* libc's field for the thread id: PR_GET_TID_ADDRESS. */
 static int *thread_id;
 static void *robust_list;
 static size_t robust_length;
@@ -88,7 +90,7 @@ bool spawnfd_can_fork(void)
 
 int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 {
-	/* The kernel tells libc's idea of the thread's number, as it does for libc's own fork. */
+	/* As in libc's fork(), the kernel writes the child's thread id to libc's field. */
 	const unsigned long flags =
 		CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	long pid;
@@ -106,7 +108,7 @@ int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 #endif
 	error = errno;
 	if (pid == 0)
-		/* Not inherited: set_robust_list(2). */
+		/* The child does not inherit the robust list: set_robust_list(2). */
 		syscall(SYS_set_robust_list, robust_list, robust_length);
 	for (size_t i = 0; i < registered; i++) {
 		void (*handler)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;

@@ -3,27 +3,29 @@
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
-#include "line.h"
+#include "connection.h"
 #include "park.h"
 
-/* What the owner passed in the environment variable SPAWNFD_PARK. */
+/* The contents of the environment variable SPAWNFD_PARK. */
 struct parking {
-	/* This program is to be parked, and is not yet another program. */
+	/* The owner asked to park this program, and no request has replaced it yet. */
 	bool active;
+	/* enum spawnfd_kind, enum spawnfd_mode */
 	char kind, mode;
 	/* The descriptor of this object. */
 	int object;
-	struct spawnfd_line line;
+	struct spawnfd_connection connection;
 };
 extern struct parking parking;
 
 /*
- * Calls `each` with every line of a file, without its newline; false where it cannot be read. No
- * stdio here: it has the program's heap begin, and maps pages of libc that cost as much at its end.
+ * Calls `each` with every line of a file, without its newline. False if the file cannot be read.
+ * It does not use stdio, which would start the program's heap and touch pages of libc. Each such
+ * page costs time again when the process exits.
  */
 bool spawnfd_each_line(const char *path, void (*each)(const char *line));
 
-/* Records the environment and the open descriptors; false where those cannot be listed. */
+/* Records the environment and the open descriptors; false if they cannot be listed. */
 bool spawnfd_record_state(void);
 
 /* Refuses to park if the environment has changed since it was recorded. */
@@ -32,62 +34,69 @@ void spawnfd_check_environment(void);
 /* Refuses to park if the process has threads, children, or descriptors that were not recorded. */
 void spawnfd_check_state(void);
 
-/* Sends stdout and stderr to a file, and closes its descriptor. */
+/* Redirects stdout and stderr to `file`, and closes the descriptor `file`. */
 void spawnfd_capture_output(int file);
 
 /* Restores stdout and stderr. Refuses to park if the program has written to them. */
 void spawnfd_restore_output(void);
 
-/* Notes the files that are mapped; the one in a line of /proc/self/maps, and whether it is new. */
-void spawnfd_note_mapped(void);
-bool spawnfd_note_file_of(const char *line);
+/* Records all mapped files as dependencies. */
+void spawnfd_record_mappings(void);
 
-/* Bytes of all notes. */
-#define SPAWNFD_NOTES_ROOM (2 * ((56 << 10) + 1))
+/* Records the file in a line of /proc/self/maps. True if the file is a new dependency. */
+bool spawnfd_record_mapping(const char *line);
 
-/* Writes the noted variables, an empty string, the noted files, and an empty string. Ignores what
- * is noted from here on. Returns the bytes. */
-size_t spawnfd_report_notes(char *text);
+/* Bytes that all recorded names can have. */
+#define SPAWNFD_DEPENDENCIES_SIZE (2 * ((56 << 10) + 1))
 
-/* Whether the executable's dynamic strings, in which what it imports is named, have `name`. */
+/* Writes the recorded variables, an empty string, the recorded files, and an empty string. Later
+ * lookups are no longer recorded. Returns the bytes written. */
+size_t spawnfd_write_dependencies(char *text);
+
+/* Whether the executable's dynamic string table contains `name`, as it does if it imports `name`.
+ */
 bool spawnfd_imports(const char *name);
 
-/* Whether the executable has functions that ld.so calls before the constructors of libraries. */
+/* Whether the executable has a DT_PREINIT_ARRAY. ld.so calls these functions before the
+ * constructors of libraries. */
 bool spawnfd_has_preinit(void);
 
-/* Whether one of the objects that are loaded is to be searched for others in a relative place. */
-bool spawnfd_searches_from_here(void);
+/* Whether a loaded object has a relative directory in its RPATH or RUNPATH. */
+bool spawnfd_has_relative_library_path(void);
 
 /*
- * Notes by what names the objects were found, on which symbolic links may lie; and by what names
- * they would have been found before, had they been there.
+ * Records the path by which ld.so found each library, because the path may contain symbolic links.
+ * Also records the paths that ld.so searched before without success: a file there would be loaded
+ * instead.
  */
-void spawnfd_note_searched(void);
+void spawnfd_record_library_paths(void);
 
-/* Has libc load the locale that the environment asks for, if the program will ask for one. */
-void spawnfd_load_locale(void);
+/* Makes libc load the locale that the environment names, if the program imports setlocale(3). */
+void spawnfd_preload_locale(void);
 
-/* Touches what the program will touch first. */
-void spawnfd_touch_program(void);
+/* Populates the pages that the program will use first. */
+void spawnfd_prefault_program(void);
 
-/* Reads what PR_SET_MM_MAP wants to be told again; false where that is not allowed. */
-bool spawnfd_remember_memory(void);
+/* Reads the addresses that PR_SET_MM_MAP must be given; false if this process may not use it. */
+bool spawnfd_read_memory_map(void);
 
-/* Where the heap begins; after spawnfd_remember_memory(). */
-uintptr_t spawnfd_heap(void);
+/* Start of the heap. Valid after spawnfd_read_memory_map(). */
+uintptr_t spawnfd_heap_start(void);
 
 /*
- * Makes /proc/PID/cmdline, environ, and what libc calls the program, those of `program`, whose
- * strings stand one after the other.
+ * Makes /proc/PID/cmdline, /proc/PID/environ and libc's program_invocation_name show `program`. The
+ * strings of `program` must be contiguous.
  */
-void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length);
+void spawnfd_set_shown_arguments(const struct program *program, size_t argv_length,
+				 size_t env_length);
 
-/* Whether a child can be given all that libc wants to be told of a fork. */
+/* Whether spawnfd_fork() can give a child the state that libc expects after a fork. */
 bool spawnfd_can_fork(void);
 
 /*
- * Forks a child of this process's parent. 0 in the child; -1 in this process; an errno where there
- * is no child. The kernel leaves its number in `child` before it runs.
+ * Forks a child of this process's parent (CLONE_PARENT). Returns 0 in the child, -1 in this
+ * process, or an errno if the fork failed. The kernel writes the child's pid to `child` before the
+ * child runs.
  */
 int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What start-up code writes to stdout and stderr belongs to the program and would be lost, so a
- * program that writes before it parks cannot park. */
+/* Output that start-up code writes to stdout and stderr would be lost, so a program that writes
+ * before it parks cannot park. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -8,15 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Copies of descriptors 1 and 2 while a file stands in their place; 0: none does. */
-static int outputs[2];
+/* Copies of descriptors 1 and 2 while both refer to the capture file; 0 or less if there is no
+ * copy. */
+static int saved[2];
 
 void spawnfd_capture_output(int file)
 {
 	for (int i = 0; i < 2; i++) {
-		/* A sandbox's own program may have closed one. */
-		outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, file);
-		if (outputs[i] > 0 && dup3(file, 1 + i, 0) < 0)
+		/* The sandbox program may have closed the descriptor. */
+		saved[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, file);
+		if (saved[i] > 0 && dup3(file, 1 + i, 0) < 0)
 			_exit(126);
 	}
 	close(file);
@@ -25,15 +26,15 @@ void spawnfd_capture_output(int file)
 void spawnfd_restore_output(void)
 {
 	struct stat file;
-	bool any = false;
+	bool has_output = false;
 
 	for (int i = 0; i < 2; i++) {
-		if (outputs[i] <= 0)
+		if (saved[i] <= 0)
 			continue;
-		any |= !fstat(1 + i, &file) && file.st_size > 0;
-		dup3(outputs[i], 1 + i, 0);
-		close(outputs[i]);
+		has_output |= !fstat(1 + i, &file) && file.st_size > 0;
+		dup3(saved[i], 1 + i, 0);
+		close(saved[i]);
 	}
-	if (any)
+	if (has_output)
 		spawnfd_cannot_park("start-up code writes");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Parks this process: it reports to its owner, waits for requests, and becomes the program that one
- * asks for. */
+/* Parks this process: it reports to its owner, waits for requests, and becomes the program that a
+ * request describes. */
 #define _GNU_SOURCE
 #include "park.h"
 #include "authority.h"
@@ -14,8 +14,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* In a child of a process that forks: the child waits for a program to become. */
-static bool is_child;
+/* This process is a fork of a parked process in fork mode. It waits for a program to become. */
+static bool is_forked_child;
+/* PR_GET_DUMPABLE before parking. */
 static int dumpable;
 
 /* --- the report to the owner --------------------------------------------------------------------
@@ -39,54 +40,54 @@ static uint64_t private_memory(void)
 
 static void report(void)
 {
-	static char text[SPAWNFD_NOTES_ROOM + SPAWNFD_AUTHORITY_ROOM];
+	static char text[SPAWNFD_DEPENDENCIES_SIZE + SPAWNFD_AUTHORITY_SIZE];
 	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED};
 	size_t length, authority;
 
 	_Static_assert(sizeof(text) + sizeof(reply) <= SPAWNFD_MAX_MESSAGE, "a reply fits");
 
-	spawnfd_note_mapped();
-	spawnfd_note_searched();
+	spawnfd_record_mappings();
+	spawnfd_record_library_paths();
 	reply.private_bytes = private_memory();
-	length = spawnfd_report_notes(text);
-	authority = spawnfd_report_authority(text + length, SPAWNFD_AUTHORITY_ROOM, &reply);
+	length = spawnfd_write_dependencies(text);
+	authority = spawnfd_report_authority(text + length, SPAWNFD_AUTHORITY_SIZE, &reply);
 	if (!authority)
 		spawnfd_cannot_park("too many groups");
-	spawnfd_say(&parking.line, reply, text, length + authority, -1);
+	spawnfd_send_reply(&parking.connection, reply, text, length + authority, -1);
 }
 
 /* --- requests ------------------------------------------------------------------------------------
  */
 
 /*
- * A received message; the program's arguments and environment stay in it. A mapping of its own
- * would be one more mapping in each child of a process that forks.
+ * A received message. The program's arguments and environment stay in this buffer. It is static
+ * because in fork mode each additional mapping makes every fork slower.
  */
-static _Alignas(16) char message[SPAWNFD_ROOM];
+static _Alignas(16) char message[SPAWNFD_REQUEST_SIZE];
 
-/* The copy that keep_environment() makes; unmapped if the request is withdrawn. */
+/* The mapping that copy_environment() makes. Unmapped if the owner withdraws the request. */
 static struct {
-	void *at;
+	void *address;
 	size_t length;
-} kept;
+} environment_copy;
 
 /* Copies the arguments of `program` and this process's environment to a new mapping. Returns the
  * bytes of the environment. */
-static size_t keep_environment(struct program *program, size_t argv_length)
+static size_t copy_environment(struct program *program, size_t argv_length)
 {
-	size_t length = 0, count = 0, places;
+	size_t length = 0, count = 0, pointer_count;
 	char *strings, **pointers;
 
-	for (char **at = environ; *at; at++, count++)
-		length += strlen(*at) + 1;
-	places = (size_t)program->argc + count + 2;
-	kept.length = places * sizeof(char *) + argv_length + length;
-	kept.at =
-		mmap(NULL, kept.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (kept.at == MAP_FAILED)
+	for (; environ[count]; count++)
+		length += strlen(environ[count]) + 1;
+	pointer_count = (size_t)program->argc + count + 2;
+	environment_copy.length = pointer_count * sizeof(char *) + argv_length + length;
+	environment_copy.address = mmap(NULL, environment_copy.length, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (environment_copy.address == MAP_FAILED)
 		_exit(126);
-	pointers = kept.at;
-	strings = (char *)(pointers + places);
+	pointers = environment_copy.address;
+	strings = (char *)(pointers + pointer_count);
 	memcpy(strings, program->argv[0], argv_length);
 	for (int i = 0; i < program->argc; i++)
 		pointers[i] = strings + (program->argv[i] - program->argv[0]);
@@ -103,57 +104,58 @@ static size_t keep_environment(struct program *program, size_t argv_length)
 }
 
 /* Makes this process the program of `request`; false if the owner has withdrawn the request. */
-static bool become(struct request *request, struct program *program)
+static bool become_program(struct request *request, struct program *program)
 {
 	const struct spawnfd_request *head = request->head;
 	size_t env_length = head->env_length;
-	char **before = environ;
+	char **old_environ = environ;
 	uint64_t mask;
 	uint32_t index = SPAWNFD_NO_STEP;
 	int error;
 
 	if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
-		env_length = keep_environment(program, head->argv_length);
+		env_length = copy_environment(program, head->argv_length);
 	environ = program->envp;
-	spawnfd_show_arguments(program, head->argv_length, env_length);
-	/* Signals sent until now were meant for the parked process, later ones are for the program.
-	 */
+	spawnfd_set_shown_arguments(program, head->argv_length, env_length);
+	/* Signals sent until now were meant for the parked process. Later ones are for the
+	 * program. */
 	spawnfd_discard_signals();
-	if (!spawnfd_is_to_go(&parking.line, head->serial)) {
-		environ = before;
+	if (!spawnfd_wait_for_go(&parking.connection, head->serial)) {
+		environ = old_environ;
 		if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
-			munmap(kept.at, kept.length);
+			munmap(environment_copy.address, environment_copy.length);
 		return false;
 	}
 	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
-	close(parking.line.owner);
+	close(parking.connection.owner_pidfd);
 	error = spawnfd_read_page(request)
-			? spawnfd_carry_out(request, &parking.line.socket, &index)
+			? spawnfd_perform_steps(request, &parking.connection.socket, &index)
 			: EINVAL;
 	if (error)
-		spawnfd_fail(&parking.line, index, error);
-	spawnfd_settle_signals(request);
+		spawnfd_fail(&parking.connection, index, error);
+	spawnfd_set_dispositions(request);
 	if (parking.kind == SPAWNFD_KIND_NODE)
-		/* Node's own descriptors have numbers above 2 and stay. It accepts no others there.
-		 */
+		/* Node's own descriptors have numbers above 2 and stay open. Node accepts no
+		 * request that keeps others there. */
 		spawnfd_close_all(request->sources, head->sources);
 	else
-		spawnfd_keep_only(request, parking.line.socket);
-	close(parking.line.socket);
-	mask = parking.line.page->mask;
-	program->signals = parking.line.page->make_default | parking.line.page->make_ignored;
-	spawnfd_became(&parking.line);
-	munmap(parking.line.page, SPAWNFD_PAGE_SIZE);
+		spawnfd_close_others(request, parking.connection.socket);
+	close(parking.connection.socket);
+	mask = parking.connection.page->mask;
+	program->signals =
+		parking.connection.page->make_default | parking.connection.page->make_ignored;
+	spawnfd_report_became(&parking.connection);
+	munmap(parking.connection.page, SPAWNFD_PAGE_SIZE);
 	parking.active = false;
 	spawnfd_set_mask(mask);
 	return true;
 }
 
-/* Forks a child that waits as this process does, with the socket and the page of the request. The
- * kernel writes its pid into that page before it runs. */
+/* Forks a child that waits on the socket and the page of the request. The kernel writes the child's
+ * pid to that page before the child runs. */
 static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources, uint32_t flags)
 {
-	struct spawnfd_page *page = spawnfd_map(sources[SPAWNFD_FORK_PAGE]);
+	struct spawnfd_page *page = spawnfd_map_page(sources[SPAWNFD_FORK_PAGE]);
 
 	if (!page)
 		return;
@@ -161,61 +163,61 @@ static void fork_one(const struct spawnfd_fork_hooks *hooks, const int *sources,
 		munmap(page, SPAWNFD_PAGE_SIZE);
 		return;
 	}
-	is_child = true;
-	spawnfd_wait_apart(&parking.line, page, sources[SPAWNFD_FORK_SOCKET],
-			   flags & SPAWNFD_FLAG_MEASURE ? private_memory() : 0);
+	is_forked_child = true;
+	spawnfd_use_own_connection(&parking.connection, page, sources[SPAWNFD_FORK_SOCKET],
+				   flags & SPAWNFD_FLAG_MEASURE ? private_memory() : 0);
 }
 
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 {
 	static struct request request;
 	static struct program program;
-	int dies_by;
+	int death_signal;
 
 	spawnfd_restore_output();
-	if (spawnfd_searches_from_here())
+	if (spawnfd_has_relative_library_path())
 		spawnfd_cannot_park("libraries in a relative place");
 	if (parking.kind == SPAWNFD_KIND_MAIN) {
 		spawnfd_check_environment();
-		spawnfd_load_locale();
+		spawnfd_preload_locale();
 	}
 	if (parking.kind != SPAWNFD_KIND_NODE)
 		spawnfd_check_state();
-	if (!spawnfd_remember_memory() || (spawnfd_forks() && !spawnfd_can_fork()))
+	if (!spawnfd_read_memory_map() || (spawnfd_in_fork_mode() && !spawnfd_can_fork()))
 		spawnfd_cannot_park("prctl");
-	if (spawnfd_forks() && !spawnfd_keep_line(&parking.line))
+	if (spawnfd_in_fork_mode() && !spawnfd_exclude_page_from_forks(&parking.connection))
 		spawnfd_cannot_park("madvise");
 	spawnfd_set_mask(~UINT64_C(0));
-	if (!spawnfd_may_become())
+	if (!spawnfd_required_calls_work())
 		spawnfd_cannot_park("seccomp filter");
 	close(parking.object);
-	/* The owner's pidfd reports its death from here on. A signal that a sandbox's own program
-	 * has asked for stays. */
-	if (parking.mode != SPAWNFD_MODE_SANDBOX && !prctl(PR_GET_PDEATHSIG, &dies_by, 0, 0, 0) &&
-	    dies_by == SIGKILL)
+	/* From here on the pidfd reports the owner's death, so the parent-death signal is cleared.
+	 * In sandbox mode the sandbox program may have set that signal, so it stays. */
+	if (parking.mode != SPAWNFD_MODE_SANDBOX &&
+	    !prctl(PR_GET_PDEATHSIG, &death_signal, 0, 0, 0) && death_signal == SIGKILL)
 		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
-	if (parking.kind == SPAWNFD_KIND_MAIN && !spawnfd_forks())
-		spawnfd_touch_program();
-	/* Before the owner counts on it. */
+	if (parking.kind == SPAWNFD_KIND_MAIN && !spawnfd_in_fork_mode())
+		spawnfd_prefault_program();
+	/* Before the report: the owner relies on this process not being dumpable. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	report();
 	for (;;) {
 		size_t count, length;
-		bool forks = spawnfd_forks() && !is_child, sound;
+		bool expects_fork = spawnfd_in_fork_mode() && !is_forked_child, valid;
 
-		request.page = parking.line.page;
-		length = spawnfd_receive(&parking.line, message, request.sources, &count);
-		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
+		request.page = parking.connection.page;
+		length = spawnfd_receive(&parking.connection, message, request.sources, &count);
+		valid = spawnfd_read_request(message, length, sizeof(message), count, &request,
 					     &program);
-		if (!sound || forks != !!(request.head->flags & SPAWNFD_FLAG_FORK)) {
-			spawnfd_refuse(&parking.line);
-		} else if (forks) {
+		if (!valid || expects_fork != !!(request.head->flags & SPAWNFD_FLAG_FORK)) {
+			spawnfd_refuse(&parking.connection);
+		} else if (expects_fork) {
 			fork_one(hooks, request.sources, request.head->flags);
 		} else if (parking.kind == SPAWNFD_KIND_NODE &&
 			   !spawnfd_node_accepts(&request, &program)) {
-			spawnfd_refuse(&parking.line);
-		} else if (become(&request, &program)) {
+			spawnfd_refuse(&parking.connection);
+		} else if (become_program(&request, &program)) {
 			return &program;
 		}
 		spawnfd_close_all(request.sources, count);

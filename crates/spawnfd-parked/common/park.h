@@ -28,26 +28,26 @@ struct spawnfd_fork_hooks {
 };
 
 /*
- * * Reports to the owner that this process is parked, and waits for a request. Returns in the
- * process that becomes the requested program: descriptors, working directory, signals and environ
- * are set, but an interpreter must still renew its own state. In fork mode the function returns in
- * each child. If the owner has died, the process exits.
+ * Reports to the owner that this process is parked, and waits for a request. Returns in the process
+ * that becomes the requested program: descriptors, working directory, signals and environ are set,
+ * but an interpreter must still renew its own state. In fork mode the function returns in each
+ * child. If the owner has died, the process exits.
  */
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
 
-/* Fork mode: a fork of this process becomes the program, not the process itself. */
-bool spawnfd_forks(void);
+/* In fork mode a fork of this process becomes the program, not the process itself. */
+bool spawnfd_in_fork_mode(void);
 
 /*
  * Records a variable that start-up code read. The owner starts a program cold if its value differs.
  */
-void spawnfd_note_variable(const char *name);
+void spawnfd_record_variable(const char *name);
 
 /* Removes a recorded variable, because its value has no effect. */
 void spawnfd_forget_variable(const char *name);
 
 /* Records a file or directory. If it changes, the parked process is stale. */
-void spawnfd_note_file(const char *path);
+void spawnfd_record_file(const char *path);
 
 /* Reports to the owner why this program cannot park, and exits. */
 _Noreturn void spawnfd_cannot_park(const char *why);
@@ -56,11 +56,11 @@ _Noreturn void spawnfd_cannot_park(const char *why);
 __attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp,
 					      int (*original)(int, char **, char **));
 
-/* main() of Node.js, which parks later, when it reads a certain variable. */
+/* main() of Node.js, which parks later, when it reads NODE_V8_COVERAGE. */
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
-/* Notifies the Node adapter that the program is about to read a variable. */
-void spawnfd_node_looks(const char *name);
+/* Notifies the Node adapter that the program calls getenv(name). */
+void spawnfd_node_on_getenv(const char *name);
 
 /* Whether a parked Node.js can become the program of a request. */
 struct request;
@@ -81,36 +81,37 @@ struct request {
 };
 
 /* Bytes for any message, and for pointers to as many strings as it can contain. */
-#define SPAWNFD_ROOM (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
+#define SPAWNFD_REQUEST_SIZE (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
 
 /*
- * * Validates a message of `length` bytes in `room` bytes of memory, and sets pointers to its
- * parts. Writes the two arrays of `program` behind the message. False if the message is not a valid
- * request.
+ * Validates a message of `length` bytes and sets pointers to its parts. The buffer has `size`
+ * bytes. The two arrays of `program` are written there behind the message. False if the message is
+ * not a valid request.
  */
-bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors,
+bool spawnfd_read_request(char *message, size_t length, size_t size, size_t descriptors,
 			  struct request *request, struct program *program);
 
 /* Validates the steps that the owner has written to the page. */
 bool spawnfd_read_page(const struct request *request);
 
 /*
- * * Performs the steps of a request. First moves `socket` above all numbers that the request names.
+ * Performs the steps of a request. First moves `socket` above all numbers that the request names.
  * Returns 0, or the errno of the failed step and its index.
  */
-int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index);
+int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index);
 
 /* Closes the `count` descriptors of a list. */
 void spawnfd_close_all(const int *list, size_t count);
 
-/* Closes all descriptors except 0 to 2, those that the request keeps, and `but`. */
-void spawnfd_keep_only(const struct request *request, int but);
+/* Closes all descriptors except 0 to 2, those that the request keeps, and `except`. `except` must
+ * be higher than all of these. */
+void spawnfd_close_others(const struct request *request, int except);
 
 /*
- * * Whether the calls work whose results the code ignores later: a seccomp filter may refuse them.
+ * Whether the system calls work whose results later code ignores. A seccomp filter may refuse them.
  * The caller has blocked all signals.
  */
-bool spawnfd_may_become(void);
+bool spawnfd_required_calls_work(void);
 
 /* Discards all pending signals. */
 void spawnfd_discard_signals(void);
@@ -118,7 +119,7 @@ void spawnfd_discard_signals(void);
 /* Sets the signal mask, including the signals that libc reserves. */
 void spawnfd_set_mask(uint64_t mask);
 
-/* Sets the dispositions; the caller sets the mask. */
-void spawnfd_settle_signals(const struct request *request);
+/* Sets the signal dispositions that the shared page asks for. The caller sets the mask. */
+void spawnfd_set_dispositions(const struct request *request);
 
 #endif

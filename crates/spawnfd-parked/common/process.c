@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the kernel shows of this process, and how it is made to show another program's arguments. */
+/* Reads /proc/self files, and makes the kernel show the arguments of another program. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* <sys/prctl.h> and <linux/prctl.h> do not go together everywhere. */
+/* Some libcs do not allow both <sys/prctl.h> and <linux/prctl.h> in one file. */
 extern int prctl(int option, ...);
 
 bool spawnfd_each_line(const char *path, void (*each)(const char *line))
 {
-	/* The longest has a path in it. */
+	/* The longest lines contain a path. */
 	char text[2 * PATH_MAX + 1];
 	size_t length = 0;
 	ssize_t more;
@@ -46,16 +46,17 @@ static unsigned long long field[52];
 
 static void read_fields(const char *line)
 {
-	/* The name before may have anything in it, line breaks too. Field 3 is a letter. */
-	char *at = strrchr(line, ')');
+	/* Field 2, the name in parentheses, may contain any character, even newlines. Field 3 is a
+	 * letter. */
+	char *text = strrchr(line, ')');
 
-	at = at ? strchr(at, ' ') : NULL;
-	at = at ? strchr(at + 1, ' ') : NULL;
-	for (int i = 4; at && i <= 51; i++)
-		field[i] = strtoull(at, &at, 10);
+	text = text ? strchr(text, ' ') : NULL;
+	text = text ? strchr(text + 1, ' ') : NULL;
+	for (int i = 4; text && i <= 51; i++)
+		field[i] = strtoull(text, &text, 10);
 }
 
-bool spawnfd_remember_memory(void)
+bool spawnfd_read_memory_map(void)
 {
 	if (!spawnfd_each_line("/proc/self/stat", read_fields))
 		return false;
@@ -76,12 +77,13 @@ bool spawnfd_remember_memory(void)
 	return prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0) == 0;
 }
 
-uintptr_t spawnfd_heap(void)
+uintptr_t spawnfd_heap_start(void)
 {
 	return memory.start_brk;
 }
 
-void spawnfd_show_arguments(const struct program *program, size_t argv_length, size_t env_length)
+void spawnfd_set_shown_arguments(const struct program *program, size_t argv_length,
+				 size_t env_length)
 {
 	char *slash;
 
@@ -89,7 +91,8 @@ void spawnfd_show_arguments(const struct program *program, size_t argv_length, s
 	memory.arg_start = (unsigned long)program->argv[0];
 	memory.arg_end = memory.env_start = memory.arg_start + argv_length;
 	memory.env_end = memory.env_start + env_length;
-	/* The same as before, but for addresses in this very mapping: it cannot fail any more. */
+	/* This call cannot fail, because spawnfd_read_memory_map() made it once. Only the addresses
+	 * of the strings and the end of the heap have changed since. */
 	prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0);
 	program_invocation_name = program->argv[0];
 	slash = strrchr(program->argv[0], '/');

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Checks a message from the owner. Nothing here touches the process.
- * tests/suite/warm/request.c feeds it arbitrary bytes. */
+/* Validates a message from the owner. This code changes nothing in the process.
+ * tests/suite/warm/request.c feeds it mutated messages. */
 #include "park.h"
 
 #include <stdalign.h>
 #include <string.h>
 
-/* The strings from `at` to `end`, each with its NUL, as an array of `count` and NULL. */
-static bool split(char *at, char *end, uint32_t count, char **array)
+/* Writes pointers to the `count` strings between `text` and `end`, and then NULL, to `array`. False
+ * if there are not exactly `count` strings, each with its NUL. */
+static bool split(char *text, char *end, uint32_t count, char **array)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		char *nul = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
+		char *nul = text < end ? memchr(text, 0, (size_t)(end - text)) : NULL;
 
 		if (!nul)
 			return false;
-		array[i] = at;
-		at = nul + 1;
+		array[i] = text;
+		text = nul + 1;
 	}
 	array[count] = NULL;
-	return at == end;
+	return text == end;
 }
 
-static bool call_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
+static bool is_valid_call(const struct spawnfd_step *step, const struct spawnfd_request *head)
 {
 	const uint64_t values[SPAWNFD_ARGUMENTS] = {step->x, step->y, step->z};
 	uint32_t kinds = (uint32_t)step->b;
@@ -46,7 +47,7 @@ static bool call_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 	return !kinds;
 }
 
-static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_request *head)
+static bool is_valid_step(const struct spawnfd_step *step, const struct spawnfd_request *head)
 {
 	switch (step->op) {
 	case SPAWNFD_OP_OPEN:
@@ -65,16 +66,17 @@ static bool step_is_sound(const struct spawnfd_step *step, const struct spawnfd_
 			return false;
 		break;
 	case SPAWNFD_OP_CALL:
-		return call_is_sound(step, head);
+		return is_valid_call(step, head);
 	default:
 		if (step->op >= SPAWNFD_OP_COUNT)
 			return false;
 	}
-	/* The last string ends with a NUL, so that every offset before is the start of one. */
+	/* The strings end with a NUL, so every smaller offset is the start of a terminated string.
+	 */
 	return step->text < head->strings;
 }
 
-static bool check_is_sound(const struct spawnfd_check *check, const struct spawnfd_request *head)
+static bool is_valid_check(const struct spawnfd_check *check, const struct spawnfd_request *head)
 {
 	return check->kind < SPAWNFD_CHECK_COUNT && check->path < head->strings &&
 	       (check->kind != SPAWNFD_CHECK_SAME_SOURCE || head->program >= 0);
@@ -85,20 +87,20 @@ bool spawnfd_read_page(const struct request *request)
 	if (request->page->first > SPAWNFD_MAX_FIRST)
 		return false;
 	for (uint32_t i = 0; i < request->page->first; i++)
-		if (!step_is_sound(&request->page->steps[i], request->head))
+		if (!is_valid_step(&request->page->steps[i], request->head))
 			return false;
 	return true;
 }
 
-bool spawnfd_read_request(char *message, size_t length, size_t room, size_t descriptors,
+bool spawnfd_read_request(char *message, size_t length, size_t size, size_t descriptors,
 			  struct request *request, struct program *program)
 {
 	const struct spawnfd_request *head = (const void *)message;
-	size_t at = sizeof(*head);
+	size_t offset = sizeof(*head);
 
-	if (length < at || length > SPAWNFD_MAX_MESSAGE || head->version != SPAWNFD_VERSION)
+	if (length < offset || length > SPAWNFD_MAX_MESSAGE || head->version != SPAWNFD_VERSION)
 		return false;
-	/* Each is small against what size_t holds, so that no sum overflows. */
+	/* None of these counts is larger than the message, so no sum below overflows. */
 	if (head->steps > length || head->keep > length || head->argc > length ||
 	    head->envc > length || head->checks > length)
 		return false;
@@ -108,26 +110,27 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 	if (head->flags & SPAWNFD_FLAG_FORK && head->sources != SPAWNFD_FORK_COUNT)
 		return false;
 	request->head = head;
-	request->steps = (const void *)(message + at);
-	at += head->steps * sizeof(struct spawnfd_step);
-	request->checks = (const void *)(message + at);
-	at += head->checks * sizeof(struct spawnfd_check);
-	request->keep = (const void *)(message + at);
-	at += head->keep * sizeof(int32_t);
-	request->strings = message + at;
-	if (at > length || length - at != head->strings || !head->strings || message[length - 1])
+	request->steps = (const void *)(message + offset);
+	offset += head->steps * sizeof(struct spawnfd_step);
+	request->checks = (const void *)(message + offset);
+	offset += head->checks * sizeof(struct spawnfd_check);
+	request->keep = (const void *)(message + offset);
+	offset += head->keep * sizeof(int32_t);
+	request->strings = message + offset;
+	if (offset > length || length - offset != head->strings || !head->strings ||
+	    message[length - 1])
 		return false;
 	if (head->argv_length > head->strings ||
 	    head->env_length > head->strings - head->argv_length)
 		return false;
 	for (uint32_t i = 0; i < head->steps; i++)
-		if (!step_is_sound(&request->steps[i], head))
+		if (!is_valid_step(&request->steps[i], head))
 			return false;
 	if (head->program < SPAWNFD_NO_SOURCE || head->program >= (int64_t)head->sources ||
 	    head->path >= head->strings)
 		return false;
 	for (uint32_t i = 0; i < head->checks; i++)
-		if (!check_is_sound(&request->checks[i], head))
+		if (!is_valid_check(&request->checks[i], head))
 			return false;
 	for (uint32_t i = 0; i < head->keep; i++)
 		if (request->keep[i] < SPAWNFD_FIRST_DESCRIPTOR ||
@@ -136,7 +139,7 @@ bool spawnfd_read_request(char *message, size_t length, size_t room, size_t desc
 
 	size_t arrays = (length + alignof(char *) - 1) & ~(alignof(char *) - 1);
 
-	if (room < arrays || (room - arrays) / sizeof(char *) < (size_t)head->argc + head->envc + 2)
+	if (size < arrays || (size - arrays) / sizeof(char *) < (size_t)head->argc + head->envc + 2)
 		return false;
 	program->argc = (int)head->argc;
 	program->argv = (char **)(void *)(message + arrays);

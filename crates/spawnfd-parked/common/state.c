@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What start-up code may not have changed by the time a program parks: its environment,
- * descriptors, threads and children. */
+/* Compares the process with its state before start-up code ran: environment, descriptors, threads
+ * and children. A process that differs cannot park. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -18,9 +18,9 @@ static struct {
 	uint64_t environment;
 	/* The open descriptors below 1024, a bit for each. */
 	uint64_t descriptors[16];
-} before;
+} recorded;
 
-/* Calls `each` with the number of each open descriptor; false where they cannot be listed. */
+/* Calls `each` with the number of each open descriptor; false if they cannot be listed. */
 static bool each_descriptor(void (*each)(int))
 {
 	_Alignas(8) char buffer[2048];
@@ -30,14 +30,14 @@ static bool each_descriptor(void (*each)(int))
 	if (list < 0)
 		return false;
 	while ((length = syscall(SYS_getdents64, list, buffer, sizeof(buffer))) > 0) {
-		for (long at = 0; at < length;) {
-			/* struct linux_dirent64: inode and offset of 8 bytes each, length of 2,
-			 * type of 1, name. */
+		for (long offset = 0; offset < length;) {
+			/* struct linux_dirent64: d_ino and d_off have 8 bytes each, d_reclen 2
+			 * bytes, d_type 1 byte; d_name follows. */
 			unsigned short size;
-			const char *name = buffer + at + 19;
+			const char *name = buffer + offset + 19;
 
-			memcpy(&size, buffer + at + 16, sizeof(size));
-			at += size;
+			memcpy(&size, buffer + offset + 16, sizeof(size));
+			offset += size;
 			if (*name != '.' && atoi(name) != list)
 				each(atoi(name));
 		}
@@ -46,13 +46,13 @@ static bool each_descriptor(void (*each)(int))
 	return length == 0;
 }
 
-/* FNV-1a, with the NUL of each variable. */
+/* An FNV-1a hash of all variables, each with its NUL. */
 static uint64_t hash_environment(void)
 {
 	uint64_t hash = 1;
 
-	for (char **at = environ; at && *at; at++)
-		for (const char *byte = *at;; byte++) {
+	for (char **entry = environ; entry && *entry; entry++)
+		for (const char *byte = *entry;; byte++) {
 			hash = (hash ^ (unsigned char)*byte) * UINT64_C(0x100000001b3);
 			if (!*byte)
 				break;
@@ -63,26 +63,26 @@ static uint64_t hash_environment(void)
 static void record_descriptor(int fd)
 {
 	if (fd < 1024)
-		before.descriptors[fd / 64] |= UINT64_C(1) << fd % 64;
+		recorded.descriptors[fd / 64] |= UINT64_C(1) << fd % 64;
 }
 
 bool spawnfd_record_state(void)
 {
-	before.environment = hash_environment();
+	recorded.environment = hash_environment();
 	return each_descriptor(record_descriptor);
 }
 
 void spawnfd_check_environment(void)
 {
-	if (hash_environment() != before.environment)
+	if (hash_environment() != recorded.environment)
 		spawnfd_cannot_park("changed environment");
 }
 
 static bool descriptor_is_new;
 
-static void is_it_new(int fd)
+static void check_descriptor(int fd)
 {
-	if (fd >= 1024 || !(before.descriptors[fd / 64] >> fd % 64 & 1))
+	if (fd >= 1024 || !(recorded.descriptors[fd / 64] >> fd % 64 & 1))
 		descriptor_is_new = true;
 }
 
@@ -97,7 +97,7 @@ static bool has_one_thread(void)
 {
 	struct stat tasks;
 
-	/* The directory's own links, and one thread's. */
+	/* Two links of the directory itself, and one for each thread. */
 	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
 }
 
@@ -107,6 +107,6 @@ void spawnfd_check_state(void)
 		spawnfd_cannot_park("threads");
 	if (has_children())
 		spawnfd_cannot_park("children");
-	if (!each_descriptor(is_it_new) || descriptor_is_new)
+	if (!each_descriptor(check_descriptor) || descriptor_is_new)
 		spawnfd_cannot_park("descriptors");
 }

@@ -111,7 +111,7 @@ static bool remember(int fd, int limit)
 	return descriptors[fd].reader >= 0;
 }
 
-bool spawnfd_descriptors_remember(int limit)
+bool spawnfd_descriptors_record(int limit)
 {
 	for (int fd = 3; fd < limit; fd++)
 		if (fd >= MAX_DESCRIPTORS || !remember(fd, limit))
@@ -142,7 +142,7 @@ static bool put_pipe(int writer)
 	       put(ends[0], reader) && put(ends[1], writer);
 }
 
-bool spawnfd_descriptors_again(void)
+bool spawnfd_descriptors_recreate(void)
 {
 	bool done = true;
 
@@ -160,7 +160,7 @@ bool spawnfd_descriptors_again(void)
 	return done;
 }
 
-uint64_t spawnfd_descriptors_of(int epoll)
+uint64_t spawnfd_descriptors_watched_by(int epoll)
 {
 	uint64_t all = 0;
 
@@ -180,7 +180,7 @@ uint64_t spawnfd_descriptors_of(int epoll)
 /* V8 keeps some memory from a fork's child; this child needs it. */
 PUBLIC int madvise(void *address, size_t length, int advice)
 {
-	if (advice == MADV_DONTFORK && spawnfd_forks())
+	if (advice == MADV_DONTFORK && spawnfd_in_fork_mode())
 		return 0;
 	return (int)syscall(SYS_madvise, address, length, advice);
 }
@@ -192,7 +192,7 @@ PUBLIC long syscall(long number, ...)
 	__builtin_va_list list;
 	long argument[6];
 
-	if (number == SYS_io_uring_setup && spawnfd_forks()) {
+	if (number == SYS_io_uring_setup && spawnfd_in_fork_mode()) {
 		errno = ENOSYS;
 		return -1;
 	}

@@ -112,7 +112,7 @@ static void wait_while_frozen(struct thread *thread)
 	}
 }
 
-int spawnfd_rest(const void *at, int (*block)(void *), void *argument, int again)
+int spawnfd_interruptible_wait(const void *at, int (*block)(void *), void *argument, int again)
 {
 	struct thread *thread = self;
 	int result, error;
@@ -198,7 +198,7 @@ bool spawnfd_threads_end(void)
 		if (!thread->alive)
 			continue;
 		pthread_getname_np(thread->id, thread->name, sizeof(thread->name));
-		wakes |= spawnfd_descriptors_of((int)(intptr_t)thread->at);
+		wakes |= spawnfd_descriptors_watched_by((int)(intptr_t)thread->at);
 		done = !syscall(SYS_tgkill, getpid(), *thread->tid, SIGNAL) &&
 		       wait_until(is_gone, thread);
 	}
@@ -264,7 +264,7 @@ static void make_threads(void)
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-void spawnfd_wakes(const void *at)
+void spawnfd_before_wake(const void *at)
 {
 	if (!atomic_load(&asleep))
 		return;
@@ -275,19 +275,19 @@ void spawnfd_wakes(const void *at)
 		}
 }
 
-void spawnfd_wakes_all(void)
+void spawnfd_before_wait(void)
 {
 	if (atomic_load(&asleep))
 		make_threads();
 }
 
-void spawnfd_wakes_by(int fd)
+void spawnfd_before_write(int fd)
 {
 	if (atomic_load(&asleep) && fd >= 0 && fd < 64 && wakes >> fd & 1)
 		make_threads();
 }
 
-bool spawnfd_threads_are_as_made(void)
+bool spawnfd_threads_are_unchanged(void)
 {
 	nlink_t count = others;
 

@@ -55,7 +55,7 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	struct pause pause = {condition, atomic_load(&condition->signals), until, monotonic};
 	int error;
 
-	spawnfd_wakes_all();
+	spawnfd_before_wait();
 	if (until && (until->tv_nsec < 0 || until->tv_nsec >= 1000000000))
 		return EINVAL;
 	error = pthread_mutex_unlock(mutex);
@@ -65,7 +65,7 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	if (until && until->tv_sec < 0)
 		error = ETIMEDOUT;
 	else
-		error = spawnfd_rest(cond, pause_until_signalled, &pause, 0);
+		error = spawnfd_interruptible_wait(cond, pause_until_signalled, &pause, 0);
 	pthread_mutex_lock(mutex);
 	return error == ETIMEDOUT ? ETIMEDOUT : 0;
 }
@@ -113,7 +113,7 @@ static int wake(pthread_cond_t *cond, int count)
 {
 	struct condition *condition = (void *)cond;
 
-	spawnfd_wakes(cond);
+	spawnfd_before_wake(cond);
 	atomic_fetch_add(&condition->signals, 1);
 	syscall(SYS_futex, &condition->signals, condition->shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE,
 		count, NULL, NULL, 0);
@@ -126,7 +126,7 @@ PUBLIC int pthread_join(pthread_t thread, void **result)
 
 	if (!original)
 		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_join");
-	spawnfd_wakes_all();
+	spawnfd_before_wait();
 	return original(thread, result);
 }
 
@@ -162,15 +162,15 @@ static int wait_for_semaphore(void *semaphore)
 PUBLIC int sem_wait(sem_t *semaphore)
 {
 	find_semaphores();
-	spawnfd_wakes_all();
-	return spawnfd_rest(semaphore, wait_for_semaphore, semaphore, -1);
+	spawnfd_before_wait();
+	return spawnfd_interruptible_wait(semaphore, wait_for_semaphore, semaphore, -1);
 }
 
 /* Called by handlers of signals, too: by then it has been waited for. */
 PUBLIC int sem_post(sem_t *semaphore)
 {
 	find_semaphores();
-	spawnfd_wakes(semaphore);
+	spawnfd_before_wake(semaphore);
 	return libc_sem_post(semaphore);
 }
 
@@ -196,7 +196,7 @@ PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int most, int time
 
 	if (timeout == 0)
 		return wait_for_events(&poll);
-	return spawnfd_rest((void *)(intptr_t)epoll, wait_for_events, &poll, -1);
+	return spawnfd_interruptible_wait((void *)(intptr_t)epoll, wait_for_events, &poll, -1);
 }
 
 /* As a loop is told that there is something for it. */
@@ -206,6 +206,6 @@ PUBLIC ssize_t write(int fd, const void *data, size_t length)
 
 	if (!original)
 		original = (__typeof__(original))dlsym(RTLD_NEXT, "write");
-	spawnfd_wakes_by(fd);
+	spawnfd_before_write(fd);
 	return original(fd, data, length);
 }

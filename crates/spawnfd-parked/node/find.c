@@ -143,26 +143,27 @@ static bool is_copy(const uintptr_t *at, const char *mark, size_t length)
 }
 
 /* Asked again before they are moved on: other threads may have put other things there. */
-static bool is_tick(uint64_t value, const struct node_places *places)
+static bool is_tick(uint64_t value, const struct node_locations *places)
 {
 	return value >= tick_at_start && value <= places->tick;
 }
 
-static bool is_tick_double(double value, const struct node_places *places)
+static bool is_tick_double(double value, const struct node_locations *places)
 {
 	return value >= (double)tick_at_start && value <= (double)places->tick;
 }
 
-static bool is_date(double value, const struct node_places *places)
+static bool is_date(double value, const struct node_locations *places)
 {
 	return value >= date_at_start && value <= places->date;
 }
 
 #define ADD(list, count, item)                                                                     \
-	((count) < NODE_MAX_PLACES ? (void)((list)[(count)++] = (item)) : (void)(overflow = true))
+	((count) < NODE_MAX_LOCATIONS ? (void)((list)[(count)++] = (item))                         \
+				      : (void)(overflow = true))
 
 /* First round: strings. */
-static bool find_strings(const struct node_marks *marks, struct node_places *places,
+static bool find_strings(const struct node_markers *marks, struct node_locations *places,
 			 struct node_string **names, size_t *name_count)
 {
 	size_t name = strlen(marks->name), code = strlen(marks->code),
@@ -188,7 +189,7 @@ static bool find_strings(const struct node_marks *marks, struct node_places *pla
 }
 
 /* Second round: vectors, known by the name that they begin with. */
-static bool find_vectors(const struct node_marks *marks, struct node_places *places,
+static bool find_vectors(const struct node_markers *marks, struct node_locations *places,
 			 struct node_string **names, size_t name_count)
 {
 	bool overflow = false;
@@ -243,9 +244,9 @@ static struct node_stdio *find_stdio(void)
 	return found;
 }
 
-const char *spawnfd_node_find(const struct node_marks *marks, struct node_places *places)
+const char *spawnfd_node_find(const struct node_markers *marks, struct node_locations *places)
 {
-	struct node_string *names[NODE_MAX_PLACES];
+	struct node_string *names[NODE_MAX_LOCATIONS];
 	size_t name_count = 0;
 	bool sure;
 
@@ -264,7 +265,7 @@ const char *spawnfd_node_find(const struct node_marks *marks, struct node_places
 	return NULL;
 }
 
-const char *spawnfd_node_find_times(struct node_places *places)
+const char *spawnfd_node_find_times(struct node_locations *places)
 {
 	bool overflow = false, sure;
 
@@ -333,8 +334,8 @@ static void set_vector(struct node_vector *vector, const char *name, char **rest
 	vector->end = vector->limit = all + count + 1;
 }
 
-void spawnfd_node_replace(const struct node_places *places, const struct program *program,
-			  const struct node_words *words)
+void spawnfd_node_replace(const struct node_locations *places, const struct program *program,
+			  const struct node_arguments *words)
 {
 	uint64_t ticks = tick() - places->tick;
 	double dates = date() - places->date;

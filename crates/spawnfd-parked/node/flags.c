@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool spawnfd_node_wants_code(const char *flag)
+bool spawnfd_node_takes_code(const char *flag)
 {
 	static const char *const all[] = {"-e", "--eval", "-p", "--print", "-pe"};
 
@@ -94,9 +94,9 @@ static bool has_relative_path(void)
 	return false;
 }
 
-const char *spawnfd_node_cannot_have(char **flags, int count, bool late)
+const char *spawnfd_node_check_flags(char **flags, int count, bool late)
 {
-	bool code = count > 0 && spawnfd_node_wants_code(flags[count - 1]);
+	bool code = count > 0 && spawnfd_node_takes_code(flags[count - 1]);
 
 	if (options_are_out_of_question(late))
 		return "NODE_OPTIONS";
@@ -106,7 +106,7 @@ const char *spawnfd_node_cannot_have(char **flags, int count, bool late)
 	if (late && getenv("NODE_V8_COVERAGE"))
 		return "NODE_V8_COVERAGE";
 	for (int i = 0; i < count - code; i++) {
-		if (spawnfd_node_wants_code(flags[i]) || is_out_of_question(flags[i]))
+		if (spawnfd_node_takes_code(flags[i]) || is_out_of_question(flags[i]))
 			return "a flag of Node's";
 		if (late && loads_modules(flags[i]))
 			return "no module can be loaded before parking";

@@ -142,7 +142,7 @@ static void at_the_end(void *unused)
 	(void)unused;
 	dl_iterate_phdr(note_objects, &objects);
 	/* Add-ons and threads. JavaScript that ends it has its own idea of the code. */
-	if (objects != ending.objects || !spawnfd_threads_are_as_made() || is_script_running())
+	if (objects != ending.objects || !spawnfd_threads_are_unchanged() || is_script_running())
 		return;
 	v8.reset_streams();
 	fflush(NULL);

@@ -44,8 +44,8 @@ static struct {
 	/* Modules of its own to be loaded ahead. */
 	char *ahead;
 	char thread_name[16];
-	struct node_marks marks;
-	struct node_places places;
+	struct node_markers marks;
+	struct node_locations places;
 } node;
 
 /* --- what Node is started with ------------------------------------------------------------------
@@ -110,13 +110,13 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
 	}
 	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
-	cannot = spawnfd_node_cannot_have(argv + 1, node.flags, true);
+	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
-	if (cannot && !spawnfd_forks() && !node.ahead)
-		cannot = spawnfd_node_cannot_have(argv + 1, node.flags, false);
+	if (cannot && !spawnfd_in_fork_mode() && !node.ahead)
+		cannot = spawnfd_node_check_flags(argv + 1, node.flags, false);
 	if (cannot)
 		spawnfd_cannot_park(cannot);
-	node.code = argc > 1 && spawnfd_node_wants_code(argv[argc - 1]);
+	node.code = argc > 1 && spawnfd_node_takes_code(argv[argc - 1]);
 	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) ||
 	    !make_mark(node.marks.script, 3))
 		spawnfd_cannot_park("getrandom");
@@ -234,7 +234,7 @@ static void settle_stdio(struct node_stdio *all)
 
 static void become(const struct program *program)
 {
-	struct node_words words = {
+	struct node_arguments words = {
 		.code = node.code ? program->argv[node.flags + 1] : NULL,
 		.operands = program->argv + node.flags + 1 + node.code,
 		.operand_count = program->argc - node.flags - 1 - node.code,
@@ -244,9 +244,9 @@ static void become(const struct program *program)
 	void *(*default_loop)(void) =
 		(__typeof__(default_loop))dlsym(RTLD_DEFAULT, "uv_default_loop");
 
-	if (spawnfd_forks()) {
-		spawnfd_node_draw_anew();
-		if (!spawnfd_descriptors_again())
+	if (spawnfd_in_fork_mode()) {
+		spawnfd_node_reseed_generators();
+		if (!spawnfd_descriptors_recreate())
 			_exit(127);
 	}
 	raise_limit();
@@ -268,11 +268,11 @@ static void note_files(void)
 
 	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++)
 		if (getenv(named[i]))
-			spawnfd_note_file(getenv(named[i]));
+			spawnfd_record_file(getenv(named[i]));
 	/* 4 is OPENSSL_DIR. */
 	if (version && sscanf(version(4), "OPENSSLDIR: \"%2047[^\"]", directory) == 1) {
 		snprintf(path, sizeof(path), "%s/openssl.cnf", directory);
-		spawnfd_note_file(path);
+		spawnfd_record_file(path);
 	}
 }
 
@@ -281,12 +281,12 @@ static void park(void)
 	struct signals signals;
 	const char *missing = spawnfd_node_find_times(&node.places);
 
-	if (!missing && spawnfd_forks())
+	if (!missing && spawnfd_in_fork_mode())
 		missing = spawnfd_node_find_generators();
 	if (missing)
 		spawnfd_cannot_park(missing);
 	/* Those of the owner's are above. */
-	if (spawnfd_forks() && !spawnfd_descriptors_remember(40))
+	if (spawnfd_in_fork_mode() && !spawnfd_descriptors_record(40))
 		spawnfd_cannot_park("descriptors");
 	if (!spawnfd_threads_end())
 		spawnfd_cannot_park("threads");
@@ -301,7 +301,7 @@ static void restore_name(void)
 {
 	char **argv = node.early;
 	struct program program = {.argc = node.marks.arguments, .argv = argv};
-	struct node_words words = {
+	struct node_arguments words = {
 		.code = node.code ? argv[node.flags + 1] : NULL,
 		.operands = argv + node.flags + 1 + node.code,
 		.operand_count = !node.code,
@@ -314,7 +314,7 @@ static void restore_name(void)
 	*node.places.title = title;
 }
 
-void spawnfd_node_looks(const char *name)
+void spawnfd_node_on_getenv(const char *name)
 {
 	const char *missing;
 	char name_now[16] = "", *slash;

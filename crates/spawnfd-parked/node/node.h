@@ -10,7 +10,7 @@
 #include <termios.h>
 
 /* What Node was started with, to be found again. */
-struct node_marks {
+struct node_markers {
 	char name[64], code[64], script[64];
 	/* What libuv takes for the process's title: where argv begins, and how long all of it is.
 	 */
@@ -45,18 +45,18 @@ struct node_stdio {
 	struct termios termios;
 };
 
-enum { NODE_MAX_PLACES = 64 };
+enum { NODE_MAX_LOCATIONS = 64 };
 
 /* Where it all is. */
-struct node_places {
-	struct node_string *code[NODE_MAX_PLACES], *script[NODE_MAX_PLACES];
-	struct node_vector *operands[NODE_MAX_PLACES], *arguments[NODE_MAX_PLACES];
+struct node_locations {
+	struct node_string *code[NODE_MAX_LOCATIONS], *script[NODE_MAX_LOCATIONS];
+	struct node_vector *operands[NODE_MAX_LOCATIONS], *arguments[NODE_MAX_LOCATIONS];
 	struct node_title *title;
 	struct node_stdio *stdio;
 	/* Points in time: CLOCK_MONOTONIC in ns, the same as double; CLOCK_REALTIME in us as
 	 * double. */
-	uint64_t *ticks[NODE_MAX_PLACES];
-	double *tick_doubles[NODE_MAX_PLACES], *dates[NODE_MAX_PLACES];
+	uint64_t *ticks[NODE_MAX_LOCATIONS];
+	double *tick_doubles[NODE_MAX_LOCATIONS], *dates[NODE_MAX_LOCATIONS];
 	size_t code_count, script_count, operand_count, argument_count;
 	size_t tick_count, tick_double_count, date_count;
 	/* When they were looked for: as `ticks`, and as `dates`. */
@@ -65,7 +65,7 @@ struct node_places {
 };
 
 /* What is to stand there. */
-struct node_words {
+struct node_arguments {
 	/* NULL, if there is none. */
 	char *code;
 	char **operands;
@@ -73,17 +73,17 @@ struct node_words {
 };
 
 /* Whether this flag is one after which comes code. */
-bool spawnfd_node_wants_code(const char *flag);
+bool spawnfd_node_takes_code(const char *flag);
 
 /* Why a Node with these flags, and the environment that there is, cannot be parked, `late` or not;
  * or NULL. */
-const char *spawnfd_node_cannot_have(char **flags, int count, bool late);
+const char *spawnfd_node_check_flags(char **flags, int count, bool late);
 
 /* Finds all places, but for those of points in time. NULL, or what is missing. */
-const char *spawnfd_node_find(const struct node_marks *marks, struct node_places *places);
+const char *spawnfd_node_find(const struct node_markers *marks, struct node_locations *places);
 
 /* Finds points in time. NULL, or what is missing. */
-const char *spawnfd_node_find_times(struct node_places *places);
+const char *spawnfd_node_find_times(struct node_locations *places);
 
 /* The regions that were searched last, one by one; false, if there are no more. */
 bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
@@ -92,7 +92,7 @@ bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
 const char *spawnfd_node_find_generators(void);
 
 /* Gives each a state of its own: for a fork. */
-void spawnfd_node_draw_anew(void);
+void spawnfd_node_reseed_generators(void);
 
 /* The first word, of all that were searched last, that is this one. */
 void *spawnfd_node_find_object(const void *first_word);
@@ -109,7 +109,7 @@ bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
 void spawnfd_node_unmap_files(void);
 
 /* Puts the program's words there, and moves points in time on by as long as was waited. */
-void spawnfd_node_replace(const struct node_places *places, const struct program *program,
-			  const struct node_words *words);
+void spawnfd_node_replace(const struct node_locations *places, const struct program *program,
+			  const struct node_arguments *words);
 
 #endif

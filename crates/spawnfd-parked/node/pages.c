@@ -25,7 +25,7 @@ static void have_copied(int memory, uintptr_t begin)
 void spawnfd_node_unmap_files(void)
 {
 	FILE *list = fopen("/proc/self/smaps", "re");
-	int memory = spawnfd_forks() ? open("/proc/self/mem", O_RDWR | O_CLOEXEC) : -1;
+	int memory = spawnfd_in_fork_mode() ? open("/proc/self/mem", O_RDWR | O_CLOEXEC) : -1;
 	char line[4400], access[5];
 	uintptr_t begin = 0, end = 0, first, last;
 	unsigned long kib;

@@ -70,7 +70,7 @@ const char *spawnfd_node_find_generators(void)
 	return generator_count ? NULL : "its generator of random numbers";
 }
 
-void spawnfd_node_draw_anew(void)
+void spawnfd_node_reseed_generators(void)
 {
 	for (size_t i = 0; i < generator_count; i++)
 		if (getrandom(generators[i]->state, sizeof(generators[i]->state), 0) < 0)

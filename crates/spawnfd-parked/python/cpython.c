@@ -11,7 +11,7 @@
 struct functions py;
 const struct layout *layout;
 char *config;
-struct wide_list *as_given;
+struct wide_list *original_argv;
 
 static bool find_functions(void)
 {
@@ -31,7 +31,7 @@ static const struct layout layouts[] = {
 /* PyInterpreterState.config of 3.8, the one version without _Py_GetConfig. */
 #define CONFIG_IN_3_8 176
 
-bool spawnfd_python_find(void)
+bool spawnfd_python_resolve(void)
 {
 	int minor;
 
@@ -76,7 +76,7 @@ static int find_as_given(struct dl_phdr_info *object, size_t size, void *given)
 		/* It may begin at any word. */
 		for (; (char *)(at + 1) <= end; at = (void *)((char *)at + sizeof(char *)))
 			if (at->items == answer->list.items && at->length == answer->list.length)
-				as_given = at;
+				original_argv = at;
 	}
 	return is_there;
 }
@@ -100,7 +100,7 @@ static bool has_as_given(int argc)
 	if (count != argc + 2 || wcscmp(answer.list.items[argc + 1], L"" MARKER))
 		return false;
 	dl_iterate_phdr(find_as_given, &answer);
-	return as_given != NULL;
+	return original_argv != NULL;
 }
 
 bool spawnfd_python_find_config(int argc)

@@ -88,7 +88,7 @@ extern const struct layout *layout;
 extern char *config;
 
 /* The command line as it came, for Py_GetArgcArgv(); NULL, where nobody can ask for it. */
-extern struct wide_list *as_given;
+extern struct wide_list *original_argv;
 
 static inline void *field(void *of, unsigned offset)
 {
@@ -96,15 +96,15 @@ static inline void *field(void *of, unsigned offset)
 }
 
 /* Finds the functions, and the layout of this version; false where it is not known. */
-bool spawnfd_python_find(void);
+bool spawnfd_python_resolve(void);
 
-/* Finds the configuration of an interpreter initialised with `argc` arguments and `-c MARKER`. */
+/* Finds the configuration of an interpreter startup with `argc` arguments and `-c MARKER`. */
 bool spawnfd_python_find_config(int argc);
 
 /* --- between the files of python ------------------------------------------------------- */
 
 /* What initialisation leaves: `state` for resume() of adapter.py, which is in `namespace`. */
-struct initialised {
+struct startup {
 	object *namespace, *state;
 	/* Flags are the arguments before this one; argv[0] is the interpreter. */
 	int flags;
@@ -130,7 +130,7 @@ struct initialised {
 };
 
 /* Initialises CPython. Does not return where it cannot be parked. */
-void spawnfd_python_initialise(struct initialised *it, int argc, char **argv);
+void spawnfd_python_initialise(struct startup *it, int argc, char **argv);
 
 /* The value of a variable, or NULL. */
 const char *spawnfd_python_value_in(char **environment, const char *name, size_t length);
@@ -142,7 +142,7 @@ struct stat spawnfd_python_local_time(void);
 void spawnfd_python_read_dispositions(struct sigaction *actions);
 
 /* Whether initialisation has settled what becomes of a signal. */
-static inline bool spawnfd_python_changed(const struct initialised *it, int number)
+static inline bool spawnfd_python_sets_signal(const struct startup *it, int number)
 {
 	/* The two are ignored by CPython, whatever they were. */
 	return it->before[number].sa_handler != it->after[number].sa_handler || number == SIGPIPE ||
@@ -150,6 +150,6 @@ static inline bool spawnfd_python_changed(const struct initialised *it, int numb
 }
 
 /* Gives the interpreter what `program` would have given it at its start; false: it cannot be. */
-bool spawnfd_python_resume(struct initialised *it, const struct program *program);
+bool spawnfd_python_resume(struct startup *it, const struct program *program);
 
 #endif

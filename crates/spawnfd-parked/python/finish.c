@@ -163,18 +163,18 @@ static bool find_all(void)
 	return unwinder != NULL;
 }
 
-void spawnfd_finish_listen(void)
+void spawnfd_finish_add_audit_hook(void)
 {
 	in_doubt = !find_all() || spawnfd_has_shadow_stack() || find.add_hook(hear, NULL);
 }
 
-void spawnfd_finish_prepare(void)
+void spawnfd_finish_end_startup(void)
 {
 	if (!in_doubt && !spawnfd_objects_find())
 		in_doubt = true;
 }
 
-void spawnfd_finish_begin(void)
+void spawnfd_finish_enable(void)
 {
 	armed = !in_doubt;
 }
@@ -237,7 +237,7 @@ PUBLIC int sigaction(int number, const struct sigaction *action, struct sigactio
 
 	if (!armed || number != SIGINT || !action || action->sa_handler != SIG_DFL || result)
 		return result;
-	if (in_doubt || !find.is_finalizing() || !is_alone() || !spawnfd_objects_go_unseen())
+	if (in_doubt || !find.is_finalizing() || !is_alone() || !spawnfd_objects_can_be_skipped())
 		return result;
 	find.unwind(look, &search);
 	/* Once: a program that was interrupted lets SIGINT go again, to die of it. */

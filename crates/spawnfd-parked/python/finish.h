@@ -6,13 +6,13 @@
 #include "cpython.h"
 
 /* Halfway through CPython's initialisation: has it say what is loaded and done from then on. */
-void spawnfd_finish_listen(void);
+void spawnfd_finish_add_audit_hook(void);
 
 /* When start-up is done. */
-void spawnfd_finish_prepare(void);
+void spawnfd_finish_end_startup(void);
 
 /* When the program begins. */
-void spawnfd_finish_begin(void);
+void spawnfd_finish_enable(void);
 
 /* --- between the files of python ------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ bool spawnfd_objects_find(void);
 bool spawnfd_is_harmless(const char *module);
 
 /* Whether no object but the standard streams, which have been flushed, would be seen to go. */
-bool spawnfd_objects_go_unseen(void);
+bool spawnfd_objects_can_be_skipped(void);
 
 /* What the unwinder finds of a function that has called: where it goes on, and with what. */
 struct caller {

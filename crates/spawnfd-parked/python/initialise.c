@@ -46,7 +46,7 @@ const char *spawnfd_python_value_in(char **environment, const char *name, size_t
 	return NULL;
 }
 
-static void note_change(struct initialised *it, const char *entry, const char *value)
+static void note_change(struct startup *it, const char *entry, const char *value)
 {
 	struct change *change = &it->changes[it->change_count];
 
@@ -54,7 +54,7 @@ static void note_change(struct initialised *it, const char *entry, const char *v
 		spawnfd_cannot_park("start-up code changes much of the environment");
 	change->name = strndup(entry, strcspn(entry, "="));
 	change->value = value ? strdup(value) : NULL;
-	spawnfd_note_variable(change->name);
+	spawnfd_record_variable(change->name);
 }
 
 static char **copy_environ(void)
@@ -70,7 +70,7 @@ static char **copy_environ(void)
 	return copy;
 }
 
-static void compare_environ(struct initialised *it)
+static void compare_environ(struct startup *it)
 {
 	for (char **at = environ; *at; at++) {
 		size_t length = strcspn(*at, "=");
@@ -95,7 +95,7 @@ static void compare_environ(struct initialised *it)
  */
 static int hearing, outputs[2];
 
-static void begin_to_hear(struct initialised *it)
+static void begin_to_hear(struct startup *it)
 {
 	int ends[2];
 
@@ -178,14 +178,14 @@ __asm__(".pushsection .rodata\n"
 	".byte 0\n"
 	".popsection");
 
-static object *call_adapter(struct initialised *it, const char *name)
+static object *call_adapter(struct startup *it, const char *name)
 {
 	object *function = checked(py.PyDict_GetItemString(it->namespace, name), "adapter");
 
 	return checked(py.PyObject_CallFunction(function, NULL), "adapter");
 }
 
-static void load_adapter(struct initialised *it)
+static void load_adapter(struct startup *it)
 {
 	object *code =
 		checked(py.Py_CompileString(spawnfd_python_adapter, "<spawnfd>", 257), "adapter");
@@ -212,7 +212,7 @@ static void import_ahead(char *names)
 }
 
 /* As Py_BytesMain() does, with a stop halfway. */
-static void initialise(struct initialised *it, int argc, char **argv, char *preload)
+static void initialise(struct startup *it, int argc, char **argv, char *preload)
 {
 	/* libc reads these past getenv(). */
 	static const char *const early[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
@@ -225,7 +225,7 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 	with_command[argc] = "-c";
 	with_command[argc + 1] = MARKER;
 	for (size_t i = 0; i < sizeof(early) / sizeof(*early); i++)
-		spawnfd_note_variable(early[i]);
+		spawnfd_record_variable(early[i]);
 	py.PyConfig_InitPythonConfig(own);
 	*(int *)field(own, layout->init_main) = 0;
 	check(py.PyConfig_SetBytesArgv(own, argc + 2, with_command));
@@ -236,7 +236,7 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 		spawnfd_cannot_park("a build of CPython that is not known");
 	load_adapter(it);
 	py.Py_DecRef(call_adapter(it, "record"));
-	spawnfd_finish_listen();
+	spawnfd_finish_add_audit_hook();
 	check(py._Py_InitializeMain());
 	*(int *)field(config, layout->init_main) = 1;
 	/* Read in any case, and used only to find an executable that is named without a slash. */
@@ -250,13 +250,13 @@ static void initialise(struct initialised *it, int argc, char **argv, char *prel
 		spawnfd_cannot_park("adapter");
 	if (why)
 		spawnfd_cannot_park(why);
-	each_line(names, spawnfd_note_variable);
-	each_line(files, spawnfd_note_file);
+	each_line(names, spawnfd_record_variable);
+	each_line(files, spawnfd_record_file);
 	it->missing = strdup(missing);
 	py.Py_IncRef(it->state);
 	py.Py_DecRef(settled);
 	py.PyGC_Collect();
-	spawnfd_finish_prepare();
+	spawnfd_finish_end_startup();
 }
 
 struct stat spawnfd_python_local_time(void)
@@ -269,7 +269,7 @@ struct stat spawnfd_python_local_time(void)
 }
 
 /* What the module time is made by. libc does not look again while TZ is the same. */
-static void note_zone(struct initialised *it)
+static void note_zone(struct startup *it)
 {
 	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
 	const char *directory = spawnfd_python_value_in(environ, "TZDIR", 5);
@@ -285,10 +285,10 @@ static void note_zone(struct initialised *it)
 	else if (!directory || !*directory)
 		directory = "/usr/share/zoneinfo";
 	if (snprintf(path, sizeof(path), "%s/%s", directory, zone) < (int)sizeof(path))
-		spawnfd_note_file(path);
+		spawnfd_record_file(path);
 }
 
-void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
+void spawnfd_python_initialise(struct startup *it, int argc, char **argv)
 {
 	char *preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
 
@@ -297,7 +297,7 @@ void spawnfd_python_initialise(struct initialised *it, int argc, char **argv)
 		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
 	}
 	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
-	if (!spawnfd_python_find())
+	if (!spawnfd_python_resolve())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
 	check_arguments(argc, argv);
 	it->flags = argc;

@@ -352,7 +352,7 @@ static bool is_written(const char *name)
 	return done != NULL;
 }
 
-bool spawnfd_objects_go_unseen(void)
+bool spawnfd_objects_can_be_skipped(void)
 {
 	/* In this order: what is made to look at the streams may start a collection, which may
 	 * print. */

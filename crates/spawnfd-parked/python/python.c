@@ -2,7 +2,7 @@
 /*
  * Parks a CPython after its initialisation, and starts a program in it.
  *
- * The interpreter is initialised as Py_BytesMain() would, with the flags it was given and `-c` of
+ * The interpreter is startup as Py_BytesMain() would, with the flags it was given and `-c` of
  * nothing (initialise.c); parked; and then its own record of the command line is replaced by the
  * request's (resume.c), so that Py_RunMain() finds what it would have found. What start-up took
  * from the process otherwise (os.environ, the standard streams, signal handlers) adapter.py renews.
@@ -25,7 +25,7 @@ static _Noreturn void start_anew(const struct program *program)
 
 int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
 {
-	static struct initialised it;
+	static struct startup it;
 	struct spawnfd_fork_hooks hooks;
 	const struct program *program;
 	sigset_t all;
@@ -37,7 +37,7 @@ int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int,
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	spawnfd_python_initialise(&it, argc, argv);
 	for (int number = 1; number <= 64; number++)
-		if (spawnfd_python_changed(&it, number))
+		if (spawnfd_python_sets_signal(&it, number))
 			sigaction(number, &it.before[number], NULL);
 	hooks = (struct spawnfd_fork_hooks){
 		.before = py.PyOS_BeforeFork,

@@ -68,7 +68,7 @@ static bool set_as_given(wchar_t **items, int count)
 	for (int i = 0; copy && i < count; i++)
 		if (!(copy[i] = wcsdup(items[i])))
 			return false;
-	*as_given = (struct wide_list){count, copy};
+	*original_argv = (struct wide_list){count, copy};
 	return copy;
 }
 
@@ -93,7 +93,7 @@ static bool set_command_line(const struct program *program, int flags, object **
 	*orig_argv = list_of(all, program->argc);
 	if (layout->orig_argv && !set_list(layout->orig_argv, all, program->argc))
 		return false;
-	if (as_given && !set_as_given(all, program->argc))
+	if (original_argv && !set_as_given(all, program->argc))
 		return false;
 	if (word[0] == '-' && (word[1] == 'c' || word[1] == 'm')) {
 		const char *what = word + 2;
@@ -165,7 +165,7 @@ static object *ignored_signals(const struct sigaction *asked)
 /* What resume() of adapter.py is to renew; 8, 16 and 32 are the standard streams. */
 enum { ENVIRONMENT = 1, ZONE = 2, SIGNALS = 4, STDIN = 8, IMPORTERS = 64 };
 
-static bool same_environment(const struct initialised *it)
+static bool same_environment(const struct startup *it)
 {
 	size_t i = 0;
 
@@ -174,7 +174,7 @@ static bool same_environment(const struct initialised *it)
 	return it->change_count == 0 && !environ[i] && !it->environment[i];
 }
 
-static bool same_zone(const struct initialised *it)
+static bool same_zone(const struct startup *it)
 {
 	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
 	const struct stat *then = &it->local_time;
@@ -213,7 +213,7 @@ static bool has_come(char *missing)
 	return false;
 }
 
-static int changes(const struct initialised *it, const struct program *program)
+static int changes(const struct startup *it, const struct program *program)
 {
 	int what = 0;
 
@@ -232,7 +232,7 @@ static int changes(const struct initialised *it, const struct program *program)
 }
 
 /* Has adapter.py renew what is not any more as start-up found it. */
-static bool renew(struct initialised *it, int what, const struct sigaction *asked)
+static bool renew(struct startup *it, int what, const struct sigaction *asked)
 {
 	object *function = py.PyDict_GetItemString(it->namespace, "resume");
 	object *fresh = what & ENVIRONMENT ? environment() : py.PyDict_New();
@@ -274,7 +274,7 @@ static bool names_it(const struct program *program, const char *parked)
 	return false;
 }
 
-bool spawnfd_python_resume(struct initialised *it, const struct program *program)
+bool spawnfd_python_resume(struct startup *it, const struct program *program)
 {
 	static struct sigaction asked[65];
 	object *argv, *orig_argv;
@@ -304,9 +304,9 @@ bool spawnfd_python_resume(struct initialised *it, const struct program *program
 	py.Py_DecRef(it->namespace);
 	/* Last: until here an interrupt ends the process, as it would have early in a start. */
 	for (int number = 1; number <= 64; number++)
-		if (spawnfd_python_changed(it, number) &&
+		if (spawnfd_python_sets_signal(it, number) &&
 		    (number != SIGINT || asked[SIGINT].sa_handler != SIG_IGN))
 			sigaction(number, &it->after[number], NULL);
-	spawnfd_finish_begin();
+	spawnfd_finish_enable();
 	return true;
 }

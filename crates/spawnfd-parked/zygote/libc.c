@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The functions of libc that the zygote and its files of common call. Most are system calls. */
+/* The libc functions that the zygote and its files from common/ call. Most are system calls. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -17,7 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* <sys/prctl.h> declares its own with other types from one libc to the next. */
+/* Not from <sys/prctl.h>: libcs declare prctl() with different types. */
 int prctl(int option, ...);
 
 static int error_number;
@@ -36,7 +36,7 @@ long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		arguments[i] = va_arg(list, long);
 	va_end(list);
-	result = spawnfd_enter(number, arguments);
+	result = spawnfd_raw_syscall(number, arguments);
 	if (result < 0 && result >= -4095) {
 		error_number = (int)-result;
 		return -1;
@@ -44,7 +44,7 @@ long syscall(long number, ...)
 	return result;
 }
 
-static long argument(va_list list)
+static long next_argument(va_list list)
 {
 	return va_arg(list, long);
 }
@@ -81,7 +81,7 @@ int fcntl(int fd, int command, ...)
 	long value;
 
 	va_start(list, command);
-	value = argument(list);
+	value = next_argument(list);
 	va_end(list);
 	return (int)syscall(SYS_fcntl, fd, command, value);
 }
@@ -92,19 +92,18 @@ int ioctl(int fd, unsigned long request, ...)
 	long value;
 
 	va_start(list, request);
-	value = argument(list);
+	value = next_argument(list);
 	va_end(list);
 	return (int)syscall(SYS_ioctl, fd, request, value);
 }
 
-/* Nothing here creates files but by openat2, or what a request says. */
 int openat(int dir, const char *path, int flags, ...)
 {
 	va_list list;
 	long mode;
 
 	va_start(list, flags);
-	mode = argument(list);
+	mode = next_argument(list);
 	va_end(list);
 	return (int)syscall(SYS_openat, dir, path, flags, mode);
 }
@@ -141,9 +140,9 @@ int tcsetpgrp(int fd, pid_t group)
 	return ioctl(fd, TIOCSPGRP, &group);
 }
 
-void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
+void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
 {
-	return (void *)syscall(SYS_mmap, at, length, protection, flags, fd, offset);
+	return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
 }
 
 int poll(struct pollfd *list, nfds_t count, int milliseconds)
@@ -164,7 +163,8 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 	return syscall(SYS_sendmsg, socket, message, flags);
 }
 
-/* What the compiler itself calls. The loops are not to become calls of themselves. */
+/* The compiler may emit calls of these functions. It must not turn their own loops into such calls:
+ * build.rs passes -fno-builtin. */
 
 void *memcpy(void *restrict to, const void *restrict from, size_t length)
 {
@@ -173,17 +173,17 @@ void *memcpy(void *restrict to, const void *restrict from, size_t length)
 	return to;
 }
 
-void *memset(void *at, int byte, size_t length)
+void *memset(void *address, int byte, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
-		((char *)at)[i] = (char)byte;
-	return at;
+		((char *)address)[i] = (char)byte;
+	return address;
 }
 
-void *memchr(const void *at, int byte, size_t length)
+void *memchr(const void *address, int byte, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
-		if (((const char *)at)[i] == (char)byte)
-			return (char *)at + i;
+		if (((const char *)address)[i] == (char)byte)
+			return (char *)address + i;
 	return NULL;
 }

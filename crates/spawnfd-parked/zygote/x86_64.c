@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* All that depends on the processor: the first instruction, and the system call. A port adds one
- * file like this (psABI, A.2.1). */
+/* The code that depends on the architecture: the entry point and the system call (psABI, A.2.1).
+ * Another architecture needs one more file like this. */
 #include "zygote.h"
 
 #ifdef __x86_64__
 
-/* argc and argv are on the stack. */
+/* The kernel puts argc and argv on the stack. */
 __asm__(".globl _start\n"
 	"_start:\n"
 	"	xorl %ebp, %ebp\n"
@@ -15,7 +15,7 @@ __asm__(".globl _start\n"
 	"	call spawnfd_zygote\n"
 	"	ud2\n");
 
-long spawnfd_enter(long number, const long arguments[6])
+long spawnfd_raw_syscall(long number, const long arguments[6])
 {
 	register long fourth __asm__("r10") = arguments[3];
 	register long fifth __asm__("r8") = arguments[4];

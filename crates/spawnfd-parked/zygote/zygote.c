@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A program that is parked to execute others. It waits for a request as all do that are parked
- * (common), carries its steps out, and executes what it names in its own place. In mode fork it
- * has children of its parent's that do so.
+ * The zygote: a parked program that executes other programs. Like every parked process (common/),
+ * it waits for a request and performs the steps. It then executes the program that the request
+ * names. In fork mode, forks of the zygote do so. They are children of its parent (CLONE_PARENT).
  *
- *     spawnfd-zygote MODE      r: reserve, f: fork
- *     spawnfd-zygote pAT:PATH      only says, to descriptor AT, whether a program in its place
- *                                  would have the object at PATH preloaded
+ *     spawnfd-zygote MODE          r: reserve, f: fork
+ *     spawnfd-zygote pSOCKET:PATH  only reports, to descriptor SOCKET, whether ld.so would preload
+ *                                  the object at PATH into a program started in its place
  *
- * Its descriptors are those of enum spawnfd_zygote. It has no libc: one that is made ahead costs
- * what exec costs, and no more.
+ * It inherits the descriptors of enum spawnfd_zygote. It has no libc, whose start-up would cost
+ * more than the exec.
  */
 #define _GNU_SOURCE
 #include "authority.h"
-#include "line.h"
+#include "connection.h"
 #include "park.h"
 #include "zygote.h"
 
@@ -27,40 +27,44 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* In bytes, more or less: some pages of its own, and its tables. */
-enum { OWN_MEMORY = 64 << 10 };
+/* Private memory of a zygote in bytes, estimated: some pages, and page tables. */
+enum { PRIVATE_MEMORY = 64 << 10 };
 
-static struct spawnfd_line line = {.socket = SPAWNFD_ZYGOTE_SOCKET, .owner = SPAWNFD_ZYGOTE_OWNER};
-/* What is to be executed. */
+static struct spawnfd_connection connection = {.socket = SPAWNFD_ZYGOTE_SOCKET,
+					       .owner_pidfd = SPAWNFD_ZYGOTE_OWNER};
+/* The program to execute. */
 static struct request request;
 static struct program program;
 
 static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
 {
-	line.page->report = (uint64_t)stage << SPAWNFD_REPORT_STAGE_SHIFT |
-			    (uint64_t)index << SPAWNFD_REPORT_INDEX_SHIFT | (uint32_t)error;
+	connection.page->report = (uint64_t)stage << SPAWNFD_REPORT_STAGE_SHIFT |
+				  (uint64_t)index << SPAWNFD_REPORT_INDEX_SHIFT | (uint32_t)error;
 	_exit(127);
 }
 
-/* Whether a search would take it: is_candidate in crates/spawnfd-child/src/plan.rs. */
+/* Whether a PATH search would accept the file: same as is_candidate in
+ * crates/spawnfd-child/src/plan.rs. */
 static bool is_candidate(const char *path, const struct statx *file)
 {
 	long error = syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
 
-	/* Before Linux 5.8, or refused: by the real ids. */
+	/* Linux before 5.8, or a filter refuses the call. faccessat() checks the real ids. */
 	if (error && (errno == ENOSYS || errno == EPERM))
 		error = syscall(SYS_faccessat, AT_FDCWD, path, X_OK);
 	return !error && S_ISREG(file->stx_mode);
 }
 
-/* 0, ESTALE, or why it cannot be told: as verify_one in crates/spawnfd-child/src/child.rs. */
-static int verify(const struct spawnfd_check *check, const struct request *of)
+/* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed statx(). Same
+ * as verify_one in crates/spawnfd-child/src/child.rs. */
+static int verify(const struct spawnfd_check *check)
 {
-	const char *path = of->strings + check->path;
+	const struct spawnfd_request *head = request.head;
+	const char *path = request.strings + check->path;
 	bool source = check->kind == SPAWNFD_CHECK_SAME_SOURCE;
 	struct statx now;
 	long error =
-		syscall(SYS_statx, source ? of->sources[of->head->program] : AT_FDCWD,
+		syscall(SYS_statx, source ? request.sources[head->program] : AT_FDCWD,
 			source ? "" : path, source ? AT_EMPTY_PATH : 0, STATX_BASIC_STATS, &now);
 
 	if (check->kind == SPAWNFD_CHECK_ABSENT)
@@ -78,33 +82,34 @@ static int verify(const struct spawnfd_check *check, const struct request *of)
 	return ESTALE;
 }
 
-/* Executes what was asked for. Comes back only if it is not to be. */
+/* Executes the program of the request. Returns only if the owner withdraws the request. */
 static void execute(void)
 {
 	const struct spawnfd_request *head = request.head;
 	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
 	uint32_t index = SPAWNFD_NO_STEP;
 
-	/* As become() in common/park.c. */
+	/* Same order as in become_program() in common/park.c. */
 	spawnfd_discard_signals();
-	if (!spawnfd_is_to_go(&line, head->serial))
+	if (!spawnfd_wait_for_go(&connection, head->serial))
 		return;
-	/* Whoever waits for it hears of what follows by the socket. */
-	spawnfd_wake(&line);
+	/* The owner may wait on the claim. The close of the socket tells it of exec or exit. */
+	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-	error = spawnfd_read_page(&request) ? spawnfd_carry_out(&request, &socket, &index) : EINVAL;
+	error = spawnfd_read_page(&request) ? spawnfd_perform_steps(&request, &socket, &index)
+					    : EINVAL;
 	if (error)
 		fail(index == SPAWNFD_NO_STEP ? SPAWNFD_STAGE_DESCRIPTORS : SPAWNFD_STAGE_ACTION,
 		     (uint16_t)index, error);
-	spawnfd_settle_signals(&request);
+	spawnfd_set_dispositions(&request);
 	for (uint32_t i = 0; i < head->checks; i++) {
-		error = verify(&request.checks[i], &request);
+		error = verify(&request.checks[i]);
 		if (error)
 			fail(SPAWNFD_STAGE_CHECK, i, error);
 	}
-	line.page->report = SPAWNFD_REPORT_EXEC;
-	spawnfd_set_mask(line.page->mask);
-	/* All that is not the program's is close-on-exec. */
+	connection.page->report = SPAWNFD_REPORT_EXEC;
+	spawnfd_set_mask(connection.page->mask);
+	/* All descriptors that are not for the program are close-on-exec. */
 	if (head->program < 0)
 		syscall(SYS_execve, request.strings + head->path, program.argv, program.envp);
 	else
@@ -113,11 +118,12 @@ static void execute(void)
 	fail(SPAWNFD_STAGE_EXEC, 0, errno);
 }
 
-/* Forks a child of this process's parent, which waits with the socket and the page that have come:
- * its number stands in that page before it runs. True in the child. */
+/* Forks a child of this process's parent. The child waits on the socket and the page of the
+ * request. The kernel writes the child's pid to that page before the child runs. True in the child.
+ */
 static bool fork_one(const int *sources)
 {
-	struct spawnfd_page *page = spawnfd_map(sources[SPAWNFD_FORK_PAGE]);
+	struct spawnfd_page *page = spawnfd_map_page(sources[SPAWNFD_FORK_PAGE]);
 
 	if (!page)
 		return false;
@@ -126,75 +132,77 @@ static bool fork_one(const int *sources)
 		munmap(page, SPAWNFD_PAGE_SIZE);
 		return false;
 	}
-	spawnfd_wait_apart(&line, page, sources[SPAWNFD_FORK_SOCKET], OWN_MEMORY);
+	spawnfd_use_own_connection(&connection, page, sources[SPAWNFD_FORK_SOCKET], PRIVATE_MEMORY);
 	return true;
 }
 
-/* Whether one string begins with the other. */
-static bool begins(const char *string, const char *with)
+static bool starts_with(const char *string, const char *prefix)
 {
-	while (*with)
-		if (*string++ != *with++)
+	while (*prefix)
+		if (*string++ != *prefix++)
 			return false;
 	return true;
 }
 
-/* What ld.so needs: the environment's word, and a /proc in which it can be followed. */
-static _Noreturn void probe(const char *where, char **envp)
+/* Checks what ld.so needs to preload the object: the environment variables, and a /proc that
+ * resolves LD_PRELOAD's path. */
+static _Noreturn void probe(const char *target, char **envp)
 {
-	struct spawnfd_line to = {.socket = 0};
+	struct spawnfd_connection owner = {.socket = 0};
 	bool preloads = false, parks = false;
-	char **at;
+	char **entry;
 
-	for (where++; *where >= '0' && *where <= '9'; where++)
-		to.socket = to.socket * 10 + *where - '0';
-	where += *where == ':';
-	for (at = envp; *at; at++) {
-		const char *path = *at + sizeof("LD_PRELOAD=") - 1;
+	for (target++; *target >= '0' && *target <= '9'; target++)
+		owner.socket = owner.socket * 10 + *target - '0';
+	target += *target == ':';
+	for (entry = envp; *entry; entry++) {
+		const char *path = *entry + sizeof("LD_PRELOAD=") - 1;
 
-		parks |= begins(*at, SPAWNFD_PARK_VARIABLE "=");
-		if (begins(*at, "LD_PRELOAD="))
-			preloads = begins(path, where) && begins(where, path) &&
+		parks |= starts_with(*entry, SPAWNFD_PARK_VARIABLE "=");
+		if (starts_with(*entry, "LD_PRELOAD="))
+			preloads = starts_with(path, target) && starts_with(target, path) &&
 				   !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
 	}
 	if (!preloads || !parks) {
 		const char why[] = "not handed on";
 
-		spawnfd_say(&to, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_CANNOT}, why,
-			    sizeof(why) - 1, -1);
+		spawnfd_send_reply(&owner, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_CANNOT},
+				   why, sizeof(why) - 1, -1);
 		_exit(126);
 	}
-	spawnfd_say(&to, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED}, NULL, 0, -1);
+	spawnfd_send_reply(&owner, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_PARKED}, NULL, 0,
+			   -1);
 	_exit(0);
 }
 
-/* Tells the owner that this process is parked. */
+/* Reports to the owner that this process is parked. */
 static void report(void)
 {
-	/* Two empty strings: it has looked at no variables, and needs no files. */
-	static char text[2 + SPAWNFD_AUTHORITY_ROOM];
-	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED, .private_bytes = OWN_MEMORY};
-	size_t length = spawnfd_report_authority(text + 2, SPAWNFD_AUTHORITY_ROOM, &reply);
+	/* Two empty strings: the zygote depends on no variables and no files. */
+	static char text[2 + SPAWNFD_AUTHORITY_SIZE];
+	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED,
+				      .private_bytes = PRIVATE_MEMORY};
+	size_t length = spawnfd_report_authority(text + 2, SPAWNFD_AUTHORITY_SIZE, &reply);
 	const char why[] = "too many groups";
 
 	if (!length) {
 		reply.kind = SPAWNFD_REPLY_CANNOT;
-		spawnfd_say(&line, reply, why, sizeof(why) - 1, -1);
+		spawnfd_send_reply(&connection, reply, why, sizeof(why) - 1, -1);
 		_exit(126);
 	}
-	spawnfd_say(&line, reply, text, 2 + length, -1);
+	spawnfd_send_reply(&connection, reply, text, 2 + length, -1);
 }
 
 void spawnfd_zygote(int argc, char **argv)
 {
-	static _Alignas(16) char message[SPAWNFD_ROOM];
-	bool forks = argc > 1 && argv[1][0] == SPAWNFD_MODE_FORK;
+	static _Alignas(16) char message[SPAWNFD_REQUEST_SIZE];
+	bool expects_fork = argc > 1 && argv[1][0] == SPAWNFD_MODE_FORK;
 
 	if (argc > 1 && argv[1][0] == SPAWNFD_MODE_PROBE)
 		probe(argv[1], argv + argc + 1);
 	spawnfd_set_mask(~UINT64_C(0));
-	line.page = spawnfd_map(SPAWNFD_ZYGOTE_PAGE);
-	if (!line.page || (forks && !spawnfd_keep_line(&line)))
+	connection.page = spawnfd_map_page(SPAWNFD_ZYGOTE_PAGE);
+	if (!connection.page || (expects_fork && !spawnfd_exclude_page_from_forks(&connection)))
 		_exit(126);
 	close(SPAWNFD_ZYGOTE_PAGE);
 	fcntl(SPAWNFD_ZYGOTE_SOCKET, F_SETFD, FD_CLOEXEC);
@@ -203,18 +211,19 @@ void spawnfd_zygote(int argc, char **argv)
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	report();
 	for (;;) {
-		size_t count, length = spawnfd_receive(&line, message, request.sources, &count);
-		bool sound;
+		size_t count,
+			length = spawnfd_receive(&connection, message, request.sources, &count);
+		bool valid;
 
-		request.page = line.page;
-		sound = spawnfd_read_request(message, length, sizeof(message), count, &request,
+		request.page = connection.page;
+		valid = spawnfd_read_request(message, length, sizeof(message), count, &request,
 					     &program);
-		if (!sound || forks != !!(request.head->flags & SPAWNFD_FLAG_FORK))
-			spawnfd_refuse(&line);
-		else if (!forks)
+		if (!valid || expects_fork != !!(request.head->flags & SPAWNFD_FLAG_FORK))
+			spawnfd_refuse(&connection);
+		else if (!expects_fork)
 			execute();
 		else if (fork_one(request.sources))
-			forks = false;
+			expects_fork = false;
 		spawnfd_close_all(request.sources, count);
 	}
 }

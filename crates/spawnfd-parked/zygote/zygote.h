@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the parts of the zygote share. */
+/* Declarations that the files of the zygote share. */
 #ifndef SPAWNFD_ZYGOTE_H
 #define SPAWNFD_ZYGOTE_H
 
 #include <stdint.h>
 
-/* Where the program begins. It does not return. */
+/* The entry point in C, called by _start. It does not return. */
 void spawnfd_zygote(int argc, char **argv);
 
-/* The processor's system call: its result, or a negative errno. */
-long spawnfd_enter(long number, const long arguments[6]);
+/* Makes a system call. Returns its result, or a negative errno. */
+long spawnfd_raw_syscall(long number, const long arguments[6]);
 
 #endif

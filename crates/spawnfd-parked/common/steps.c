@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The steps of a request, in the process that is to be the program. */
+/* Performs the steps of a request, in the process that becomes the program. */
 #define _GNU_SOURCE
 #include "park.h"
 
@@ -14,7 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int answer(long result)
+/* The errno of a call with this result, or 0. */
+static int error_of(long result)
 {
 	return result < 0 ? errno : 0;
 }
@@ -23,12 +24,12 @@ static void close_range_now(unsigned first, unsigned last)
 {
 	if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
 		return;
-	/* Before Linux 5.9, or refused. */
+	/* Linux before 5.9, or a filter refuses the call. */
 	for (unsigned fd = first; fd <= last && fd < 1 << 16; fd++)
 		close((int)fd);
 }
 
-/* Opens as `to`: the number is freed first, so that mostly the file comes to stand there by itself.
+/* Opens a file as descriptor `to`. Closing `to` first usually makes the kernel return that number.
  */
 static int open_as(int to, int dir, const char *path, const struct open_how *how)
 {
@@ -42,25 +43,25 @@ static int open_as(int to, int dir, const char *path, const struct open_how *how
 		return errno;
 	if (fd == to)
 		return 0;
-	error = answer(dup3(fd, to, 0));
+	error = error_of(dup3(fd, to, 0));
 	close(fd);
 	return error;
 }
 
 static int write_number(int dir, const char *path, int number)
 {
-	char text[16], *at = text + sizeof(text);
+	char text[16], *digits = text + sizeof(text);
 	unsigned rest = number < 0 ? -(unsigned)number : (unsigned)number;
 	int fd = openat(dir, path, O_WRONLY | O_CLOEXEC), error;
 
 	if (fd < 0)
 		return errno;
 	do
-		*--at = (char)('0' + rest % 10);
+		*--digits = (char)('0' + rest % 10);
 	while (rest /= 10);
 	if (number < 0)
-		*--at = '-';
-	error = answer(write(fd, at, (size_t)(text + sizeof(text) - at)));
+		*--digits = '-';
+	error = error_of(write(fd, digits, (size_t)(text + sizeof(text) - digits)));
 	close(fd);
 	return error;
 }
@@ -81,10 +82,10 @@ static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inh
 		{effective >> 32, permitted >> 32, inheritable >> 32},
 	};
 
-	return answer(syscall(SYS_capset, &head, halves));
+	return error_of(syscall(SYS_capset, &head, halves));
 }
 
-/* As limit_capabilities in crates/spawnfd-child/src/action.rs. */
+/* Same as limit_capabilities in crates/spawnfd-child/src/action.rs. */
 static int limit_capabilities(const char *bytes)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -94,7 +95,8 @@ static int limit_capabilities(const char *bytes)
 	int error;
 
 	memcpy(&sets, bytes, sizeof(sets));
-	/* A change of user ids has emptied the effective set; what follows asks for CAP_SETPCAP. */
+	/* A change of user ids has emptied the effective set, but dropping from the bounding set
+	 * needs CAP_SETPCAP. */
 	if (syscall(SYS_capget, &head, now))
 		return errno;
 	permitted = now[0].permitted | (uint64_t)now[1].permitted << 32;
@@ -106,19 +108,20 @@ static int limit_capabilities(const char *bytes)
 		if (has < 0)
 			break;
 		if (has == 1 && !(sets.bounding >> i & 1))
-			error = answer(prctl(PR_CAPBSET_DROP, i, 0, 0, 0));
+			error = error_of(prctl(PR_CAPBSET_DROP, i, 0, 0, 0));
 	}
 	if (!error)
-		error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+		error = error_of(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
 	if (!error)
 		error = set_capabilities(sets.effective, sets.permitted, sets.inheritable);
 	for (unsigned long i = 0; i < 64 && !error; i++)
 		if (sets.ambient >> i & 1)
-			error = answer(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0));
+			error = error_of(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0));
 	return error;
 }
 
-/* Makes the call for this task alone: libc's own functions would ask other threads along. */
+/* Makes the system call for this thread only. libc's functions would apply changes of ids to all
+ * threads. */
 static int make_call(const struct spawnfd_step *step, const struct request *request)
 {
 	const uint64_t values[SPAWNFD_ARGUMENTS] = {step->x, step->y, step->z};
@@ -140,28 +143,28 @@ static int make_call(const struct spawnfd_step *step, const struct request *requ
 			args[i] = (long)&step->z;
 		}
 	}
-	return answer(syscall(step->a, args[0], args[1], args[2], 0L, 0L, 0L));
+	return error_of(syscall(step->a, args[0], args[1], args[2], 0L, 0L, 0L));
 }
 
-/* tcsetpgrp from a group in the background stops it by SIGTTOU, but that all signals are blocked.
- */
-static int perform(const struct spawnfd_step *step, struct request *request)
+/* All signals are blocked, so tcsetpgrp() from a background group does not stop it by SIGTTOU. */
+static int perform_step(const struct spawnfd_step *step, struct request *request)
 {
 	const char *text = request->strings + step->text;
 	const int *source = request->sources;
 
 	switch ((enum spawnfd_op)step->op) {
 	case SPAWNFD_OP_PLACE:
-		return answer(dup3(source[step->a], step->b, 0));
+		return error_of(dup3(source[step->a], step->b, 0));
 	case SPAWNFD_OP_DUP2:
 		if (step->a == step->b)
-			return answer(fcntl(step->a, F_SETFD, 0));
-		return answer(dup3(step->a, step->b, 0));
+			return error_of(fcntl(step->a, F_SETFD, 0));
+		return error_of(dup3(step->a, step->b, 0));
 	case SPAWNFD_OP_CLOSE:
 		close(step->a);
 		return 0;
 	case SPAWNFD_OP_CLOSE_RANGE:
-		/* Sources wait above the numbers that count, and go with all that is not kept. */
+		/* Sources have numbers from `above` on. They are closed later, with all other
+		 * descriptors that the request does not keep. */
 		if (step->x < (uint64_t)request->head->above) {
 			uint64_t last = (uint64_t)request->head->above - 1;
 
@@ -180,14 +183,14 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 		return open_as(step->b, AT_FDCWD, "/dev/null", &how);
 	}
 	case SPAWNFD_OP_TCSETPGRP:
-		return answer(tcsetpgrp(step->a, getpgrp()));
+		return error_of(tcsetpgrp(step->a, getpgrp()));
 	case SPAWNFD_OP_OOM_SCORE_ADJ:
 		return write_number(AT_FDCWD, "/proc/self/oom_score_adj", step->a);
 	case SPAWNFD_OP_CGROUP:
 		return write_number(source[step->a], "cgroup.procs", 0);
 	case SPAWNFD_OP_REPLACE:
 		return is_same_file(source[step->a], step->b)
-			       ? answer(dup3(source[step->a], step->b, 0))
+			       ? error_of(dup3(source[step->a], step->b, 0))
 			       : 0;
 	case SPAWNFD_OP_CAPABILITIES:
 		return limit_capabilities(text);
@@ -199,36 +202,36 @@ static int perform(const struct spawnfd_step *step, struct request *request)
 	return EINVAL;
 }
 
-/* Brings a descriptor above the numbers that steps name. */
-static int lift(int *fd, int above)
+/* Duplicates a descriptor to a number that no step names. */
+static int move_above(int *fd, int above)
 {
-	int lifted;
+	int moved;
 
 	if (*fd >= above)
 		return 0;
-	lifted = fcntl(*fd, F_DUPFD_CLOEXEC, above);
-	if (lifted < 0)
+	moved = fcntl(*fd, F_DUPFD_CLOEXEC, above);
+	if (moved < 0)
 		return errno == EINVAL ? EMFILE : errno;
 	close(*fd);
-	*fd = lifted;
+	*fd = moved;
 	return 0;
 }
 
-int spawnfd_carry_out(struct request *request, int *socket, uint32_t *index)
+int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index)
 {
 	const struct spawnfd_request *head = request->head;
-	int error = lift(socket, head->above);
+	int error = move_above(socket, head->above);
 
 	*index = SPAWNFD_NO_STEP;
 	for (uint32_t i = 0; i < head->sources && !error; i++)
-		error = lift(&request->sources[i], head->above);
+		error = move_above(&request->sources[i], head->above);
 	for (uint32_t i = 0; i < request->page->first && !error; i++) {
 		*index = request->page->steps[i].index;
-		error = perform(&request->page->steps[i], request);
+		error = perform_step(&request->page->steps[i], request);
 	}
 	for (uint32_t i = 0; i < head->steps && !error; i++) {
 		*index = request->steps[i].index;
-		error = perform(&request->steps[i], request);
+		error = perform_step(&request->steps[i], request);
 	}
 	return error;
 }
@@ -239,28 +242,29 @@ void spawnfd_close_all(const int *list, size_t count)
 		close(list[i]);
 }
 
-void spawnfd_keep_only(const struct request *request, int but)
+void spawnfd_close_others(const struct request *request, int except)
 {
 	const struct spawnfd_request *head = request->head;
 	unsigned first = SPAWNFD_FIRST_DESCRIPTOR;
 
-	/* `but` lies above all that is kept. */
+	/* `except` is higher than all kept numbers. */
 	for (uint32_t i = 0; i < head->keep; i++) {
 		close_range_now(first, (unsigned)request->keep[i] - 1);
 		first = (unsigned)request->keep[i] + 1;
 	}
-	close_range_now(first, (unsigned)but - 1);
-	close_range_now((unsigned)but + 1, ~0u);
+	close_range_now(first, (unsigned)except - 1);
+	close_range_now((unsigned)except + 1, ~0u);
 }
 
-/* As the kernel has it, on every machine: libc keeps two signals to itself. */
+/* The kernel's struct sigaction. libc's sigaction() refuses two signals that libc reserves, so this
+ * file makes the system call. */
 struct disposition {
 	unsigned long handler, flags, restorer, mask;
 };
 
-static void dispose(int number, const struct disposition *now, struct disposition *before)
+static void set_disposition(int number, const struct disposition *now, struct disposition *old)
 {
-	syscall(SYS_rt_sigaction, number, now, before, sizeof(uint64_t));
+	syscall(SYS_rt_sigaction, number, now, old, sizeof(uint64_t));
 }
 
 static const struct disposition ignored = {.handler = (unsigned long)SIG_IGN};
@@ -271,28 +275,28 @@ void spawnfd_discard_signals(void)
 
 	syscall(SYS_rt_sigpending, &pending, sizeof(pending));
 	for (int number = 1; number <= 64; number++) {
-		struct disposition before;
+		struct disposition old;
 
-		/* By being ignored for a moment. */
+		/* Setting SIG_IGN discards a pending signal. */
 		if (pending >> (number - 1) & 1) {
-			dispose(number, &ignored, &before);
-			dispose(number, &before, NULL);
+			set_disposition(number, &ignored, &old);
+			set_disposition(number, &old, NULL);
 		}
 	}
 }
 
-void spawnfd_settle_signals(const struct request *request)
+void spawnfd_set_dispositions(const struct request *request)
 {
 	const struct spawnfd_page *page = request->page;
-	const struct disposition by_default = {.handler = (unsigned long)SIG_DFL};
+	const struct disposition standard = {.handler = (unsigned long)SIG_DFL};
 
 	for (int number = 1; number <= 64; number++) {
 		uint64_t bit = UINT64_C(1) << (number - 1);
 
 		if (page->make_default & bit)
-			dispose(number, &by_default, NULL);
+			set_disposition(number, &standard, NULL);
 		if (page->make_ignored & bit)
-			dispose(number, &ignored, NULL);
+			set_disposition(number, &ignored, NULL);
 	}
 }
 
@@ -301,18 +305,19 @@ void spawnfd_set_mask(uint64_t mask)
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
-bool spawnfd_may_become(void)
+bool spawnfd_required_calls_work(void)
 {
-	struct disposition before;
+	struct disposition old;
 	uint64_t set = 0;
 
-	/* All signals are blocked by now: a filter that says so and does nothing shows. */
+	/* All signals are blocked, so an empty mask shows a filter that returns 0 without making
+	 * the call. */
 	if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &set, sizeof(set)) || !set ||
 	    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, NULL, sizeof(set)) ||
 	    syscall(SYS_rt_sigpending, &set, sizeof(set)))
 		return false;
-	if (syscall(SYS_rt_sigaction, SIGUSR1, NULL, &before, sizeof(uint64_t)) ||
-	    syscall(SYS_rt_sigaction, SIGUSR1, &before, NULL, sizeof(uint64_t)))
+	if (syscall(SYS_rt_sigaction, SIGUSR1, NULL, &old, sizeof(uint64_t)) ||
+	    syscall(SYS_rt_sigaction, SIGUSR1, &old, NULL, sizeof(uint64_t)))
 		return false;
 	if (close(-1) == 0 || errno != EBADF)
 		return false;
