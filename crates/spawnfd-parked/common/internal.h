@@ -53,8 +53,7 @@ bool spawnfd_record_mapping(const char *line);
  * lookups are no longer recorded. Returns the bytes written. */
 size_t spawnfd_write_dependencies(char *text);
 
-/* Whether the executable's dynamic string table contains `name`, as it does if it imports `name`.
- */
+/* Whether the executable's dynamic strings contain `name`: true if it imports `name`. */
 bool spawnfd_imports(const char *name);
 
 /* Whether the executable has a DT_PREINIT_ARRAY. ld.so calls these functions before the

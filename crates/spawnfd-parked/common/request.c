@@ -71,8 +71,7 @@ static bool is_valid_step(const struct spawnfd_step *step, const struct spawnfd_
 		if (step->op >= SPAWNFD_OP_COUNT)
 			return false;
 	}
-	/* The strings end with a NUL, so every smaller offset is the start of a terminated string.
-	 */
+	/* The strings end with a NUL, so a terminated string begins at every offset. */
 	return step->text < head->strings;
 }
 

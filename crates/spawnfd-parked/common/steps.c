@@ -29,8 +29,7 @@ static void close_range_now(unsigned first, unsigned last)
 		close((int)fd);
 }
 
-/* Opens a file as descriptor `to`. Closing `to` first usually makes the kernel return that number.
- */
+/* Opens a file as descriptor `to`. After close(to) the kernel usually returns that number. */
 static int open_as(int to, int dir, const char *path, const struct open_how *how)
 {
 	int fd, error;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Descriptors that an event loop is made of. What they refer to is shared with the parent after a
- * fork; here each is replaced by another of its kind, under the same number, and nobody has to
- * know.
+ * Replaces the descriptors of an event loop in a forked child. After a fork, parent and child share
+ * the epolls, eventfds and pipes. Each is replaced by a new one of the same kind and number. libuv
+ * does not notice.
  */
 #define _GNU_SOURCE
 #include "threads.h"
@@ -25,25 +25,27 @@
 #include <sys/mman.h>
 
 enum kind { NOTHING, EPOLL, EVENT, PIPE };
-enum { MAX_DESCRIPTORS = 64, MAX_WATCHED = 64 };
+enum { MAX_DESCRIPTORS = 64, MAX_WATCHES = 64 };
 
 static struct {
 	enum kind kind;
 	int flags;
 	bool close_on_exec;
-	/* A pipe's other end, if it is the one to write to; what it holds. */
+	/* Of a pipe's write end: the descriptor of its read end. Otherwise -1. */
 	int reader;
+	/* Of a pipe: the bytes in it. */
 	int content;
+	/* Of an eventfd: its counter. */
 	uint64_t count;
 } descriptors[MAX_DESCRIPTORS];
 
 static struct {
 	int epoll, fd;
 	struct epoll_event event;
-} watched[MAX_WATCHED];
-static size_t watched_count;
+} watches[MAX_WATCHES];
+static size_t watch_count;
 
-/* What /proc/self/fdinfo says of one that is an epoll or an eventfd: proc_pid_fdinfo(5). */
+/* Reads the counter of an eventfd or the list of an epoll: proc_pid_fdinfo(5). */
 static bool read_info(int fd)
 {
 	char path[64], line[256];
@@ -59,21 +61,21 @@ static bool read_info(int fd)
 		sscanf(line, "eventfd-count: %" SCNx64, &descriptors[fd].count);
 		if (sscanf(line, "tfd: %u events: %x data: %" SCNx64, &target, &events, &data) != 3)
 			continue;
-		if (watched_count == MAX_WATCHED) {
+		if (watch_count == MAX_WATCHES) {
 			fits = false;
 			break;
 		}
-		watched[watched_count].epoll = fd;
-		watched[watched_count].fd = (int)target;
-		watched[watched_count].event.events = events;
-		watched[watched_count++].event.data.u64 = data;
+		watches[watch_count].epoll = fd;
+		watches[watch_count].fd = (int)target;
+		watches[watch_count].event.events = events;
+		watches[watch_count++].event.data.u64 = data;
 	}
 	if (info)
 		fclose(info);
 	return info && fits;
 }
 
-static bool remember(int fd, int limit)
+static bool record(int fd, int limit)
 {
 	char path[64], target[64] = "";
 	struct stat file, other;
@@ -85,7 +87,7 @@ static bool remember(int fd, int limit)
 		return false;
 	descriptors[fd].flags = fcntl(fd, F_GETFL);
 	descriptors[fd].close_on_exec = fcntl(fd, F_GETFD) & FD_CLOEXEC;
-	/* Shared, and no harm. */
+	/* /dev/null may stay shared. */
 	if (!strcmp(target, "/dev/null"))
 		return true;
 	if (!strcmp(target, "anon_inode:[eventpoll]")) {
@@ -104,42 +106,42 @@ static bool remember(int fd, int limit)
 		return false;
 	if ((descriptors[fd].flags & O_ACCMODE) == O_RDONLY)
 		return true;
-	for (int at = 3; at < limit && descriptors[fd].reader < 0; at++)
-		if (at != fd && !fstat(at, &other) && other.st_ino == file.st_ino &&
-		    other.st_dev == file.st_dev && (fcntl(at, F_GETFL) & O_ACCMODE) == O_RDONLY)
-			descriptors[fd].reader = at;
+	for (int read_end = 3; read_end < limit && descriptors[fd].reader < 0; read_end++)
+		if (read_end != fd && !fstat(read_end, &other) && other.st_ino == file.st_ino &&
+		    other.st_dev == file.st_dev &&
+		    (fcntl(read_end, F_GETFL) & O_ACCMODE) == O_RDONLY)
+			descriptors[fd].reader = read_end;
 	return descriptors[fd].reader >= 0;
 }
 
 bool spawnfd_descriptors_record(int limit)
 {
 	for (int fd = 3; fd < limit; fd++)
-		if (fd >= MAX_DESCRIPTORS || !remember(fd, limit))
+		if (fd >= MAX_DESCRIPTORS || !record(fd, limit))
 			return false;
 	return true;
 }
 
-/* Brings `made` to the number `fd`, with the flags that are remembered. */
-static bool put(int made, int fd)
+/* Moves `new` to the number `fd` and sets the recorded flags. */
+static bool install(int new, int fd)
 {
-	bool done = made >= 0 &&
-		    dup3(made, fd, descriptors[fd].close_on_exec ? O_CLOEXEC : 0) >= 0 &&
+	bool done = new >= 0 && dup3(new, fd, descriptors[fd].close_on_exec ? O_CLOEXEC : 0) >= 0 &&
 		    (descriptors[fd].kind == EPOLL || !fcntl(fd, F_SETFL, descriptors[fd].flags));
 
-	if (made >= 0)
-		close(made);
+	if (new >= 0)
+		close(new);
 	return done;
 }
 
-static bool put_pipe(int writer)
+static bool recreate_pipe(int writer)
 {
 	static const char filling[4096];
 	int reader = descriptors[writer].reader, content = descriptors[reader].content, ends[2];
 
-	/* Who waits at such a pipe counts bytes, and does not read them. */
+	/* Only the number of bytes matters: the readers of these pipes ignore the values. */
 	return !pipe2(ends, O_CLOEXEC) &&
 	       (!content || write(ends[1], filling, (size_t)content) == content) &&
-	       put(ends[0], reader) && put(ends[1], writer);
+	       install(ends[0], reader) && install(ends[1], writer);
 }
 
 bool spawnfd_descriptors_recreate(void)
@@ -148,36 +150,36 @@ bool spawnfd_descriptors_recreate(void)
 
 	for (int fd = 3; fd < MAX_DESCRIPTORS && done; fd++) {
 		if (descriptors[fd].kind == EPOLL)
-			done = put(epoll_create1(EPOLL_CLOEXEC), fd);
+			done = install(epoll_create1(EPOLL_CLOEXEC), fd);
 		else if (descriptors[fd].kind == EVENT)
-			done = put(eventfd((unsigned)descriptors[fd].count, EFD_CLOEXEC), fd);
+			done = install(eventfd((unsigned)descriptors[fd].count, EFD_CLOEXEC), fd);
 		else if (descriptors[fd].kind == PIPE && descriptors[fd].reader >= 0)
-			done = put_pipe(fd);
+			done = recreate_pipe(fd);
 	}
-	for (size_t at = 0; at < watched_count && done; at++)
-		done = !epoll_ctl(watched[at].epoll, EPOLL_CTL_ADD, watched[at].fd,
-				  &watched[at].event);
+	for (size_t i = 0; i < watch_count && done; i++)
+		done = !epoll_ctl(watches[i].epoll, EPOLL_CTL_ADD, watches[i].fd,
+				  &watches[i].event);
 	return done;
 }
 
 uint64_t spawnfd_descriptors_watched_by(int epoll)
 {
-	uint64_t all = 0;
+	uint64_t mask = 0;
 
 	if (epoll < 3 || epoll >= MAX_DESCRIPTORS)
 		return 0;
 	if (descriptors[epoll].kind != EPOLL)
 		read_info(epoll);
-	for (size_t at = 0; at < watched_count; at++)
-		if (watched[at].epoll == epoll && watched[at].fd < MAX_DESCRIPTORS)
-			all |= UINT64_C(1) << watched[at].fd;
-	return all;
+	for (size_t i = 0; i < watch_count; i++)
+		if (watches[i].epoll == epoll && watches[i].fd < MAX_DESCRIPTORS)
+			mask |= UINT64_C(1) << watches[i].fd;
+	return mask;
 }
 
-/* --- what could not be made again ---------------------------------------------------------------
+/* --- resources that cannot be recreated ---------------------------------------------------------
  */
 
-/* V8 keeps some memory from a fork's child; this child needs it. */
+/* Ignores MADV_DONTFORK in fork mode: V8 uses it, but the child needs this memory. */
 PUBLIC int madvise(void *address, size_t length, int advice)
 {
 	if (advice == MADV_DONTFORK && spawnfd_in_fork_mode())
@@ -185,7 +187,8 @@ PUBLIC int madvise(void *address, size_t length, int advice)
 	return (int)syscall(SYS_madvise, address, length, advice);
 }
 
-/* Rings are shared with a child, and cannot be told from each other there: libuv does without. */
+/* Refuses io_uring in fork mode, so libuv uses epoll alone. A child would share the rings with its
+ * parent. They cannot be replaced, because /proc does not distinguish one ring from another. */
 PUBLIC long syscall(long number, ...)
 {
 	static long (*original)(long, long, long, long, long, long, long);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Threads that end where they wait, and go on when they are needed. */
+/* Ends threads while they wait, and recreates them when they are needed: threads.h. */
 #define _GNU_SOURCE
 #include "threads.h"
 
@@ -24,33 +24,36 @@
 struct thread {
 	void *(*start)(void *);
 	void *argument;
-	/* Where libc keeps its number; what it knows it by; its thread pointer; its list of robust
-	 * mutexes. */
+	/* libc's field for the thread id. */
 	int *tid;
 	pthread_t id;
-	/* What it waits for. */
-	const void *at;
+	/* The object that the thread waits for: spawnfd_interruptible_wait(). */
+	const void *object;
+	/* The thread pointer, which points to the thread-local storage. */
 	void *storage;
+	/* The list of robust mutexes. */
 	void *robust;
 	size_t robust_length;
 	char name[16];
+	/* The registers at the wait, and the stack frame. */
 	sigjmp_buf context;
 	char *frame;
-	atomic_bool alive, waits;
+	atomic_bool alive, waiting;
 };
 
 enum { MAX_THREADS = 64 };
 static struct thread threads[MAX_THREADS];
 static atomic_uint thread_count;
+/* A futex: while it is 1, threads that wake up wait until they are ended. */
 static _Atomic uint32_t frozen;
-/* They have ended; what is made from then on is the program's own. */
+/* spawnfd_threads_end() has run. Threads that are created later belong to the program. */
 static bool ended;
-/* They have not been made again. */
-static atomic_bool asleep;
-/* Descriptors by which they are woken. */
-static uint64_t wakes;
-/* What /proc says of how many there are without them. */
-static nlink_t others;
+/* The threads have ended and are not recreated yet. */
+static atomic_bool suspended;
+/* A bit for each descriptor whose readiness wakes one of the threads. */
+static uint64_t wake_descriptors;
+/* count_threads() without the threads. */
+static nlink_t remaining_count;
 
 #if defined(__x86_64__)
 enum { SEQUENCE_SIGNATURE = 0x53053053 };
@@ -81,17 +84,17 @@ PUBLIC int pthread_create(pthread_t *id, const pthread_attr_t *attributes,
 {
 	static int (*original)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	struct thread *thread;
-	unsigned at;
+	unsigned index;
 	int error;
 
 	if (!original)
 		original = (__typeof__(original))dlsym(RTLD_NEXT, "pthread_create");
 	if (ended)
 		return original(id, attributes, function, argument);
-	at = atomic_fetch_add(&thread_count, 1);
-	if (at >= MAX_THREADS)
+	index = atomic_fetch_add(&thread_count, 1);
+	if (index >= MAX_THREADS)
 		return EAGAIN;
-	thread = &threads[at];
+	thread = &threads[index];
 	thread->start = function;
 	thread->argument = argument;
 	thread->alive = true;
@@ -104,28 +107,29 @@ PUBLIC int pthread_create(pthread_t *id, const pthread_attr_t *attributes,
 static void wait_while_frozen(struct thread *thread)
 {
 	for (;;) {
-		atomic_store(&thread->waits, false);
+		atomic_store(&thread->waiting, false);
 		if (!atomic_load(&frozen))
 			return;
-		atomic_store(&thread->waits, true);
+		atomic_store(&thread->waiting, true);
 		syscall(SYS_futex, &frozen, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 	}
 }
 
-int spawnfd_interruptible_wait(const void *at, int (*block)(void *), void *argument, int again)
+int spawnfd_interruptible_wait(const void *object, int (*block)(void *), void *argument,
+			       int interrupted)
 {
 	struct thread *thread = self;
 	int result, error;
 
 	if (!thread || ended)
 		return block(argument);
-	thread->at = at;
+	thread->object = object;
 	thread->frame = __builtin_frame_address(0);
 	if (sigsetjmp(thread->context, 1)) {
 		errno = EINTR;
-		return again;
+		return interrupted;
 	}
-	atomic_store(&thread->waits, true);
+	atomic_store(&thread->waiting, true);
 	result = block(argument);
 	error = errno;
 	wait_while_frozen(thread);
@@ -133,10 +137,10 @@ int spawnfd_interruptible_wait(const void *at, int (*block)(void *), void *argum
 	return result;
 }
 
-/* Two signals are libc's own: nobody blocks or handles them. */
+/* A signal that libc reserves, so programs neither block nor handle it. */
 enum { SIGNAL = 33 };
 
-/* As the kernel has it: libc's wrapper knows better. */
+/* The kernel's struct sigaction. libc's sigaction() refuses SIGNAL. */
 struct disposition {
 	void (*handler)(int);
 	unsigned long flags;
@@ -144,8 +148,8 @@ struct disposition {
 	uint64_t mask;
 };
 
-/* libc is not to learn of it: to it, this thread waits. */
-static void leave(int number)
+/* Handles SIGNAL. Ends the thread by system calls, so libc still regards it as waiting. */
+static void end_thread(int number)
 {
 	(void)number;
 	syscall(SYS_set_tid_address, NULL);
@@ -153,6 +157,7 @@ static void leave(int number)
 		syscall(SYS_exit, 0);
 }
 
+/* The number of links of /proc/self/task: the number of threads plus 2. */
 static nlink_t count_threads(void)
 {
 	struct stat tasks;
@@ -160,21 +165,21 @@ static nlink_t count_threads(void)
 	return stat("/proc/self/task", &tasks) ? 0 : tasks.st_nlink;
 }
 
-static bool wait_until(bool (*is_so)(const struct thread *), const struct thread *thread)
+static bool wait_until(bool (*condition)(const struct thread *), const struct thread *thread)
 {
-	const struct timespec a_moment = {.tv_nsec = 100000};
+	const struct timespec interval = {.tv_nsec = 100000};
 
-	for (unsigned tries = 0; !is_so(thread); tries++) {
+	for (unsigned tries = 0; !condition(thread); tries++) {
 		if (tries > 50000)
 			return false;
-		nanosleep(&a_moment, NULL);
+		nanosleep(&interval, NULL);
 	}
 	return true;
 }
 
-static bool rests(const struct thread *thread)
+static bool is_waiting(const struct thread *thread)
 {
-	return thread->waits || !thread->alive;
+	return thread->waiting || !thread->alive;
 }
 
 static bool is_gone(const struct thread *thread)
@@ -184,29 +189,29 @@ static bool is_gone(const struct thread *thread)
 
 bool spawnfd_threads_end(void)
 {
-	/* The flag, without which there is no handler on x86: SA_RESTORER. */
-	struct disposition before, end = {leave, 0x04000000, leave, ~UINT64_C(0)};
+	/* 0x04000000 is SA_RESTORER, which x86 requires for a handler. */
+	struct disposition before, end = {end_thread, 0x04000000, end_thread, ~UINT64_C(0)};
 	bool done = true;
 
 	atomic_store(&frozen, 1);
-	for (unsigned at = 0; at < thread_count && done; at++)
-		done = wait_until(rests, &threads[at]);
+	for (unsigned index = 0; index < thread_count && done; index++)
+		done = wait_until(is_waiting, &threads[index]);
 	syscall(SYS_rt_sigaction, SIGNAL, &end, &before, sizeof(uint64_t));
-	for (unsigned at = 0; at < thread_count && done; at++) {
-		struct thread *thread = &threads[at];
+	for (unsigned index = 0; index < thread_count && done; index++) {
+		struct thread *thread = &threads[index];
 
 		if (!thread->alive)
 			continue;
 		pthread_getname_np(thread->id, thread->name, sizeof(thread->name));
-		wakes |= spawnfd_descriptors_watched_by((int)(intptr_t)thread->at);
+		wake_descriptors |= spawnfd_descriptors_watched_by((int)(intptr_t)thread->object);
 		done = !syscall(SYS_tgkill, getpid(), *thread->tid, SIGNAL) &&
 		       wait_until(is_gone, thread);
 	}
 	syscall(SYS_rt_sigaction, SIGNAL, &before, NULL, sizeof(uint64_t));
-	others = count_threads();
+	remaining_count = count_threads();
 	ended = true;
 	atomic_store(&frozen, 0);
-	atomic_store(&asleep, true);
+	atomic_store(&suspended, true);
 	return done;
 }
 
@@ -219,14 +224,15 @@ static void register_sequences(struct thread *thread)
 
 	if (!offset || !size || !*size)
 		return;
-	/* The second word of the area is the processor's number, or why there is none. */
+	/* The second word of struct rseq is the CPU number: -1 is uninitialized, -2 means that the
+	 * registration failed. */
 	cpu = (uint32_t *)((char *)thread->storage + *offset) + 1;
 	*cpu = (uint32_t)-1;
 	if (syscall(SYS_rseq, cpu - 1, *size > 32 ? *size : 32, 0, SEQUENCE_SIGNATURE))
 		*cpu = (uint32_t)-2;
 }
 
-static int resume(void *argument)
+static int resume_thread(void *argument)
 {
 	struct thread *thread = argument;
 
@@ -235,63 +241,64 @@ static int resume(void *argument)
 	siglongjmp(thread->context, 1);
 }
 
-static void make_threads(void)
+static void recreate_threads(void)
 {
 	const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
 			  CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
 	char name[16];
 	sigset_t mask;
 
-	if (!atomic_exchange(&asleep, false))
+	if (!atomic_exchange(&suspended, false))
 		return;
 	prctl(PR_GET_NAME, name);
 	pthread_sigmask(SIG_SETMASK, NULL, &mask);
-	for (unsigned at = 0; at < thread_count; at++) {
-		struct thread *thread = &threads[at];
+	for (unsigned index = 0; index < thread_count; index++) {
+		struct thread *thread = &threads[index];
 
 		if (!thread->alive)
 			continue;
-		/* Both are inherited: nobody sees them otherwise. */
+		/* The new thread inherits the name and the signal mask. The caller's are restored
+		 * below. */
 		prctl(PR_SET_NAME, thread->name);
 		pthread_sigmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
-		/* What lies below the frame that it goes on in is of no use to it. Without its
-		 * threads Node would not have started at all. */
-		if (clone(resume, thread->frame - 4096, flags, thread, thread->tid, thread->storage,
-			  thread->tid) < 0)
+		/* The thread's stack below the saved frame is free. Node cannot run without its
+		 * threads, so a failure is fatal. */
+		if (clone(resume_thread, thread->frame - 4096, flags, thread, thread->tid,
+			  thread->storage, thread->tid) < 0)
 			abort();
 	}
 	prctl(PR_SET_NAME, name);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-void spawnfd_before_wake(const void *at)
+void spawnfd_before_wake(const void *object)
 {
-	if (!atomic_load(&asleep))
+	if (!atomic_load(&suspended))
 		return;
 	for (unsigned i = 0; i < thread_count; i++)
-		if (threads[i].alive && threads[i].at == at) {
-			make_threads();
+		if (threads[i].alive && threads[i].object == object) {
+			recreate_threads();
 			return;
 		}
 }
 
 void spawnfd_before_wait(void)
 {
-	if (atomic_load(&asleep))
-		make_threads();
+	if (atomic_load(&suspended))
+		recreate_threads();
 }
 
 void spawnfd_before_write(int fd)
 {
-	if (atomic_load(&asleep) && fd >= 0 && fd < 64 && wakes >> fd & 1)
-		make_threads();
+	if (atomic_load(&suspended) && fd >= 0 && fd < 64 && wake_descriptors >> fd & 1)
+		recreate_threads();
 }
 
 bool spawnfd_threads_are_unchanged(void)
 {
-	nlink_t count = others;
+	nlink_t count = remaining_count;
 
-	for (unsigned at = 0; at < thread_count && !atomic_load(&asleep); at++)
-		count += threads[at].alive;
+	for (unsigned index = 0; index < thread_count && !atomic_load(&suspended); index++)
+		count += threads[index].alive;
 	return count_threads() == count;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A process that has its threads later.
+ * Ends the threads of a process while they wait, and recreates them when they are needed.
  *
- * Every thread that waits does so in spawnfd_interruptible_wait(), which has noted how to go on
- * from there. So it can end there, and be made once more, on its own stack, with its own
- * thread-local storage: to it, that is a wait that ended for no reason. libc's descriptors of it
- * stay as they are, so that it can be joined. Nobody but it is in the way of its process becoming
- * another, or being forked; and it is made when something is done to what it waits for, or somebody
- * else is about to wait.
+ * Each thread waits in spawnfd_interruptible_wait(), which has saved the thread's registers. So a
+ * signal can end the thread during the wait. Later the thread is recreated by clone(2) on its own
+ * stack with its own thread-local storage. To the thread this looks like a spurious wakeup. libc's
+ * record of the thread stays unchanged, so the thread can be joined. Without other threads, the
+ * process can become another program or be forked. All threads are recreated before another thread
+ * wakes one of them, and before another thread waits.
  *
- * This is part of the object that is preloaded into Node.js only: it replaces libc's condition
- * variables, whose waiters could not be copied.
+ * Only the object for Node.js has this code: it replaces libc's condition variables. Those count
+ * their waiters, and an ended thread would remain counted.
  */
 #ifndef SPAWNFD_THREADS_H
 #define SPAWNFD_THREADS_H
@@ -20,38 +20,40 @@
 
 #include "../common/park.h"
 
-/* Waits by `block(argument)`, which may be called in vain: then `again` is the answer. It is woken
- * by what is done to `at`: an address, or the number of an epoll. */
-int spawnfd_interruptible_wait(const void *at, int (*block)(void *), void *argument, int again);
+/* Waits by `block(argument)` and returns its result. If the thread was ended and recreated
+ * meanwhile, returns `interrupted` with errno EINTR. `object` identifies what the thread waits for:
+ * the address of a condition variable or semaphore, or the number of an epoll descriptor. */
+int spawnfd_interruptible_wait(const void *object, int (*block)(void *), void *argument,
+			       int interrupted);
 
-/* Something is about to be done to what a thread may wait for; to a descriptor; or the caller is
- * about to wait for others. */
-void spawnfd_before_wake(const void *at);
+/* Recreate the threads if necessary: before a wakeup by `object`, before a write to `fd`, and
+ * before the caller waits for other threads. */
+void spawnfd_before_wake(const void *object);
 void spawnfd_before_write(int fd);
 void spawnfd_before_wait(void);
 
 /* The descriptors below 64 that an epoll watches. */
 uint64_t spawnfd_descriptors_watched_by(int epoll);
 
-/* Only in the object for Node.js. */
+/* NULL except in the object for Node.js. */
 #pragma weak spawnfd_threads_end
 #pragma weak spawnfd_threads_are_unchanged
 #pragma weak spawnfd_descriptors_record
 #pragma weak spawnfd_descriptors_recreate
 
-/* Ends all threads but this one; false, if one does not come to rest within some seconds: that is
- * none of Node's own. */
+/* Ends all threads except the caller. False if a thread does not wait within 5 s, as Node's own
+ * threads do. */
 bool spawnfd_threads_end(void);
 
-/* Whether there are the threads that there were then, or as many less as have not been made, and no
- * others. */
+/* Whether the process has the same number of threads as before spawnfd_threads_end(), or only the
+ * caller's while the others are not recreated. */
 bool spawnfd_threads_are_unchanged(void);
 
-/* Remembers the epolls, eventfds and pipes from 3 up to below `limit`; false, if there is another
- * descriptor. */
+/* Records the epoll, eventfd and pipe descriptors from 3 to limit - 1. False if there is a
+ * descriptor of another kind. */
 bool spawnfd_descriptors_record(int limit);
 
-/* In a child: puts others in their places. False, if there cannot be so many. */
+/* In a forked child: replaces the recorded descriptors by new objects. False on failure. */
 bool spawnfd_descriptors_recreate(void);
 
 #endif

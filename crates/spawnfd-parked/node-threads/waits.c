@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The places where threads wait. */
+/* Replacements of the libc functions in which threads wait or wake other threads. */
 #define _GNU_SOURCE
 #include "threads.h"
 
@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 /* --- condition variables ------------------------------------------------------------------------
- * A number that every signal moves on, and nothing about who waits: a copy has nobody to account
- * for. They replace libc's throughout the process, so that no one is used by both.
+ * A condition variable here is a number that each signal increments. Unlike libc's, it does not
+ * count its waiters, so a copy in a forked child is valid without them. These functions replace all
+ * of libc's, so no variable is used by both implementations.
  */
 
 struct condition {
@@ -26,46 +27,48 @@ struct condition {
 };
 _Static_assert(sizeof(struct condition) <= sizeof(pthread_cond_t), "fits");
 
-struct pause {
+struct condition_wait {
 	struct condition *condition;
-	uint32_t seen;
-	const struct timespec *until;
+	uint32_t last_signals;
+	const struct timespec *deadline;
 	bool monotonic;
 };
 
-static int pause_until_signalled(void *argument)
+static int block_on_condition(void *argument)
 {
-	const struct pause *pause = argument;
+	const struct condition_wait *condition_wait = argument;
 	int operation = FUTEX_WAIT_BITSET;
 
-	if (!pause->condition->shared)
+	if (!condition_wait->condition->shared)
 		operation |= FUTEX_PRIVATE_FLAG;
-	if (!pause->monotonic)
+	if (!condition_wait->monotonic)
 		operation |= FUTEX_CLOCK_REALTIME;
-	return syscall(SYS_futex, &pause->condition->signals, operation, pause->seen, pause->until,
-		       NULL, FUTEX_BITSET_MATCH_ANY)
+	return syscall(SYS_futex, &condition_wait->condition->signals, operation,
+		       condition_wait->last_signals, condition_wait->deadline, NULL,
+		       FUTEX_BITSET_MATCH_ANY)
 		       ? errno
 		       : 0;
 }
 
-static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until,
+static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *deadline,
 		   bool monotonic)
 {
 	struct condition *condition = (void *)cond;
-	struct pause pause = {condition, atomic_load(&condition->signals), until, monotonic};
+	struct condition_wait condition_wait = {condition, atomic_load(&condition->signals),
+						deadline, monotonic};
 	int error;
 
 	spawnfd_before_wait();
-	if (until && (until->tv_nsec < 0 || until->tv_nsec >= 1000000000))
+	if (deadline && (deadline->tv_nsec < 0 || deadline->tv_nsec >= 1000000000))
 		return EINVAL;
 	error = pthread_mutex_unlock(mutex);
 	if (error)
 		return error;
-	/* A time before the epoch has passed; the kernel calls it invalid. */
-	if (until && until->tv_sec < 0)
+	/* The kernel refuses a time before the epoch. That time has passed. */
+	if (deadline && deadline->tv_sec < 0)
 		error = ETIMEDOUT;
 	else
-		error = spawnfd_interruptible_wait(cond, pause_until_signalled, &pause, 0);
+		error = spawnfd_interruptible_wait(cond, block_on_condition, &condition_wait, 0);
 	pthread_mutex_lock(mutex);
 	return error == ETIMEDOUT ? ETIMEDOUT : 0;
 }
@@ -98,15 +101,15 @@ PUBLIC int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 }
 
 PUBLIC int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-				  const struct timespec *until)
+				  const struct timespec *deadline)
 {
-	return wait_on(cond, mutex, until, ((struct condition *)cond)->monotonic);
+	return wait_on(cond, mutex, deadline, ((struct condition *)cond)->monotonic);
 }
 
 PUBLIC int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock,
-				  const struct timespec *until)
+				  const struct timespec *deadline)
 {
-	return wait_on(cond, mutex, until, clock == CLOCK_MONOTONIC);
+	return wait_on(cond, mutex, deadline, clock == CLOCK_MONOTONIC);
 }
 
 static int wake(pthread_cond_t *cond, int count)
@@ -140,8 +143,8 @@ PUBLIC int pthread_cond_broadcast(pthread_cond_t *cond)
 	return wake(cond, INT32_MAX);
 }
 
-/* --- semaphores, and event loops ----------------------------------------------------------------
- * libc's, and the kernel's: asking once more is no harm.
+/* --- semaphores and event loops -----------------------------------------------------------------
+ * These use libc's and the kernel's functions, because their waits can be repeated.
  */
 
 static int (*libc_sem_wait)(sem_t *), (*libc_sem_post)(sem_t *);
@@ -166,7 +169,8 @@ PUBLIC int sem_wait(sem_t *semaphore)
 	return spawnfd_interruptible_wait(semaphore, wait_for_semaphore, semaphore, -1);
 }
 
-/* Called by handlers of signals, too: by then it has been waited for. */
+/* A signal handler may call this. By then sem_wait() has looked up libc's functions, so the handler
+ * does not call dlsym(). */
 PUBLIC int sem_post(sem_t *semaphore)
 {
 	find_semaphores();
@@ -177,7 +181,7 @@ PUBLIC int sem_post(sem_t *semaphore)
 struct poll {
 	int epoll;
 	struct epoll_event *events;
-	int most, timeout;
+	int max_events, timeout;
 	const sigset_t *mask;
 };
 
@@ -185,21 +189,21 @@ static int wait_for_events(void *argument)
 {
 	const struct poll *poll = argument;
 
-	return (int)syscall(SYS_epoll_pwait, poll->epoll, poll->events, poll->most, poll->timeout,
-			    poll->mask, 8);
+	return (int)syscall(SYS_epoll_pwait, poll->epoll, poll->events, poll->max_events,
+			    poll->timeout, poll->mask, 8);
 }
 
-PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout,
+PUBLIC int epoll_pwait(int epoll, struct epoll_event *events, int max_events, int timeout,
 		       const sigset_t *mask)
 {
-	struct poll poll = {epoll, events, most, timeout, mask};
+	struct poll poll = {epoll, events, max_events, timeout, mask};
 
 	if (timeout == 0)
 		return wait_for_events(&poll);
 	return spawnfd_interruptible_wait((void *)(intptr_t)epoll, wait_for_events, &poll, -1);
 }
 
-/* As a loop is told that there is something for it. */
+/* libuv wakes an event loop by a write to an eventfd or pipe. */
 PUBLIC ssize_t write(int fd, const void *data, size_t length)
 {
 	static ssize_t (*original)(int, const void *, size_t);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Finds what Node has copied of its arguments, and puts others there.
+ * Finds Node's copies of its arguments, and replaces them.
  *
- * Searched is all private memory that is in use. (Most is in the heap proper, but V8 may reserve
- * what lies behind it, and malloc then goes elsewhere.) The marks are random, so that what equals
- * one is a copy of it. Points in time are told by their value: nanoseconds since boot, between the
- * start of this process and now; where addresses could have such values they are left alone.
+ * The search covers all private memory in use. Most copies are in the heap of brk(2). But V8 may
+ * reserve the addresses behind this heap, and then malloc() uses other mappings. The markers are
+ * random, so an equal string is a copy. Recorded times are recognized by their values: nanoseconds
+ * since boot, between the start of this process and now. If addresses of this process can have such
+ * values, no times are changed.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The memory that is searched, as words. */
+/* A range of memory to search, as words. */
 struct region {
 	uintptr_t *begin, *end;
 };
@@ -44,7 +45,7 @@ static double date(void)
 	return (double)now.tv_sec * 1e6 + (double)(now.tv_nsec / 1000);
 }
 
-__attribute__((constructor)) static void start(void)
+__attribute__((constructor)) static void record_start(void)
 {
 	tick_at_start = tick();
 	date_at_start = date();
@@ -67,35 +68,37 @@ bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end)
 	return true;
 }
 
-/* Of a mapping, the pages that were ever written to: pagemap's bits 62 and 63. */
+/* Adds the pages of a mapping that are in memory or swapped: pagemap's bits 63 and 62. */
 static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run = 0;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run_start = 0;
 	uint64_t bits[512];
 
-	for (uintptr_t at = begin; at < end;) {
-		size_t count = (end - at) / page < 512 ? (end - at) / page : 512;
+	for (uintptr_t address = begin; address < end;) {
+		size_t count = (end - address) / page < 512 ? (end - address) / page : 512;
 
-		if (pread(pagemap, bits, count * 8, (off_t)(at / page * 8)) != (ssize_t)(count * 8))
+		if (pread(pagemap, bits, count * 8, (off_t)(address / page * 8)) !=
+		    (ssize_t)(count * 8))
 			return false;
-		for (size_t i = 0; i < count; i++, at += page) {
+		for (size_t i = 0; i < count; i++, address += page) {
 			if (bits[i] >> 62) {
-				run = run ? run : at;
-			} else if (run) {
-				if (!add_region(run, at))
+				run_start = run_start ? run_start : address;
+			} else if (run_start) {
+				if (!add_region(run_start, address))
 					return false;
-				run = 0;
+				run_start = 0;
 			}
 		}
 	}
-	return !run || add_region(run, end);
+	return !run_start || add_region(run_start, end);
 }
 
 /*
- * All but this list itself. False if it cannot be done; `ticks_are_sure` is false if points in time
- * up to `until` might be addresses.
+ * Lists the regions to search, without the memory of the list itself. False if /proc cannot be read
+ * or there are too many regions. Sets `ticks_are_unambiguous` to false if a time up to `until` may
+ * also be an address.
  */
-static bool list_regions(uint64_t until, bool *ticks_are_sure)
+static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 {
 	FILE *list = fopen("/proc/self/maps", "re");
 	int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -103,20 +106,20 @@ static bool list_regions(uint64_t until, bool *ticks_are_sure)
 	uintptr_t begin, end;
 	bool done = list && pagemap >= 0;
 
-	*ticks_are_sure = true;
+	*ticks_are_unambiguous = true;
 	region_count = 0;
 	while (done && fgets(line, sizeof(line), list)) {
-		bool own;
+		bool is_this_list;
 
 		path[0] = 0;
 		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %4095[^\n]", &begin,
 			   &end, access, path) < 3)
 			continue;
 		if (begin <= until && end >= tick_at_start)
-			*ticks_are_sure = false;
-		own = begin <= (uintptr_t)regions && end > (uintptr_t)regions;
-		/* Names in brackets are the kernel's, but for the heap's. */
-		if (!own && !strncmp(access, "rw-p", 4) &&
+			*ticks_are_unambiguous = false;
+		is_this_list = begin <= (uintptr_t)regions && end > (uintptr_t)regions;
+		/* Skip special mappings, such as [stack], but not [heap]. */
+		if (!is_this_list && !strncmp(access, "rw-p", 4) &&
 		    (path[0] != '[' || !strcmp(path, "[heap]")))
 			done = add_used_pages(pagemap, begin, end);
 	}
@@ -136,67 +139,68 @@ static bool is_readable(uintptr_t address, size_t length)
 	return false;
 }
 
-static bool is_copy(const uintptr_t *at, const char *mark, size_t length)
+static bool is_copy(const uintptr_t *word, const char *marker, size_t length)
 {
-	return at[1] == length && is_readable(at[0], length + 1) &&
-	       !memcmp((void *)at[0], mark, length + 1);
+	return word[1] == length && is_readable(word[0], length + 1) &&
+	       !memcmp((void *)word[0], marker, length + 1);
 }
 
-/* Asked again before they are moved on: other threads may have put other things there. */
-static bool is_tick(uint64_t value, const struct node_locations *places)
+/* Checked by the search and again before a change, because Node may have written other values to
+ * the same address meanwhile. */
+static bool is_tick(uint64_t value, const struct node_locations *locations)
 {
-	return value >= tick_at_start && value <= places->tick;
+	return value >= tick_at_start && value <= locations->tick;
 }
 
-static bool is_tick_double(double value, const struct node_locations *places)
+static bool is_tick_double(double value, const struct node_locations *locations)
 {
-	return value >= (double)tick_at_start && value <= (double)places->tick;
+	return value >= (double)tick_at_start && value <= (double)locations->tick;
 }
 
-static bool is_date(double value, const struct node_locations *places)
+static bool is_date(double value, const struct node_locations *locations)
 {
-	return value >= date_at_start && value <= places->date;
+	return value >= date_at_start && value <= locations->date;
 }
 
 #define ADD(list, count, item)                                                                     \
 	((count) < NODE_MAX_LOCATIONS ? (void)((list)[(count)++] = (item))                         \
 				      : (void)(overflow = true))
 
-/* First round: strings. */
-static bool find_strings(const struct node_markers *marks, struct node_locations *places,
+/* The first pass finds strings. */
+static bool find_strings(const struct node_markers *markers, struct node_locations *locations,
 			 struct node_string **names, size_t *name_count)
 {
-	size_t name = strlen(marks->name), code = strlen(marks->code),
-	       script = strlen(marks->script);
+	size_t name = strlen(markers->name), code = strlen(markers->code),
+	       script = strlen(markers->script);
 	bool overflow = false;
 
 	for (size_t i = 0; i < region_count; i++) {
-		for (uintptr_t *at = regions[i].begin; at + 3 < regions[i].end; at++) {
-			struct node_string *string = (void *)at;
+		for (uintptr_t *word = regions[i].begin; word + 3 < regions[i].end; word++) {
+			struct node_string *string = (void *)word;
 
-			if (at[0] == (uintptr_t)marks->title && at[1] == name &&
-			    at[2] == marks->title_room)
-				places->title = (void *)at;
-			else if (is_copy(at, marks->name, name))
+			if (word[0] == (uintptr_t)markers->title && word[1] == name &&
+			    word[2] == markers->title_size)
+				locations->title = (void *)word;
+			else if (is_copy(word, markers->name, name))
 				ADD(names, *name_count, string);
-			else if (is_copy(at, marks->code, code))
-				ADD(places->code, places->code_count, string);
-			else if (is_copy(at, marks->script, script))
-				ADD(places->script, places->script_count, string);
+			else if (is_copy(word, markers->code, code))
+				ADD(locations->code, locations->code_count, string);
+			else if (is_copy(word, markers->script, script))
+				ADD(locations->script, locations->script_count, string);
 		}
 	}
 	return !overflow;
 }
 
-/* Second round: vectors, known by the name that they begin with. */
-static bool find_vectors(const struct node_markers *marks, struct node_locations *places,
+/* The second pass finds vectors whose first element is a copy of markers->name. */
+static bool find_vectors(const struct node_markers *markers, struct node_locations *locations,
 			 struct node_string **names, size_t name_count)
 {
 	bool overflow = false;
 
 	for (size_t i = 0; i < region_count; i++) {
-		for (uintptr_t *at = regions[i].begin; at + 3 < regions[i].end; at++) {
-			struct node_vector *vector = (void *)at;
+		for (uintptr_t *word = regions[i].begin; word + 3 < regions[i].end; word++) {
+			struct node_vector *vector = (void *)word;
 			size_t n = 0;
 
 			while (n < name_count && vector->begin != names[n])
@@ -204,16 +208,16 @@ static bool find_vectors(const struct node_markers *marks, struct node_locations
 			if (n == name_count || vector->end < vector->begin ||
 			    vector->limit < vector->end)
 				continue;
-			if (vector->end - vector->begin == marks->operands)
-				ADD(places->operands, places->operand_count, vector);
-			else if (vector->end - vector->begin == marks->arguments)
-				ADD(places->arguments, places->argument_count, vector);
+			if (vector->end - vector->begin == markers->operands)
+				ADD(locations->operands, locations->operand_count, vector);
+			else if (vector->end - vector->begin == markers->arguments)
+				ADD(locations->arguments, locations->argument_count, vector);
 		}
 	}
 	return !overflow;
 }
 
-/* Node's notes of 0, 1 and 2 are one behind the other, somewhere. */
+/* Finds Node's array `stdio`. Returns NULL if there is no match, or more than one. */
 static struct node_stdio *find_stdio(void)
 {
 	struct node_stdio *found = NULL;
@@ -225,8 +229,8 @@ static struct node_stdio *find_stdio(void)
 	for (size_t i = 0; i < region_count; i++) {
 		uintptr_t *end = regions[i].end - 3 * sizeof(struct node_stdio) / sizeof(uintptr_t);
 
-		for (uintptr_t *at = regions[i].begin; at <= end; at++) {
-			struct node_stdio *all = (void *)at;
+		for (uintptr_t *word = regions[i].begin; word <= end; word++) {
+			struct node_stdio *all = (void *)word;
 			int fd = 0;
 
 			while (fd < 3 && all[fd].stat.st_ino == now[fd].st_ino &&
@@ -244,50 +248,52 @@ static struct node_stdio *find_stdio(void)
 	return found;
 }
 
-const char *spawnfd_node_find(const struct node_markers *marks, struct node_locations *places)
+const char *spawnfd_node_find(const struct node_markers *markers, struct node_locations *locations)
 {
 	struct node_string *names[NODE_MAX_LOCATIONS];
 	size_t name_count = 0;
-	bool sure;
+	bool unambiguous;
 
-	if (!list_regions(tick(), &sure))
+	if (!list_regions(tick(), &unambiguous))
 		return "the memory's map";
-	if (!find_strings(marks, places, names, &name_count) ||
-	    !find_vectors(marks, places, names, name_count))
+	if (!find_strings(markers, locations, names, &name_count) ||
+	    !find_vectors(markers, locations, names, name_count))
 		return "too many copies of its arguments";
-	places->stdio = find_stdio();
-	if (!places->operand_count || (places->code_count == 0) == (places->script_count == 0))
+	locations->stdio = find_stdio();
+	if (!locations->operand_count ||
+	    (locations->code_count == 0) == (locations->script_count == 0))
 		return "the copies of its arguments";
-	if (!places->title)
+	if (!locations->title)
 		return "the process's title";
-	if (!places->stdio)
+	if (!locations->stdio)
 		return "its notes of the standard descriptors";
 	return NULL;
 }
 
-const char *spawnfd_node_find_times(struct node_locations *places)
+const char *spawnfd_node_find_times(struct node_locations *locations)
 {
-	bool overflow = false, sure;
+	bool overflow = false, unambiguous;
 
-	places->tick = tick();
-	places->date = date();
-	if (!list_regions(places->tick, &sure))
+	locations->tick = tick();
+	locations->date = date();
+	if (!list_regions(locations->tick, &unambiguous))
 		return "the memory's map";
-	for (size_t i = 0; sure && i < region_count; i++) {
-		for (uintptr_t *at = regions[i].begin; at < regions[i].end; at++) {
+	for (size_t i = 0; unambiguous && i < region_count; i++) {
+		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++) {
 			double number;
 
-			/* A small integer of V8's stands in the upper half: every four seconds one
-			 * looks like the time. */
-			if (!(uint32_t)*at)
+			/* A small integer of V8 is in the upper half of a word, and the lower half
+			 * is 0. The current time can have such a value every four seconds. */
+			if (!(uint32_t)*word)
 				continue;
-			memcpy(&number, at, sizeof(number));
-			if (is_tick(*at, places))
-				ADD(places->ticks, places->tick_count, (uint64_t *)at);
-			else if (is_tick_double(number, places))
-				ADD(places->tick_doubles, places->tick_double_count, (double *)at);
-			else if (is_date(number, places))
-				ADD(places->dates, places->date_count, (double *)at);
+			memcpy(&number, word, sizeof(number));
+			if (is_tick(*word, locations))
+				ADD(locations->ticks, locations->tick_count, (uint64_t *)word);
+			else if (is_tick_double(number, locations))
+				ADD(locations->tick_doubles, locations->tick_double_count,
+				    (double *)word);
+			else if (is_date(number, locations))
+				ADD(locations->dates, locations->date_count, (double *)word);
 		}
 	}
 	return overflow ? "too many points in time" : NULL;
@@ -296,16 +302,16 @@ const char *spawnfd_node_find_times(struct node_locations *places)
 void *spawnfd_node_find_object(const void *first_word)
 {
 	for (size_t i = 0; i < region_count; i++)
-		for (uintptr_t *at = regions[i].begin; at < regions[i].end; at++)
-			if (*at == (uintptr_t)first_word)
-				return at;
+		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++)
+			if (*word == (uintptr_t)first_word)
+				return word;
 	return NULL;
 }
 
-/* --- and replaces -------------------------------------------------------------------------------
+/* --- replacement --------------------------------------------------------------------------------
  */
 
-static void *memory(size_t size)
+static void *allocate(size_t size)
 {
 	void *new = malloc(size ? size : 1);
 
@@ -314,18 +320,18 @@ static void *memory(size_t size)
 	return new;
 }
 
-/* The old text stays where it is. The new one is Node's to free: both allocate with malloc. */
+/* Does not free the old text. Node can free the new one, because both use malloc(). */
 static void set_string(struct node_string *string, const char *text)
 {
 	size_t length = strlen(text);
 
-	string->text = memcpy(memory(length + 1), text, length + 1);
+	string->text = memcpy(allocate(length + 1), text, length + 1);
 	string->length = string->capacity = length;
 }
 
 static void set_vector(struct node_vector *vector, const char *name, char **rest, int count)
 {
-	struct node_string *all = memory(((size_t)count + 1) * sizeof(*all));
+	struct node_string *all = allocate(((size_t)count + 1) * sizeof(*all));
 
 	set_string(&all[0], name);
 	for (int i = 0; i < count; i++)
@@ -334,35 +340,36 @@ static void set_vector(struct node_vector *vector, const char *name, char **rest
 	vector->end = vector->limit = all + count + 1;
 }
 
-void spawnfd_node_replace(const struct node_locations *places, const struct program *program,
-			  const struct node_arguments *words)
+void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
+			  const struct node_arguments *arguments)
 {
-	uint64_t ticks = tick() - places->tick;
-	double dates = date() - places->date;
+	uint64_t ticks = tick() - locations->tick;
+	double dates = date() - locations->date;
 	const char *last = program->argv[program->argc - 1];
 
-	for (size_t i = 0; i < places->code_count; i++)
-		set_string(places->code[i], words->code);
-	for (size_t i = 0; i < places->script_count; i++)
-		set_string(places->script[i], words->operand_count ? words->operands[0] : "");
-	for (size_t i = 0; i < places->operand_count; i++)
-		set_vector(places->operands[i], program->argv[0], words->operands,
-			   words->operand_count);
-	for (size_t i = 0; i < places->argument_count; i++)
-		set_vector(places->arguments[i], program->argv[0], program->argv + 1,
+	for (size_t i = 0; i < locations->code_count; i++)
+		set_string(locations->code[i], arguments->code);
+	for (size_t i = 0; i < locations->script_count; i++)
+		set_string(locations->script[i],
+			   arguments->operand_count ? arguments->operands[0] : "");
+	for (size_t i = 0; i < locations->operand_count; i++)
+		set_vector(locations->operands[i], program->argv[0], arguments->operands,
+			   arguments->operand_count);
+	for (size_t i = 0; i < locations->argument_count; i++)
+		set_vector(locations->arguments[i], program->argv[0], program->argv + 1,
 			   program->argc - 1);
-	*places->title = (struct node_title){
+	*locations->title = (struct node_title){
 		program->argv[0],
 		strlen(program->argv[0]),
 		(size_t)(last + strlen(last) + 1 - program->argv[0]),
 	};
-	for (size_t i = 0; i < places->tick_count; i++)
-		if (is_tick(*places->ticks[i], places))
-			*places->ticks[i] += ticks;
-	for (size_t i = 0; i < places->tick_double_count; i++)
-		if (is_tick_double(*places->tick_doubles[i], places))
-			*places->tick_doubles[i] += (double)ticks;
-	for (size_t i = 0; i < places->date_count; i++)
-		if (is_date(*places->dates[i], places))
-			*places->dates[i] += dates;
+	for (size_t i = 0; i < locations->tick_count; i++)
+		if (is_tick(*locations->ticks[i], locations))
+			*locations->ticks[i] += ticks;
+	for (size_t i = 0; i < locations->tick_double_count; i++)
+		if (is_tick_double(*locations->tick_doubles[i], locations))
+			*locations->tick_doubles[i] += (double)ticks;
+	for (size_t i = 0; i < locations->date_count; i++)
+		if (is_date(*locations->dates[i], locations))
+			*locations->dates[i] += dates;
 }

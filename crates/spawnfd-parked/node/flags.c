@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Which of Node's flags a parked process can have been started with. */
+/* The flags with which a Node process can park. */
 #define _GNU_SOURCE
 #include "node.h"
 
@@ -16,8 +16,8 @@ bool spawnfd_node_takes_code(const char *flag)
 	return false;
 }
 
-/* Flags whose effect before the place of parking is more than a setting. */
-static bool is_out_of_question(const char *flag)
+/* Whether the flag is unsupported, because it already has effects before Node parks. */
+static bool is_unsupported(const char *flag)
 {
 	static const char *const all[] = {
 		"--inspect",
@@ -50,7 +50,7 @@ static bool is_out_of_question(const char *flag)
 	return *flag != '-' || !strcmp(flag, "-") || !strcmp(flag, "--");
 }
 
-/* Flags by which a program's own modules run before its main script. */
+/* Whether the flag makes Node run modules of the program before the main script. */
 static bool loads_modules(const char *flag)
 {
 	static const char *const all[] = {"-r", "--require", "--import", "--loader",
@@ -62,8 +62,8 @@ static bool loads_modules(const char *flag)
 	return false;
 }
 
-/* The same of the flags in NODE_OPTIONS. */
-static bool options_are_out_of_question(bool late)
+/* Whether NODE_OPTIONS has such flags. */
+static bool options_are_unsupported(bool late)
 {
 	char options[4096], *rest = options;
 	const char *value = getenv("NODE_OPTIONS");
@@ -74,12 +74,13 @@ static bool options_are_out_of_question(bool late)
 		return true;
 	strcpy(options, value);
 	for (char *word; (word = strsep(&rest, " \t\"")) != NULL;)
-		if (word[0] == '-' && (is_out_of_question(word) || (late && loads_modules(word))))
+		if (word[0] == '-' && (is_unsupported(word) || (late && loads_modules(word))))
 			return true;
 	return false;
 }
 
-/* Preparations read or write there, and a process that parks stands in another directory. */
+/* Whether a variable has a relative path. Node uses these paths before it parks, but the parked
+ * process does not have the program's working directory. */
 static bool has_relative_path(void)
 {
 	static const char *const all[] = {"NODE_COMPILE_CACHE", "NODE_EXTRA_CA_CERTS",
@@ -98,15 +99,15 @@ const char *spawnfd_node_check_flags(char **flags, int count, bool late)
 {
 	bool code = count > 0 && spawnfd_node_takes_code(flags[count - 1]);
 
-	if (options_are_out_of_question(late))
+	if (options_are_unsupported(late))
 		return "NODE_OPTIONS";
 	if (has_relative_path())
 		return "a relative path";
-	/* Written at the end of all, by what stands before our end of a fork. */
+	/* Node writes the coverage files in an exit hook. exit_early() in late.c would skip it. */
 	if (late && getenv("NODE_V8_COVERAGE"))
 		return "NODE_V8_COVERAGE";
 	for (int i = 0; i < count - code; i++) {
-		if (spawnfd_node_takes_code(flags[i]) || is_out_of_question(flags[i]))
+		if (spawnfd_node_takes_code(flags[i]) || is_unsupported(flags[i]))
 			return "a flag of Node's";
 		if (late && loads_modules(flags[i]))
 			return "no module can be loaded before parking";

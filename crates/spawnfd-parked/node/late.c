@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Has JavaScript of ours (late.js) run in Node, with what its own internal modules are given: by
- * functions of V8's and Node's that the executable exports for add-ons.
+ * Late parking: Node parks at the end of its bootstrap. This file runs the script late.js in Node,
+ * with the same arguments that Node's internal modules get. It uses functions of V8 and Node that
+ * the executable exports for add-ons.
  */
 #define _GNU_SOURCE
 #include "../node-threads/threads.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* The source of late.js, which the assembler finds by -I. */
+/* The text of late.js. build.rs passes -I, by which the assembler finds the file. */
 extern const char spawnfd_node_script[];
 __asm__(".pushsection .rodata\n"
 	".hidden spawnfd_node_script\n"
@@ -23,7 +24,7 @@ __asm__(".pushsection .rodata\n"
 	".byte 0\n"
 	".popsection\n");
 
-/* v8::Local and v8::MaybeLocal are a pointer, empty if NULL. */
+/* v8::Local and v8::MaybeLocal: a pointer, which is NULL if empty. */
 typedef void *local;
 
 static struct {
@@ -45,7 +46,8 @@ static struct {
 	local (*script_name)(void *isolate);
 	local (*stack)(void *isolate, int limit, int options);
 	int (*frames)(local stack);
-	/* Up to Node 24, which makes a handle for nothing as well. */
+	/* v8::HandleScope, or NULL. Up to Node 24 the calls below create a handle even if they find
+	 * nothing. */
 	void (*open_handles)(void *scope, void *isolate);
 	void (*close_handles)(void *scope);
 	void (*reset_streams)(void);
@@ -58,8 +60,8 @@ static struct {
 enum { NO_WAIT = 2 };
 
 static const struct {
-	void *place;
-	/* Since Node 26, if it differs. */
+	void *pointer;
+	/* The symbol, and its name since Node 26 if that differs. */
 	const char *name, *newer;
 } symbols[] = {
 	{&v8.isolate, "_ZN2v87Isolate10GetCurrentEv", NULL},
@@ -92,7 +94,7 @@ static const struct {
 	{&uv.run, "uv_run", NULL},
 };
 
-static void (*when_parking)(void);
+static void (*park_process)(void);
 
 static local run(void *isolate, local context, const char *source)
 {
@@ -102,19 +104,20 @@ static local run(void *isolate, local context, const char *source)
 	return script ? v8.run(script, context) : NULL;
 }
 
-/* --- the end ------------------------------------------------------------------------------------
- * What Node takes down behind its last hook is memory: half of a short program's time, and a fork
- * copies each page of it to say that it is free. So it ends there, unless something of the
- * program's own might want to be told.
+/* --- early exit ---------------------------------------------------------------------------------
+ * After its last exit hook, Node only frees memory. That is half of a short program's time, and a
+ * fork copies each page that it frees. So the process exits in that hook, unless add-ons or threads
+ * of the program may still have work to do.
  */
 
 static struct {
-	/* src/env_properties.h: exiting, the code, whether there is one. */
+	/* Node's exit_info: kExiting, kExitCode, kHasExitCode (src/env.h). */
 	const int32_t *fields;
+	/* Number of shared objects that were loaded until parking. */
 	unsigned long long objects;
-} ending;
+} exit_state;
 
-static int note_objects(struct dl_phdr_info *info, size_t size, void *count)
+static int count_loaded_objects(struct dl_phdr_info *info, size_t size, void *count)
 {
 	(void)size;
 	*(unsigned long long *)count = info->dlpi_adds;
@@ -135,83 +138,85 @@ static bool is_script_running(void)
 	return running;
 }
 
-static void at_the_end(void *unused)
+static void exit_early(void *unused)
 {
 	unsigned long long objects = 0;
 
 	(void)unused;
-	dl_iterate_phdr(note_objects, &objects);
-	/* Add-ons and threads. JavaScript that ends it has its own idea of the code. */
-	if (objects != ending.objects || !spawnfd_threads_are_unchanged() || is_script_running())
+	dl_iterate_phdr(count_loaded_objects, &objects);
+	/* Return if there are new add-ons or threads. Also return if JavaScript has called
+	 * process.reallyExit(), because that call has its own exit code. */
+	if (objects != exit_state.objects || !spawnfd_threads_are_unchanged() ||
+	    is_script_running())
 		return;
 	v8.reset_streams();
 	fflush(NULL);
-	_exit(ending.fields[2] ? ending.fields[1] : 0);
+	_exit(exit_state.fields[2] ? exit_state.fields[1] : 0);
 }
 
-static bool watch_the_end(local context, local fields)
+static bool add_exit_hook(local context, local fields)
 {
 	void *environment = v8.environment(context);
 	local buffer = v8.buffer(fields);
 
-	ending.fields = buffer ? v8.data(buffer) : NULL;
-	dl_iterate_phdr(note_objects, &ending.objects);
-	if (environment && ending.fields)
-		v8.at_exit(environment, at_the_end, NULL);
-	return environment && ending.fields;
+	exit_state.fields = buffer ? v8.data(buffer) : NULL;
+	dl_iterate_phdr(count_loaded_objects, &exit_state.objects);
+	if (environment && exit_state.fields)
+		v8.at_exit(environment, exit_early, NULL);
+	return environment && exit_state.fields;
 }
 
-/* --- what JavaScript calls ----------------------------------------------------------------------
+/* --- functions that late.js calls ---------------------------------------------------------------
  */
 
-/* Above the owner's numbers: what Node opens gets those that it always gets. */
-enum { ABOVE = 40 };
-static int standard_output, drain;
+/* Temporary descriptors get numbers from 40 on. Node still gets the lowest numbers. */
+enum { FIRST_TEMPORARY = 40 };
+static int standard_output, unread_pipe;
 
-static int lift(int fd)
+static int move_to_temporary(int fd)
 {
-	int lifted = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE);
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_TEMPORARY);
 
 	close(fd);
-	return lifted;
+	return moved;
 }
 
-/* Standard output becomes a pipe that nobody reads. */
-static void begin(const void *info)
+/* Redirects standard output to a pipe that is never read. */
+static void redirect_output(const void *info)
 {
 	int ends[2];
 
 	(void)info;
-	standard_output = fcntl(1, F_DUPFD_CLOEXEC, ABOVE);
+	standard_output = fcntl(1, F_DUPFD_CLOEXEC, FIRST_TEMPORARY);
 	if (standard_output < 0 || pipe2(ends, O_CLOEXEC) || dup3(ends[1], 1, O_CLOEXEC) < 0)
 		spawnfd_cannot_park("descriptors");
 	close(ends[1]);
-	drain = lift(ends[0]);
+	unread_pipe = move_to_temporary(ends[0]);
 }
 
-/* Lets the event loop close what is to be closed. */
-static void end(const void *info)
+/* Runs the event loop once, so that it closes closing handles, and restores standard output. */
+static void restore_output(const void *info)
 {
 	(void)info;
 	uv.run(uv.loop(), NO_WAIT);
 	dup3(standard_output, 1, O_CLOEXEC);
 	close(standard_output);
-	close(drain);
+	close(unread_pipe);
 }
 
-static void tidy(const void *info)
+static void unmap_files(const void *info)
 {
 	(void)info;
 	spawnfd_node_unmap_files();
 }
 
-static void park(const void *info)
+static void call_park(const void *info)
 {
 	(void)info;
-	when_parking();
+	park_process();
 }
 
-bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
+bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void))
 {
 	void *isolate, *realm;
 	local context, function, fields, arguments[8];
@@ -223,32 +228,32 @@ bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void))
 			found = dlsym(RTLD_DEFAULT, symbols[i].newer);
 		if (!found)
 			return false;
-		*(void **)symbols[i].place = found;
+		*(void **)symbols[i].pointer = found;
 	}
 	v8.open_handles = (__typeof__(v8.open_handles))dlsym(RTLD_DEFAULT,
 							     "_ZN2v811HandleScopeC1EPNS_7IsolateE");
 	v8.close_handles =
 		(__typeof__(v8.close_handles))dlsym(RTLD_DEFAULT, "_ZN2v811HandleScopeD1Ev");
-	when_parking = parking;
+	park_process = park;
 	isolate = v8.isolate();
 	context = isolate ? v8.context(isolate) : NULL;
-	/* An object begins with the address of its functions, which stand behind two words in the
-	 * table. */
+	/* An object begins with a pointer into its vtable, behind the first two words (Itanium C++
+	 * ABI). */
 	realm = spawnfd_node_find_object(v8.realm_table + 2 * sizeof(void *));
 	if (!context || !realm)
 		return false;
 	function = run(isolate, context, spawnfd_node_script);
 	arguments[0] = v8.require(realm);
 	arguments[1] = v8.binding(realm);
-	arguments[2] = v8.function(context, park, NULL, 0, 0, 0);
-	arguments[3] = v8.function(context, begin, NULL, 0, 0, 0);
-	arguments[4] = v8.function(context, end, NULL, 0, 0, 0);
-	arguments[5] = v8.function(context, tidy, NULL, 0, 0, 0);
+	arguments[2] = v8.function(context, call_park, NULL, 0, 0, 0);
+	arguments[3] = v8.function(context, redirect_output, NULL, 0, 0, 0);
+	arguments[4] = v8.function(context, restore_output, NULL, 0, 0, 0);
+	arguments[5] = v8.function(context, unmap_files, NULL, 0, 0, 0);
 	arguments[6] = run(isolate, context, code ? "true" : "false");
-	arguments[7] = v8.string(isolate, ahead, 0, -1);
+	arguments[7] = v8.string(isolate, preload, 0, -1);
 	for (int i = 0; i < 8; i++)
 		if (!arguments[i])
 			return false;
 	fields = function ? v8.call(function, context, function, 8, arguments) : NULL;
-	return fields && watch_the_end(context, fields);
+	return fields && add_exit_hook(context, fields);
 }

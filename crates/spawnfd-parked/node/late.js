@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Run by late.c before any line of Node's own. Parks where Node's preparations have ended and its main script, which is internal, goes
-// on to what it was asked for: at its last look at a property of Module, or of what that holds.
-(function (require, internalBinding, park, begin, end, tidy, forCode, ahead) {
+// late.c runs this script before Node's own JavaScript. It makes Node park at the end of its bootstrap, just before
+// the internal main script runs the program. There the main script reads a property of Module, `builtinModules` for
+// code or `runMain` for a script. An accessor on that property parks the process.
+(function (require, internalBinding, park, redirectOutput, restoreOutput, unmapFiles, forCode, preload) {
   'use strict';
   const { Module } = require('internal/modules/cjs/loader');
   const { bind } = Function.prototype;
   const { defineProperty } = Object;
   const property = forCode ? 'builtinModules' : 'runMain';
-  const whole = { __proto__: null, configurable: true, enumerable: true };
+  const visible = { __proto__: null, configurable: true, enumerable: true };
 
-  // Reading all options once more takes long: the main script asks here for the code, and for what it can have of the others.
+  // The main script reads options by this function. It returns the code of the request without making Node read all
+  // options again, which takes 0.3 ms.
   const options = require('internal/options');
   const { getOptionValue } = options;
   let code;
   if (forCode) options.getOptionValue = (name) => name === '--eval' ? code : getOptionValue(name);
 
-  // What has been made of the command line so far, made once more of the one that there is now.
-  const amend = () => {
+  // Sets the parts of `process` that come from the command line again, from the current command line.
+  const updateProcess = () => {
     internalBinding('process_methods').patchProcessObject(process);
     process.argv[0] = process.execPath;
     if (forCode) {
       const value = code = process.execArgv.at(-1);
-      if (value) defineProperty(process, '_eval', { ...whole, writable: false, value });
+      if (value) defineProperty(process, '_eval', { ...visible, writable: false, value });
       else delete process._eval;
     } else {
       try {
         return process.argv[1] = require('path').resolve(process.argv[1]);
       } catch {
-        // As Node has it, where there is no working directory.
+        // Without a working directory, Node also leaves the path unresolved.
       }
     }
   };
@@ -38,20 +40,21 @@
     require(name);
   };
 
-  // What console.log does with a standard output that is a pipe, and then with another stream: the first would be kept. So would be
-  // process.stderr, which is looked at for its colours.
-  const write = () => {
+  // Runs the functions that console.log uses for a standard output that is a pipe. First the global console fails to
+  // create its stream, because Node would keep that stream. Then another Console writes to a temporary stream.
+  // process.stderr is replaced meanwhile: the check for colors would create it, and Node would keep it.
+  const exerciseConsole = () => {
     const net = require('net');
     const stderr = Object.getOwnPropertyDescriptor(process, 'stderr');
-    defineProperty(process, 'stderr', { ...whole, value: {} });
+    defineProperty(process, 'stderr', { ...visible, value: {} });
     const { Socket } = net;
     const { Console } = require('internal/console/constructor');
-    const settle = () => process._tickCallback();
+    const runTicks = () => process._tickCallback();
     net.Socket = undefined;
     try {
       require('internal/console/global').log();
     } catch {
-      // It comes so far.
+      // net.Socket is undefined, so log() throws after it has run all that comes before.
     }
     net.Socket = Socket;
     const stdout = new Socket({ fd: 1, readable: false, writable: true });
@@ -60,94 +63,97 @@
       console.log(i);
       console.log('%s', '', { a: [1, 'b'] });
       console.error('text');
-      settle();
+      runTicks();
     }
     stdout.destroy();
-    settle();
-    end();
-    settle();
+    runTicks();
+    restoreOutput();
+    runTicks();
     defineProperty(process, 'stderr', stderr);
   };
 
-  // They are looked at once more when they are first needed, as if what does it were loaded then.
-  const forgetColours = () => {
-    const colours = require('internal/util/colors');
-    const { shouldColorize } = colours;
-    colours.shouldColorize = (stream) => {
-      colours.shouldColorize = shouldColorize;
-      colours.refresh();
+  // Makes Node check the support for colors again at the first use, as if the module were loaded then.
+  const resetColors = () => {
+    const colors = require('internal/util/colors');
+    const { shouldColorize } = colors;
+    colors.shouldColorize = (stream) => {
+      colors.shouldColorize = shouldColorize;
+      colors.refresh();
       return shouldColorize(stream);
     };
   };
 
-  // Does what nearly all programs do, and leaves nothing but what it has compiled: writes by console; runs code.
-  const rehearse = () => {
-    const { async_id_fields: numbers, constants: { kAsyncIdCounter } } = internalBinding('async_wrap');
-    const counted = numbers[kAsyncIdCounter];
+  // Runs functions that nearly all programs use, so that V8 compiles them: console output and evaluation of code.
+  // Undoes all other effects.
+  const warmUp = () => {
+    const { async_id_fields: asyncIds, constants: { kAsyncIdCounter } } = internalBinding('async_wrap');
+    const lastAsyncId = asyncIds[kAsyncIdCounter];
     const globals = Reflect.ownKeys(globalThis);
-    begin();
-    write();
+    redirectOutput();
+    exerciseConsole();
     if (forCode) {
       const { evalScript, evalTypeScript } = require('internal/process/execution');
       const modules = {};
-      // What it defines loads them at the first look, and `module` is looked at.
+      // This defines accessors that load a module at the first access. Access `module`, as the main script does.
       require('internal/modules/helpers').addBuiltinLibsToObject(modules, '<eval>');
       Reflect.get(modules, 'module');
       for (const run of [evalScript, evalTypeScript]) run?.('[eval]', '0', false, false, false);
-      // As the main script asks: what matches is kept.
+      // The main script makes this test of the code. '0' does not match: RegExp.lastMatch would keep a match.
       /\bcrypto\b/.exec('0');
       process._tickCallback();
-      // Else it would be remembered.
+      // This call clears the cached working directory.
       process.chdir('.');
     } else {
       require('internal/modules/run_main');
       require('fs');
     }
-    amend();
+    updateProcess();
     for (const key of Reflect.ownKeys(globalThis)) if (!globals.includes(key)) delete globalThis[key];
-    numbers[kAsyncIdCounter] = counted;
+    asyncIds[kAsyncIdCounter] = lastAsyncId;
   };
 
   const prepare = () => {
-    for (const name of ahead.split(',')) if (name) load(name.replace(/^node:/, ''));
-    for (let i = 0; i < 2; i++) rehearse();
-    tidy();
-    rehearse();
-    forgetColours();
+    for (const name of preload.split(',')) if (name) load(name.replace(/^node:/, ''));
+    for (let i = 0; i < 2; i++) warmUp();
+    unmapFiles();
+    warmUp();
+    resetColors();
   };
 
-  // Names, and one more, at which nothing is done but what is done here.
-  const followed = (names) => defineProperty([...names, ''], names.length, {
+  // Returns a copy of the list of module names with one more element. The main script goes through the list, and
+  // parks when it reads that element. It ignores the name `_`.
+  const withParkingElement = (names) => defineProperty([...names, ''], names.length, {
     get() {
       park();
-      amend();
+      updateProcess();
       return '_';
     },
   });
 
-  const watch = (value) => defineProperty(Module, property, {
-    ...whole,
-    set: watch,
+  const interceptRead = (value) => defineProperty(Module, property, {
+    ...visible,
+    set: interceptRead,
     get() {
-      defineProperty(Module, property, { ...whole, writable: true, value });
+      defineProperty(Module, property, { ...visible, writable: true, value });
       options.getOptionValue = getOptionValue;
       prepare();
-      if (forCode) return followed(value);
+      if (forCode) return withParkingElement(value);
       park();
-      // Such a function leaves no frame in a stack trace.
-      return Reflect.apply(bind, value, [Module, amend()]);
+      // A bound function leaves no frame of this script in a stack trace.
+      return Reflect.apply(bind, value, [Module, updateProcess()]);
     },
   });
 
   if (Object.hasOwn(Module, property)) {
-    watch(Module[property]);
+    interceptRead(Module[property]);
   } else {
-    // It is to come where it always does among its neighbours.
+    // Node defines the property later. A setter on the prototype lets Node create it at its usual position among the
+    // properties of Module.
     defineProperty(Function.prototype, property, {
-      ...whole,
+      ...visible,
       set(value) {
         delete Function.prototype[property];
-        watch(value);
+        interceptRead(value);
       },
     });
   }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Parks Node.js where its initialisation has ended and nothing of the program it is to run has been
- * looked at (or later, see late.c): V8, OpenSSL, ICU, the threads, the isolate, the context are
- * there; not one line of JavaScript has run since the snapshot was taken. Node goes on from there
- * by itself, whatever it is asked for, so that there is no code of ours for a program to see.
+ * Parks Node.js when its initialisation in C++ is complete, or at the end of its bootstrap in
+ * JavaScript (late.c). At the first point V8, OpenSSL, ICU, the threads, the isolate and the
+ * context exist, but no JavaScript has run since the snapshot. After the request Node continues
+ * with its own code, so the program sees no code of this adapter.
  *
- * The place is the first look at NODE_V8_COVERAGE: node::profiler::StartProfilers, the last step of
- * node::CreateEnvironment. (The second one is made by JavaScript; by then it would be too late.)
+ * The first point is the first getenv("NODE_V8_COVERAGE"). node::profiler::StartProfilers makes
+ * this call in the last step of node::CreateEnvironment. JavaScript makes the second call, which is
+ * too late.
  *
- * Until then Node has copied its arguments. They are marks that occur nowhere else, and each copy
- * is found by them (find.c); where one is not found, or not where it should be, Node is not parked.
+ * Node has copied its arguments before. They are markers, random strings that occur nowhere else,
+ * so find.c finds each copy. If it does not find all copies where it expects them, Node does not
+ * park.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -30,67 +32,68 @@
 #include <unistd.h>
 
 static struct {
-	bool waiting;
-	/* The flags that requests must begin with: argv[1] to argv[flags]; the last one wants code.
-	 */
+	/* Node has started and has not read NODE_V8_COVERAGE yet. */
+	bool starting;
+	/* The flags with which every request must begin: argv[1] to argv[flags]. */
 	int flags;
 	char **argv;
-	/* As Node was given them: with marks. */
-	char **early;
+	/* The arguments with markers that Node was started with. */
+	char **marked_argv;
+	/* The last flag takes code, such as -e. */
 	bool code;
-	/* Parks at the end of its preparations, not before them: where it can be, as its flags are.
-	 */
+	/* Node parks at the end of its bootstrap (late.c). Some flags do not allow that. */
 	bool late;
-	/* Modules of its own to be loaded ahead. */
-	char *ahead;
+	/* Builtin modules to load before parking, separated by commas; or NULL. */
+	char *preload;
 	char thread_name[16];
-	struct node_markers marks;
-	struct node_locations places;
+	struct node_markers markers;
+	struct node_locations locations;
 } node;
 
-/* --- what Node is started with ------------------------------------------------------------------
+/* --- arguments --------------------------------------------------------------------------------
  */
 
-/* A string that is nowhere else; `which` makes their lengths differ. */
-static bool make_mark(char *mark, size_t which)
+/* Makes a unique string. The length differs for each `which` from 1 to 8. */
+static bool make_marker(char *marker, size_t which)
 {
 	unsigned char random[24];
-	/* Absolute: nobody needs the working directory for it. */
-	char *at = mark + sprintf(mark, "/spawnfd-%.*s", (int)which, "abcdefgh");
+	/* An absolute path, so that Node does not read the working directory to resolve it. */
+	char *end = marker + sprintf(marker, "/spawnfd-%.*s", (int)which, "abcdefgh");
 
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return false;
 	for (size_t i = 0; i < sizeof(random); i++)
-		at += sprintf(at, "%02x", random[i]);
+		end += sprintf(end, "%02x", random[i]);
 	return true;
 }
 
-/* argv as Node is to see it: [mark, flags, mark], in one piece, as the kernel lays it. */
+/* Makes the argv that Node gets: [marker, flags, marker]. The strings are contiguous, as the kernel
+ * lays them out. */
 static char **make_arguments(int *argc)
 {
 	static char *argv[64];
 	size_t size = 0;
-	char *at;
+	char *copy;
 
 	*argc = node.flags + 2;
-	argv[0] = node.marks.name;
+	argv[0] = node.markers.name;
 	for (int i = 1; i <= node.flags; i++)
 		argv[i] = node.argv[i];
-	argv[node.flags + 1] = node.code ? node.marks.code : node.marks.script;
+	argv[node.flags + 1] = node.code ? node.markers.code : node.markers.script;
 	for (int i = 0; i < *argc; i++)
 		size += strlen(argv[i]) + 1;
-	node.marks.title = at = malloc(size);
-	if (!at)
+	node.markers.title = copy = malloc(size);
+	if (!copy)
 		return NULL;
 	for (int i = 0; i < *argc; i++) {
 		size_t length = strlen(argv[i]) + 1;
 
-		argv[i] = memcpy(at, argv[i], length);
-		at += length;
+		argv[i] = memcpy(copy, argv[i], length);
+		copy += length;
 	}
-	node.marks.title_room = size;
-	node.marks.arguments = *argc;
-	node.marks.operands = node.code ? 1 : 2;
+	node.markers.title_size = size;
+	node.markers.arguments = *argc;
+	node.markers.operands = node.code ? 1 : 2;
 	return argv;
 }
 
@@ -104,35 +107,35 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 		spawnfd_cannot_park("too many flags");
 	if (!spawnfd_threads_end)
 		spawnfd_cannot_park("not the object for Node.js");
-	node.ahead = getenv(SPAWNFD_PRELOAD_VARIABLE);
-	if (node.ahead) {
-		node.ahead = strdup(node.ahead);
+	node.preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
+	if (node.preload) {
+		node.preload = strdup(node.preload);
 		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
 	}
 	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
 	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
-	if (cannot && !spawnfd_in_fork_mode() && !node.ahead)
+	if (cannot && !spawnfd_in_fork_mode() && !node.preload)
 		cannot = spawnfd_node_check_flags(argv + 1, node.flags, false);
 	if (cannot)
 		spawnfd_cannot_park(cannot);
 	node.code = argc > 1 && spawnfd_node_takes_code(argv[argc - 1]);
-	if (!make_mark(node.marks.name, 1) || !make_mark(node.marks.code, 2) ||
-	    !make_mark(node.marks.script, 3))
+	if (!make_marker(node.markers.name, 1) || !make_marker(node.markers.code, 2) ||
+	    !make_marker(node.markers.script, 3))
 		spawnfd_cannot_park("getrandom");
 	argv = make_arguments(&argc);
 	if (!argv)
 		spawnfd_cannot_park("memory");
-	node.early = argv;
-	node.waiting = true;
+	node.marked_argv = argv;
+	node.starting = true;
 	return original(argc, argv, envp);
 }
 
-/* --- what of a request can be met ---------------------------------------------------------------
+/* --- requests ---------------------------------------------------------------------------------
  */
 
 /* These calls confine the calling thread only; Node has other threads. */
-static bool is_of_one_thread(const struct spawnfd_step *step)
+static bool confines_one_thread(const struct spawnfd_step *step)
 {
 	return step->op == SPAWNFD_OP_CALL &&
 	       (step->a == SYS_landlock_restrict_self ||
@@ -143,54 +146,54 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 {
 	int next = node.flags + 1;
 
-	/* Numbers from 3 on are in use: Node's event loops stand there. */
+	/* Descriptors from 3 on are in use by Node's event loops. */
 	if (request->head->above > 3 || request->head->keep || program->argc < next + node.code)
 		return false;
 	for (uint32_t i = 0; i < request->head->steps; i++)
-		if (is_of_one_thread(&request->steps[i]))
+		if (confines_one_thread(&request->steps[i]))
 			return false;
 	for (int i = 1; i <= node.flags; i++)
 		if (strcmp(program->argv[i], node.argv[i]))
 			return false;
-	/* process.argv0 is settled, and that it is a script. */
+	/* The bootstrap has already used argv[0] (process.argv0), and has chosen code or script. */
 	if (node.late && (strcmp(program->argv[0], node.argv[0]) ||
 			  (!node.code && (program->argc == next || !program->argv[next][0] ||
 					  !strcmp(program->argv[next], "-")))))
 		return false;
-	/* A flag may follow the code, and the code may not look like one. */
+	/* Refuse any argument here that Node would parse as a flag. */
 	for (int i = next; i < program->argc && i <= next + node.code; i++)
 		if (program->argv[i][0] == '-' && (node.code || program->argv[i][1]))
 			return false;
 	return true;
 }
 
-/* --- the state of the process, as Node leaves it before this place ------------------------------
+/* --- process state that Node sets up at start -------------------------------------------------
  */
 
-/* Node resets these; real-time signals it leaves as they were. */
-enum { RESET_SIGNALS = 31 };
+/* Node resets signals 1 to 31 and leaves real-time signals unchanged. */
+enum { LAST_RESET_SIGNAL = 31 };
 
 struct signals {
 	sigset_t mask;
-	struct sigaction actions[RESET_SIGNALS + 1];
+	struct sigaction actions[LAST_RESET_SIGNAL + 1];
 };
 
-static void remember_signals(struct signals *signals)
+static void save_signals(struct signals *signals)
 {
 	pthread_sigmask(SIG_SETMASK, NULL, &signals->mask);
-	for (int i = 1; i <= RESET_SIGNALS; i++)
+	for (int i = 1; i <= LAST_RESET_SIGNAL; i++)
 		sigaction(i, NULL, &signals->actions[i]);
 }
 
 static void restore_signals(const struct signals *signals)
 {
-	for (int i = 1; i <= RESET_SIGNALS; i++)
+	for (int i = 1; i <= LAST_RESET_SIGNAL; i++)
 		if (i != SIGKILL && i != SIGSTOP)
 			sigaction(i, &signals->actions[i], NULL);
 	pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
 }
 
-/* As node::PlatformInit does: as many descriptors as may be. */
+/* Raises the soft limit of descriptors to the maximum, as node::PlatformInit does. */
 static void raise_limit(void)
 {
 	struct rlimit limit;
@@ -209,9 +212,9 @@ static void raise_limit(void)
 	} while (low + 1 < high);
 }
 
-/* As node::PlatformInit does: 0, 1 and 2 are open, are not passed on, and are noted for the exit.
- */
-static void settle_stdio(struct node_stdio *all)
+/* Prepares descriptors 0 to 2 as node::PlatformInit does: opens closed ones, sets close-on-exec,
+ * and records their state for the restore at exit. */
+static void prepare_stdio(struct node_stdio *all)
 {
 	for (int fd = 0; fd < 3; fd++) {
 		struct node_stdio *one = &all[fd];
@@ -232,9 +235,9 @@ static void settle_stdio(struct node_stdio *all)
 /* --- parking ------------------------------------------------------------------------------------
  */
 
-static void become(const struct program *program)
+static void become_program(const struct program *program)
 {
-	struct node_arguments words = {
+	struct node_arguments arguments = {
 		.code = node.code ? program->argv[node.flags + 1] : NULL,
 		.operands = program->argv + node.flags + 1 + node.code,
 		.operand_count = program->argc - node.flags - 1 - node.code,
@@ -250,25 +253,26 @@ static void become(const struct program *program)
 			_exit(127);
 	}
 	raise_limit();
-	settle_stdio(node.places.stdio);
-	spawnfd_node_replace(&node.places, program, &words);
-	/* Since Node 24 the thread has a name of its own. */
+	prepare_stdio(node.locations.stdio);
+	spawnfd_node_replace(&node.locations, program, &arguments);
+	/* Node 24 and later give the main thread a name. */
 	if (node.thread_name[0])
 		prctl(PR_SET_NAME, node.thread_name);
-	/* Else timers would be reckoned from the time of parking. */
+	/* Update libuv's cached time. Otherwise timers would start from the time of parking. */
 	update_time(default_loop());
 }
 
-/* What Node has read by now, but for what is mapped. */
-static void note_files(void)
+/* Records the files that Node has read and closed. Mapped files are recorded elsewhere. */
+static void record_files(void)
 {
 	const char *(*version)(int) = (__typeof__(version))dlsym(RTLD_DEFAULT, "OpenSSL_version");
-	static const char *const named[] = {"OPENSSL_CONF", "NODE_EXTRA_CA_CERTS", "NODE_ICU_DATA"};
+	static const char *const variables[] = {"OPENSSL_CONF", "NODE_EXTRA_CA_CERTS",
+						"NODE_ICU_DATA"};
 	char directory[2048], path[2100];
 
-	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++)
-		if (getenv(named[i]))
-			spawnfd_record_file(getenv(named[i]));
+	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+		if (getenv(variables[i]))
+			spawnfd_record_file(getenv(variables[i]));
 	/* 4 is OPENSSL_DIR. */
 	if (version && sscanf(version(4), "OPENSSLDIR: \"%2047[^\"]", directory) == 1) {
 		snprintf(path, sizeof(path), "%s/openssl.cnf", directory);
@@ -279,39 +283,39 @@ static void note_files(void)
 static void park(void)
 {
 	struct signals signals;
-	const char *missing = spawnfd_node_find_times(&node.places);
+	const char *missing = spawnfd_node_find_times(&node.locations);
 
 	if (!missing && spawnfd_in_fork_mode())
 		missing = spawnfd_node_find_generators();
 	if (missing)
 		spawnfd_cannot_park(missing);
-	/* Those of the owner's are above. */
+	/* The owner's own descriptors have numbers from 40 on. */
 	if (spawnfd_in_fork_mode() && !spawnfd_descriptors_record(40))
 		spawnfd_cannot_park("descriptors");
 	if (!spawnfd_threads_end())
 		spawnfd_cannot_park("threads");
-	note_files();
-	remember_signals(&signals);
-	become(spawnfd_park(NULL));
+	record_files();
+	save_signals(&signals);
+	become_program(spawnfd_park(NULL));
 	restore_signals(&signals);
 }
 
-/* Puts the name that it was started with in place of its mark: JavaScript is about to see it. */
+/* Replaces the marker in argv[0] by the real argv[0], because JavaScript reads it next. */
 static void restore_name(void)
 {
-	char **argv = node.early;
-	struct program program = {.argc = node.marks.arguments, .argv = argv};
-	struct node_arguments words = {
+	char **argv = node.marked_argv;
+	struct program program = {.argc = node.markers.arguments, .argv = argv};
+	struct node_arguments arguments = {
 		.code = node.code ? argv[node.flags + 1] : NULL,
 		.operands = argv + node.flags + 1 + node.code,
 		.operand_count = !node.code,
 	};
 
-	struct node_title title = *node.places.title;
+	struct node_title title = *node.locations.title;
 
 	argv[0] = node.argv[0];
-	spawnfd_node_replace(&node.places, &program, &words);
-	*node.places.title = title;
+	spawnfd_node_replace(&node.locations, &program, &arguments);
+	*node.locations.title = title;
 }
 
 void spawnfd_node_on_getenv(const char *name)
@@ -321,15 +325,16 @@ void spawnfd_node_on_getenv(const char *name)
 	char path[4096];
 	ssize_t length;
 
-	if (!node.waiting)
+	if (!node.starting)
 		return;
-	/* Where there is no inspector, only JavaScript looks at it, and at this before. */
+	/* A Node without an inspector reads NODE_V8_COVERAGE only in JavaScript. There it reads
+	 * NODE_NO_WARNINGS first. */
 	if (!strcmp(name, "NODE_NO_WARNINGS"))
 		spawnfd_cannot_park("not a Node.js with an inspector");
 	if (strcmp(name, "NODE_V8_COVERAGE"))
 		return;
-	node.waiting = false;
-	missing = spawnfd_node_find(&node.marks, &node.places);
+	node.starting = false;
+	missing = spawnfd_node_find(&node.markers, &node.locations);
 	if (missing)
 		spawnfd_cannot_park(missing);
 	if (!dlsym(RTLD_DEFAULT, "uv_update_time") || !dlsym(RTLD_DEFAULT, "uv_default_loop"))
@@ -344,7 +349,7 @@ void spawnfd_node_on_getenv(const char *name)
 		park();
 		return;
 	}
-	if (!spawnfd_node_park_late(node.code, node.ahead ? node.ahead : "", park))
+	if (!spawnfd_node_park_late(node.code, node.preload ? node.preload : "", park))
 		spawnfd_cannot_park("no way into its JavaScript");
 	restore_name();
 }

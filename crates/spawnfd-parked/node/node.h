@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What node.c, and find.c, know of a Node.js that is parked. */
+/* Declarations that the files of the Node.js adapter share. */
 #ifndef SPAWNFD_NODE_H
 #define SPAWNFD_NODE_H
 
@@ -9,35 +9,39 @@
 #include <sys/stat.h>
 #include <termios.h>
 
-/* What Node was started with, to be found again. */
+/* Unique strings that Node gets instead of its real arguments, so that find.c finds all copies. */
 struct node_markers {
+	/* In place of argv[0], of the code after -e, and of the script's path. */
 	char name[64], code[64], script[64];
-	/* What libuv takes for the process's title: where argv begins, and how long all of it is.
-	 */
+	/* The contiguous strings of argv, which libuv overwrites with the process title. */
 	char *title;
-	size_t title_room;
-	/* How many arguments there are; and how many of them are not flags. */
-	int arguments, operands;
+	size_t title_size;
+	/* The number of arguments. */
+	int arguments;
+	/* The number of arguments that are neither flags nor code: argv[0] and the script. */
+	int operands;
 };
 
-/* As libstdc++ has std::string and std::vector<std::string>. */
+/* The layout of std::string and std::vector<std::string> in libstdc++. */
 struct node_string {
 	char *text;
 	size_t length;
 	size_t capacity;
-	size_t rest;
+	/* The second half of the buffer for short strings. */
+	size_t unused;
 };
 
 struct node_vector {
 	struct node_string *begin, *end, *limit;
 };
 
-/* What libuv knows of the title; what Node restores when it exits: src/node.cc, `stdio`. */
+/* libuv's record of the process title: src/unix/proctitle.c. */
 struct node_title {
 	char *text;
-	size_t length, room;
+	size_t length, size;
 };
 
+/* The state of a standard descriptor, which Node restores when it exits: `stdio` in src/node.cc. */
 struct node_stdio {
 	int flags;
 	bool is_terminal;
@@ -47,69 +51,70 @@ struct node_stdio {
 
 enum { NODE_MAX_LOCATIONS = 64 };
 
-/* Where it all is. */
+/* Addresses in Node's memory. */
 struct node_locations {
 	struct node_string *code[NODE_MAX_LOCATIONS], *script[NODE_MAX_LOCATIONS];
 	struct node_vector *operands[NODE_MAX_LOCATIONS], *arguments[NODE_MAX_LOCATIONS];
 	struct node_title *title;
 	struct node_stdio *stdio;
-	/* Points in time: CLOCK_MONOTONIC in ns, the same as double; CLOCK_REALTIME in us as
-	 * double. */
+	/* Recorded times: CLOCK_MONOTONIC in ns, the same as a double, and CLOCK_REALTIME in us as
+	 * a double. */
 	uint64_t *ticks[NODE_MAX_LOCATIONS];
 	double *tick_doubles[NODE_MAX_LOCATIONS], *dates[NODE_MAX_LOCATIONS];
 	size_t code_count, script_count, operand_count, argument_count;
 	size_t tick_count, tick_double_count, date_count;
-	/* When they were looked for: as `ticks`, and as `dates`. */
+	/* The time of the search, in the units of `ticks` and of `dates`. */
 	uint64_t tick;
 	double date;
 };
 
-/* What is to stand there. */
+/* The arguments that replace the markers. */
 struct node_arguments {
-	/* NULL, if there is none. */
+	/* The code after -e or -p, or NULL. */
 	char *code;
 	char **operands;
 	int operand_count;
 };
 
-/* Whether this flag is one after which comes code. */
+/* Whether the argument after this flag is code. */
 bool spawnfd_node_takes_code(const char *flag);
 
-/* Why a Node with these flags, and the environment that there is, cannot be parked, `late` or not;
- * or NULL. */
+/* Why Node cannot park with these flags and the current environment, or NULL. `late`: it would park
+ * at the end of its bootstrap (late.c). */
 const char *spawnfd_node_check_flags(char **flags, int count, bool late);
 
-/* Finds all places, but for those of points in time. NULL, or what is missing. */
+/* Finds all locations except those of recorded times. Returns NULL, or what is missing. */
 const char *spawnfd_node_find(const struct node_markers *marks, struct node_locations *places);
 
-/* Finds points in time. NULL, or what is missing. */
+/* Finds recorded times. Returns NULL, or what went wrong. */
 const char *spawnfd_node_find_times(struct node_locations *places);
 
-/* The regions that were searched last, one by one; false, if there are no more. */
+/* The memory region of this number in the last search; false if there are fewer regions. */
 bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
 
-/* Finds V8's generators of random numbers in them. NULL, or what is missing. */
+/* Finds V8's random number generators in these regions. Returns NULL, or what is missing. */
 const char *spawnfd_node_find_generators(void);
 
-/* Gives each a state of its own: for a fork. */
+/* Gives each generator a new random state. Called in a fork. */
 void spawnfd_node_reseed_generators(void);
 
-/* The first word, of all that were searched last, that is this one. */
+/* The first address in these regions whose word is `first_word`, or NULL. */
 void *spawnfd_node_find_object(const void *first_word);
 
 /*
- * Has `parking` called at the end of Node's preparations, for code or for a script, with those of
- * its own modules loaded that `ahead` names, with commas; and has all that was read of the command
- * line by then read again after it. Follows spawnfd_node_find. False, if this Node does not have
- * what it takes.
+ * Arranges a call of `park` at the end of Node's bootstrap. Before it, Node loads the builtin
+ * modules that `preload` lists, separated by commas. After it, Node reads its command line again.
+ * `code`: Node runs code, not a script. Call it after spawnfd_node_find(). False if this Node lacks
+ * a function or object that late.c needs.
  */
-bool spawnfd_node_park_late(bool code, const char *ahead, void (*parking)(void));
+bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void));
 
-/* Unmaps all pages of files that are as they were read. */
+/* Unmaps all unmodified pages of private file mappings. */
 void spawnfd_node_unmap_files(void);
 
-/* Puts the program's words there, and moves points in time on by as long as was waited. */
+/* Writes the program's arguments to all locations, and adds the time since the search to recorded
+ * times. */
 void spawnfd_node_replace(const struct node_locations *places, const struct program *program,
-			  const struct node_arguments *words);
+			  const struct node_arguments *arguments);
 
 #endif

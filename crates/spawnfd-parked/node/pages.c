@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Which pages of files stay mapped while a process is parked: each costs time when it ends. */
+/* Unmaps pages of files before the process parks. Each mapped page costs time at exit. */
 #define _GNU_SOURCE
 #include "node.h"
 
@@ -13,11 +13,12 @@
 enum { LARGE = 256 << 10 };
 
 /*
- * A fork has the pages of a file mapped from the beginning only where its parent has a page of its
- * own among them: else it meets them one by one. So here is one, written as it was, though nobody
- * may write there.
+ * Makes fork() copy the page tables of a private file mapping. It copies them only if the parent
+ * has a private page there; otherwise each page of the mapping is a page fault in the child. A
+ * write through /proc/self/mem makes a private page even in a read-only mapping. It does not change
+ * the contents.
  */
-static void have_copied(int memory, uintptr_t begin)
+static void make_private_page(int memory, uintptr_t begin)
 {
 	(void)!pwrite(memory, (const void *)begin, 1, (off_t)begin);
 }
@@ -37,10 +38,10 @@ void spawnfd_node_unmap_files(void)
 			end = last;
 			of_file = access[1] == '-' && access[3] == 'p' && strchr(line, '/');
 		} else if (sscanf(line, "Anonymous: %lu", &kib) == 1 && of_file && !kib) {
-			/* What is there is the file's, and comes back when it is looked at. */
+			/* All pages are unmodified. The next access maps them again. */
 			madvise((void *)begin, end - begin, MADV_DONTNEED);
 			if (memory >= 0 && end - begin >= LARGE)
-				have_copied(memory, begin);
+				make_private_page(memory, begin);
 		}
 	}
 	if (list)

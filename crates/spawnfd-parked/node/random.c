@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * V8's generators of random numbers, which Math.random() is seeded from: forks would draw the same.
+ * V8's random number generators, which seed Math.random(). Without a new state, all forks would
+ * return the same numbers.
  *
- * A generator is three words: the seed that it began with, and its state, which that seed and the
- * number of steps since determine. So it is told from anything else.
+ * A generator has three words: its initial seed, and two words of state. The seed and the number of
+ * steps determine the state, so the words of a generator are recognizable in memory.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -21,32 +22,32 @@ static struct generator *generators[MAX_GENERATORS];
 static size_t generator_count;
 
 /* src/base/utils/random-number-generator.cc: MurmurHash3. */
-static uint64_t scatter(uint64_t x)
+static uint64_t murmur_hash(uint64_t x)
 {
 	x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
 	x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
 	return x ^ x >> 33;
 }
 
-/* No address, no small number: half of all words are. */
+/* False for addresses and small numbers. This check skips half of all words. */
 static bool may_be_random(uint64_t x)
 {
 	return x >> 48 && x >> 48 != 0xffff;
 }
 
-static bool is_generator(const struct generator *it)
+static bool is_generator(const struct generator *candidate)
 {
 	uint64_t a, b;
 
-	if (!may_be_random(it->state[0]) || !may_be_random(it->state[1]))
+	if (!may_be_random(candidate->state[0]) || !may_be_random(candidate->state[1]))
 		return false;
-	a = scatter(it->seed);
-	b = scatter(~a);
+	a = murmur_hash(candidate->seed);
+	b = murmur_hash(~a);
 	for (int steps = 0; steps < MAX_STEPS; steps++) {
 		uint64_t next = a ^ a << 23;
 
-		if (a == it->state[0])
-			return b == it->state[1];
+		if (a == candidate->state[0])
+			return b == candidate->state[1];
 		next ^= next >> 17;
 		next ^= b ^ b >> 26;
 		a = b;
@@ -60,12 +61,12 @@ const char *spawnfd_node_find_generators(void)
 	uint64_t *begin, *end;
 
 	for (size_t i = 0; spawnfd_node_region(i, &begin, &end); i++)
-		for (uint64_t *at = begin; at + 3 <= end; at++) {
-			if (!is_generator((void *)at))
+		for (uint64_t *word = begin; word + 3 <= end; word++) {
+			if (!is_generator((void *)word))
 				continue;
 			if (generator_count == MAX_GENERATORS)
 				return "too many generators of random numbers";
-			generators[generator_count++] = (void *)at;
+			generators[generator_count++] = (void *)word;
 		}
 	return generator_count ? NULL : "its generator of random numbers";
 }

@@ -1,60 +1,61 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The half of the CPython adapter that is Python, for 3.8 on, in a namespace of its own.
+"""The Python half of the CPython adapter, for CPython 3.8 and later.
 
-It imports nothing that a start-up would not, as a module of its own would be seen in sys.modules.
-`record` runs before site does, `settle` before the process parks, `resume` in the program.
+It runs in a separate namespace, because a module would be visible in sys.modules. For the same
+reason it imports only modules that every start-up imports. `record` runs before site,
+`finish_recording` before the process parks, `resume` before the program.
 """
 
 import sys
 
-# Every start-up goes on with this import: so modules come in their usual order.
+# Start-up would import this module next, so the order in sys.modules is as usual.
 import _frozen_importlib_external  # noqa: F401
 import posix
 
-seen = set()  # names looked up, as bytes
+looked_up = set()  # names of environment variables, as bytes, and ALL
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
-ALL = object()  # in `seen`: somebody enumerated the variables
+ALL = object()  # start-up code has enumerated the variables
 
 
 class Recorder(dict):
-    """posix.environ for as long as start-up lasts: remembers what is looked at."""
+    """posix.environ during start-up: records the names of the variables that code looks up."""
 
     __slots__ = ()
 
     def __getitem__(self, key):
-        seen.add(key)
+        looked_up.add(key)
         return dict.__getitem__(self, key)
 
     def __setitem__(self, key, value):
-        seen.add(key)
+        looked_up.add(key)
         dict.__setitem__(self, key, value)
 
     def __delitem__(self, key):
-        seen.add(key)
+        looked_up.add(key)
         dict.__delitem__(self, key)
 
     def __contains__(self, key):
-        seen.add(key)
+        looked_up.add(key)
         return dict.__contains__(self, key)
 
     def get(self, key, default=None):
-        seen.add(key)
+        looked_up.add(key)
         return dict.get(self, key, default)
 
     def __iter__(self):
-        seen.add(ALL)
+        looked_up.add(ALL)
         return dict.__iter__(self)
 
     def keys(self):
-        seen.add(ALL)
+        looked_up.add(ALL)
         return dict.keys(self)
 
     def values(self):
-        seen.add(ALL)
+        looked_up.add(ALL)
         return dict.values(self)
 
     def items(self):
-        seen.add(ALL)
+        looked_up.add(ALL)
         return dict.items(self)
 
 
@@ -63,14 +64,14 @@ def record():
 
 
 def refusal():
-    """Why this interpreter must not be parked, or None."""
+    """The reason why this interpreter cannot park, or None."""
     if sys.flags.interactive or sys.flags.inspect:
         return "interactive mode"
     if sys.version_info < (3, 9) and sys.flags.dev_mode:
-        return "development mode of 3.8"  # whose debug allocator aborts after any fork
-    if ALL in seen:
+        return "development mode of 3.8"  # its debug allocator aborts after a fork
+    if ALL in looked_up:
         return "start-up code reads the whole environment"
-    # site makes them absolute, from where the parked process stands.
+    # site makes these paths absolute from the working directory of the parked process.
     paths = b"" if sys.flags.ignore_environment else dict.get(posix.environ, b"PYTHONPATH", b"")
     if paths and not all(path.startswith(b"/") for path in paths.split(b":")):
         return "a relative path in PYTHONPATH"
@@ -89,7 +90,7 @@ def refusal():
 
 
 def files():
-    """What start-up depended on, as lines: files, there or not; directories with "/" at the end."""
+    """The paths on which start-up depended, as lines. They need not exist. Directories end in "/"."""
     found = set()
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
@@ -119,14 +120,14 @@ def joined(lines):
     return b"\n".join(sorted(line for line in lines if line and b"\n" not in line))
 
 
-def settle():
-    """Ends the recording.
+def finish_recording():
+    """Ends the recording and returns the following.
 
-    Why not to park, or None; names looked at; files; paths that were not there; whether `resume` is
-    needed in any case; what it needs.
+    The reason not to park, or None; variables looked up; files; paths that did not exist; whether
+    `resume` must run even if nothing has changed; its argument `state`.
     """
     why = refusal()
-    names = joined(name for name in seen if isinstance(name, bytes))
+    names = joined(name for name in looked_up if isinstance(name, bytes))
     environment = dict.copy(posix.environ)
     posix.environ = environment
     os = sys.modules.get("os")
@@ -134,27 +135,30 @@ def settle():
         os.environ._data = environment
         os.environb._data = environment
     # A directory that changed just before it was read may change again and keep its timestamp.
-    young = posix.stat("/proc/self").st_mtime - 3.0
+    recent = posix.stat("/proc/self").st_mtime - 3.0
     caches = [
         finder
         for finder in sys.path_importer_cache.values()
-        if getattr(finder, "_path_mtime", -1) > young
+        if getattr(finder, "_path_mtime", -1) > recent
     ]
-    depends = files()
+    dependencies = files()
     absent = [path for path, finder in sys.path_importer_cache.items() if finder is None]
     missing = joined(path.encode(ENCODING, ERRORS) for path in absent)
-    # The program is not to find anything of this among its objects.
-    for name in ("Recorder", "seen", "ALL", "record", "refusal", "files", "joined", "settle"):
+    # The program must not find these objects through the garbage collector.
+    for name in (
+        *("Recorder", "looked_up", "ALL", "record"),
+        *("refusal", "files", "joined", "finish_recording"),
+    ):
         del globals()[name]
     if not why:
         sys.stdout.flush()
         sys.stderr.flush()
-    renews = bool(caches or "threading" in sys.modules)
-    return why, names, depends, missing, renews, (environment, caches, absent)
+    needs_resume = bool(caches or "threading" in sys.modules)
+    return why, names, dependencies, missing, needs_resume, (environment, caches, absent)
 
 
 def reopen(name, fd):
-    """Has a standard stream say what it would, had it been made over what `fd` is now."""
+    """Initialises a standard stream again for the file that `fd` refers to now."""
     stream = getattr(sys, name)
     try:
         posix.fstat(fd)
@@ -162,9 +166,10 @@ def reopen(name, fd):
         setattr(sys, name, None)
         setattr(sys, f"__{name}__", None)
         return
-    # These objects stay, for modules may hold them; but a FileIO keeps what it found of seeking.
+    # Keep the stream and its buffer, because modules may refer to them. But make a new FileIO,
+    # because it caches whether its file is seekable.
     encoding, errors = stream.encoding, stream.errors
-    through, always = stream.write_through, stream.line_buffering
+    write_through, line_buffering = stream.write_through, stream.line_buffering
     buffer = stream.buffer
     old = getattr(buffer, "raw", buffer)
     raw = type(old)(fd, old.mode, closefd=False)
@@ -174,19 +179,25 @@ def reopen(name, fd):
     else:
         buffer.__init__(raw, raw._blksize)
     stream.__init__(
-        buffer, encoding, errors, "\n", always or (not through and raw.isatty()), through
+        buffer,
+        encoding,
+        errors,
+        "\n",
+        line_buffering or (not write_through and raw.isatty()),
+        write_through,
     )
 
 
-def resume(state, what, fresh, ignored):
-    """Renews of what start-up took from the process what has changed: bits of `what`, see resume.c.
+def resume(state, parts, new_environment, ignored):
+    """Updates the state that start-up read from the process and that has changed since.
 
-    `fresh`: the environment. `ignored`: the numbers of the ignored signals.
+    `parts`: bits for the changed parts, see resume.c. `new_environment`: the environment of the
+    program. `ignored`: the numbers of the ignored signals.
     """
     environment, caches, absent = state
-    if what & 1:
+    if parts & 1:
         environment.clear()
-        environment.update(fresh)
+        environment.update(new_environment)
     for finder in caches:
         finder._path_mtime = -1
     for path in absent:
@@ -195,19 +206,19 @@ def resume(state, what, fresh, ignored):
         except OSError:
             continue
         sys.path_importer_cache.pop(path, None)
-    if what & 2 and "time" in sys.modules:
+    if parts & 2 and "time" in sys.modules:
         sys.modules["time"].tzset()
-    if "threading" in sys.modules:  # imported ahead; not done after a fork
+    if "threading" in sys.modules:  # preloaded; CPython does not update the id after a fork
         sys.modules["threading"].main_thread()._set_native_id()
-    if what & 4:
-        signals(ignored)
+    if parts & 4:
+        set_handlers(ignored)
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        if what & 8 << fd:
+        if parts & 8 << fd:
             reopen(name, fd)
 
 
-def signals(ignored):
-    """Has the interpreter's handlers be those that it would have had with just these ignored."""
+def set_handlers(ignored):
+    """Sets the handlers that CPython would have set at its start with these signals ignored."""
     signal = sys.modules["_signal"]
     for number in range(1, signal.NSIG):
         handler = signal.getsignal(number)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Finds CPython in the process. */
+/* Finds the functions and the configuration of CPython in this process. */
 #define _GNU_SOURCE
 #include "cpython.h"
 
@@ -38,7 +38,7 @@ bool spawnfd_python_resolve(void)
 	if (sizeof(void *) != 8 || !find_functions() ||
 	    sscanf(py.Py_GetVersion(), "3.%d.", &minor) != 1)
 		return false;
-	/* Its configuration has a field more. */
+	/* The configuration of a free-threaded build has one more field. */
 	if (strstr(py.Py_GetVersion(), "free-threading"))
 		return false;
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++)
@@ -47,59 +47,63 @@ bool spawnfd_python_resolve(void)
 	return layout != NULL;
 }
 
-/* What Py_GetArgcArgv() answers, and where that function is. */
-struct answer {
+/* The address of Py_GetArgcArgv(), and its result. */
+struct result {
 	const char *function;
 	struct wide_list list;
 };
 
-static int find_as_given(struct dl_phdr_info *object, size_t size, void *given)
+static int search_object(struct dl_phdr_info *object, size_t size, void *wanted)
 {
-	const struct answer *answer = given;
-	bool is_there = false;
+	const struct result *result = wanted;
+	bool has_function = false;
 
 	(void)size;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		const char *begin = (const char *)object->dlpi_addr + part->p_vaddr;
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		const char *begin = (const char *)object->dlpi_addr + segment->p_vaddr;
 
-		is_there |= part->p_type == PT_LOAD && answer->function >= begin &&
-			    answer->function < begin + part->p_memsz;
+		has_function |= segment->p_type == PT_LOAD && result->function >= begin &&
+				result->function < begin + segment->p_memsz;
 	}
-	for (int i = 0; is_there && i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		struct wide_list *at = (void *)((object->dlpi_addr + part->p_vaddr + 7) & ~7ul);
-		char *end = (char *)object->dlpi_addr + part->p_vaddr + part->p_memsz;
+	for (int i = 0; has_function && i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+		struct wide_list *candidate =
+			(void *)((object->dlpi_addr + segment->p_vaddr + 7) & ~7ul);
+		char *end = (char *)object->dlpi_addr + segment->p_vaddr + segment->p_memsz;
 
-		if (part->p_type != PT_LOAD || !(part->p_flags & PF_W))
+		if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_W))
 			continue;
-		/* It may begin at any word. */
-		for (; (char *)(at + 1) <= end; at = (void *)((char *)at + sizeof(char *)))
-			if (at->items == answer->list.items && at->length == answer->list.length)
-				original_argv = at;
+		/* The list may begin at any word. */
+		for (; (char *)(candidate + 1) <= end;
+		     candidate = (void *)((char *)candidate + sizeof(char *)))
+			if (candidate->items == result->list.items &&
+			    candidate->length == result->list.length)
+				original_argv = candidate;
 	}
-	return is_there;
+	return has_function;
 }
 
 /*
- * Finds the list that Py_GetArgcArgv() answers from, by which setproctitle and the like find the
- * arguments' place: CPython 3.8 to 3.13 have it among their own data, each elsewhere.
+ * Finds the list that Py_GetArgcArgv() returns. Modules such as setproctitle find the address of
+ * the arguments by this function. The list is in CPython's data segment, at another offset in each
+ * version from 3.8 to 3.13.
  */
-static bool has_as_given(int argc)
+static bool find_original_argv_list(int argc)
 {
 	void (*get)(int *, wchar_t ***) = (__typeof__(get))dlsym(RTLD_DEFAULT, "Py_GetArgcArgv");
-	struct answer answer = {.function = (const char *)get};
+	struct result result = {.function = (const char *)get};
 	int count = 0;
 
-	/* Not exported: nobody can ask. Or a debug build, which frees by an allocator of its own.
-	 */
+	/* No program can call a function that is not exported. A debug build is left alone, because
+	 * it frees the list with another allocator. */
 	if (!get || dlsym(RTLD_DEFAULT, "_Py_NegativeRefcount"))
 		return true;
-	get(&count, &answer.list.items);
-	answer.list.length = count;
-	if (count != argc + 2 || wcscmp(answer.list.items[argc + 1], L"" MARKER))
+	get(&count, &result.list.items);
+	result.list.length = count;
+	if (count != argc + 2 || wcscmp(result.list.items[argc + 1], L"" MARKER))
 		return false;
-	dl_iterate_phdr(find_as_given, &answer);
+	dl_iterate_phdr(search_object, &result);
 	return original_argv != NULL;
 }
 
@@ -120,8 +124,8 @@ bool spawnfd_python_find_config(int argc)
 		return false;
 	argv = field(config, layout->argv);
 	run = field(config, layout->run_command);
-	if (!has_as_given(argc) || argv->length != 1 || wcscmp(argv->items[0], L"-c") || !run[0] ||
-	    wcscmp(run[0], L"" MARKER "\n") || run[1] || run[2] ||
+	if (!find_original_argv_list(argc) || argv->length != 1 || wcscmp(argv->items[0], L"-c") ||
+	    !run[0] || wcscmp(run[0], L"" MARKER "\n") || run[1] || run[2] ||
 	    *(int *)field(config, layout->init_main) != 0)
 		return false;
 	argv = field(config, layout->orig_argv);

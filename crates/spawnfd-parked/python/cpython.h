@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* CPython as this adapter knows it: functions by name, and what is public of its structures. */
+/* The parts of CPython that this adapter uses: functions by name, and public structures. */
 #ifndef SPAWNFD_CPYTHON_H
 #define SPAWNFD_CPYTHON_H
 
@@ -12,13 +12,12 @@
 
 #include "../common/park.h"
 
-/* What `-c` is given while it waits. Found in the configuration, it shows that the layout is right.
- */
+/* The argument of -c until a request comes. Its copy in the configuration confirms the layout. */
 #define MARKER "spawnfd: parked"
 
 typedef void object;
 
-/* PyStatus, PyWideStringList: public in cpython/initconfig.h, the same in all versions. */
+/* PyStatus and PyWideStringList: public in cpython/initconfig.h, the same in all versions. */
 struct status {
 	enum { STATUS_OK, STATUS_ERROR, STATUS_EXIT } type;
 	const char *function;
@@ -75,8 +74,8 @@ struct functions {
 extern struct functions py;
 
 /*
- * Where PyConfig has its fields, in bytes, where pointers have 8. run_command, run_module and
- * run_filename stand in a row. 0 as `orig_argv`: not there yet.
+ * Offsets of PyConfig's fields in bytes, if pointers have 8 bytes. run_command, run_module and
+ * run_filename are contiguous. `orig_argv` is 0 in versions without this field.
  */
 struct layout {
 	int minor;
@@ -87,69 +86,72 @@ extern const struct layout *layout;
 /* The interpreter's own configuration: a PyConfig. */
 extern char *config;
 
-/* The command line as it came, for Py_GetArgcArgv(); NULL, where nobody can ask for it. */
+/* The list that Py_GetArgcArgv() returns; NULL if no program can call that function. */
 extern struct wide_list *original_argv;
 
-static inline void *field(void *of, unsigned offset)
+static inline void *field(void *base, unsigned offset)
 {
-	return (char *)of + offset;
+	return (char *)base + offset;
 }
 
-/* Finds the functions, and the layout of this version; false where it is not known. */
+/* Looks up the functions and the layout of this version; false if the version is unknown. */
 bool spawnfd_python_resolve(void);
 
-/* Finds the configuration of an interpreter startup with `argc` arguments and `-c MARKER`. */
+/* Finds the configuration of the interpreter, which runs with `argc` arguments and `-c MARKER`. */
 bool spawnfd_python_find_config(int argc);
 
 /* --- between the files of python ------------------------------------------------------- */
 
-/* What initialisation leaves: `state` for resume() of adapter.py, which is in `namespace`. */
+/* Facts about the initialisation that the resumption needs. */
 struct startup {
+	/* The namespace of adapter.py, and the argument `state` of its function resume(). */
 	object *namespace, *state;
-	/* Flags are the arguments before this one; argv[0] is the interpreter. */
+	/* The number of arguments: argv[0] and the flags. */
 	int flags;
+	/* argv[0], the path of the interpreter. */
 	const char *name;
-	/* Dispositions before and after. */
+	/* Signal dispositions before and after the initialisation. */
 	struct sigaction before[65], after[65];
-	/* Variables that it set, or (without a value) took out. */
+	/* Environment variables that start-up code set, or removed (`value` is NULL). */
 	struct change {
 		char *name, *value;
 	} changes[32];
 	size_t change_count;
-	/* The environment then, with those. */
+	/* The environment after the initialisation. */
 	char **environment;
-	/* Paths that were not there, a line each. */
+	/* Paths that did not exist, a line each. */
 	char *missing;
-	/* Files that standard streams were made over. */
+	/* The files that descriptors 0 to 2 referred to when sys.stdin and the others were made. */
 	struct stat streams[3];
-	/* TZ, and what /etc/localtime was. */
+	/* TZ, and the identity of /etc/localtime. */
 	const char *zone;
 	struct stat local_time;
-	/* resume() has to be called in any case. */
-	int renews;
+	/* resume() must be called even if nothing has changed. */
+	int needs_resume;
 };
 
-/* Initialises CPython. Does not return where it cannot be parked. */
-void spawnfd_python_initialise(struct startup *it, int argc, char **argv);
+/* Initialises CPython. Does not return if it cannot park. */
+void spawnfd_python_initialise(struct startup *startup, int argc, char **argv);
 
 /* The value of a variable, or NULL. */
 const char *spawnfd_python_value_in(char **environment, const char *name, size_t length);
 
-/* What local time depends on beside TZ; all zeros where there is no such file. */
+/* The status of /etc/localtime, on which local time depends besides TZ. Zeros if there is none. */
 struct stat spawnfd_python_local_time(void);
 
-/* Dispositions of all signals, by their numbers. */
+/* Reads the dispositions of signals 1 to 64 to actions[1] to actions[64]. */
 void spawnfd_python_read_dispositions(struct sigaction *actions);
 
-/* Whether initialisation has settled what becomes of a signal. */
-static inline bool spawnfd_python_sets_signal(const struct startup *it, int number)
+/* Whether the initialisation sets the disposition of a signal. */
+static inline bool spawnfd_python_sets_signal(const struct startup *startup, int number)
 {
-	/* The two are ignored by CPython, whatever they were. */
-	return it->before[number].sa_handler != it->after[number].sa_handler || number == SIGPIPE ||
-	       number == SIGXFSZ;
+	/* CPython always ignores SIGPIPE and SIGXFSZ. */
+	return startup->before[number].sa_handler != startup->after[number].sa_handler ||
+	       number == SIGPIPE || number == SIGXFSZ;
 }
 
-/* Gives the interpreter what `program` would have given it at its start; false: it cannot be. */
-bool spawnfd_python_resume(struct startup *it, const struct program *program);
+/* Makes the interpreter run `program`. False if this interpreter would not be used for `program`.
+ */
+bool spawnfd_python_resume(struct startup *startup, const struct program *program);
 
 #endif

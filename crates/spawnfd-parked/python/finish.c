@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Leaves out what nobody would see of CPython's end.
+ * Skips the part of CPython's finalization that has no visible effect.
  *
- * Py_FinalizeEx() takes everything apart, object by object: 3 ms of a short program's 4, and in a
- * fork a copy of nearly every page. First it does what is seen: it waits for threads, calls
- * atexit's functions, flushes the standard streams. Then it gives back the handler of SIGINT. If by
- * then nothing is left that would be seen to go, that call does not return to it, but to its
- * caller, with 0; if anything is in doubt, all is taken apart as ever (adr/0017).
+ * Py_FinalizeEx() first does the visible work: it waits for threads, calls the functions of atexit
+ * and flushes the standard streams. Then it restores the handler of SIGINT. Last it destroys all
+ * objects. That takes 3 of a short program's 4 ms, and in a fork it copies nearly every page. This
+ * file replaces sigaction(), which Py_FinalizeEx() calls for SIGINT. If no remaining object has a
+ * visible destruction, sigaction() returns to the caller of Py_FinalizeEx(), with 0. In case of
+ * doubt it returns normally, and CPython destroys the objects (adr/0017).
  */
 #define _GNU_SOURCE
 #include "finish.h"
@@ -16,12 +17,12 @@
 #include <string.h>
 #include <unwind.h>
 
-/* Whether a program runs of which not all has to be taken apart, as far as is known. */
-static bool armed;
-/* Something was loaded, or done, that may have more to say at the end. */
-static volatile bool in_doubt;
+/* A program runs, and no event has required its finalization so far. */
+static bool can_skip;
+/* An event has occurred after which CPython must destroy its objects. */
+static volatile bool must_finalize;
 
-/* _inittab */
+/* CPython's struct _inittab. */
 struct module {
 	const char *name;
 	void *initialise;
@@ -39,13 +40,13 @@ static struct {
 	void *(*next_thread)(void *);
 	void *run_main, *exit, *none;
 	const struct module *const *built_in;
-	/* libgcc's. */
+	/* Functions of libgcc. */
 	_Unwind_Reason_Code (*unwind)(_Unwind_Trace_Fn, void *);
 	_Unwind_Ptr (*address)(struct _Unwind_Context *);
 	_Unwind_Word (*stack)(struct _Unwind_Context *);
 	_Unwind_Word (*value)(struct _Unwind_Context *, int);
 	void *(*enclosing)(void *);
-} find;
+} symbols;
 
 static const char harmless[] =
 	" _abc _ast _asyncio _bisect _blake2 _bz2 _codecs _collections "
@@ -62,7 +63,8 @@ bool spawnfd_is_harmless(const char *name)
 {
 	size_t length = name ? strlen(name) : 0;
 
-	/* A definition need not have a name, and a name with a space is none of the list's. */
+	/* A PyModuleDef may have no name. A space separates names in the list, so no listed name
+	 * has one. */
 	if (!length || strchr(name, ' '))
 		return false;
 	for (const char *found = strstr(harmless, name); found; found = strstr(found + 1, name))
@@ -73,34 +75,36 @@ bool spawnfd_is_harmless(const char *name)
 
 static bool is_built_in(const char *name)
 {
-	for (const struct module *one = *find.built_in; one->name; one++)
+	for (const struct module *one = *symbols.built_in; one->name; one++)
 		if (!strcmp(one->name, name))
 			return true;
 	return false;
 }
 
-/* A module that is in C is known, and the interpreter's own. */
-static void hear_of_import(object *arguments)
+/* Requires finalization after the import of a C module that is not known to be harmless, or is not
+ * the interpreter's own. */
+static void check_import(object *arguments)
 {
-	object *file = find.tuple_item(arguments, 1);
-	const char *name = find.text(find.tuple_item(arguments, 0));
-	const char *path = file && file != find.none ? find.text(file) : NULL;
+	object *file = symbols.tuple_item(arguments, 1);
+	const char *name = symbols.text(symbols.tuple_item(arguments, 0));
+	const char *path = file && file != symbols.none ? symbols.text(file) : NULL;
 
-	if (!name || (file != find.none && !path)) {
-		find.clear_error();
-		in_doubt = true;
+	if (!name || (file != symbols.none && !path)) {
+		symbols.clear_error();
+		must_finalize = true;
 	} else if (path ? !strstr(path, "/lib-dynload/") || !spawnfd_is_harmless(name)
 			: is_built_in(name) && !spawnfd_is_harmless(name)) {
-		in_doubt = true;
+		must_finalize = true;
 	}
 }
 
-/* An audit hook: says nothing against anything. */
-static int hear(const char *event, object *arguments, void *unused)
+/* The audit hook. It never refuses an event. */
+static int audit(const char *event, object *arguments, void *unused)
 {
-	/* Whoever listens would hear what is left out; what warns, and is not in the collector's
-	 * lists; a flush that failed; threads, and interpreters. */
-	static const char *const doubtful[] = {
+	/* Audit hooks, tracing and monitoring could observe the destruction. A scandir iterator or
+	 * a socket warns when it is destroyed. sys.unraisablehook reports a failed flush. The
+	 * others are uses of gc, threads and interpreters. */
+	static const char *const prefixes[] = {
 		"sys.addaudithook",
 		"sys.set",
 		"sys.monitoring",
@@ -113,49 +117,49 @@ static int hear(const char *event, object *arguments, void *unused)
 	};
 
 	(void)unused;
-	if (in_doubt)
+	if (must_finalize)
 		return 0;
 	if (!strcmp(event, "import"))
-		hear_of_import(arguments);
-	for (size_t i = 0; i < sizeof(doubtful) / sizeof(*doubtful); i++)
-		if (!strncmp(event, doubtful[i], strlen(doubtful[i])))
-			in_doubt = true;
+		check_import(arguments);
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+		if (!strncmp(event, prefixes[i], strlen(prefixes[i])))
+			must_finalize = true;
 	return 0;
 }
 
-static bool find_all(void)
+static bool find_symbols(void)
 {
-	/* Not by linking to it: most programs that park have no use for it. */
+	/* Loaded only here and not linked, because most parked programs do not need libgcc. */
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
 	const struct {
 		void *library, *found;
-		const char *name, *or;
+		const char *name, *alternative;
 	} names[] = {
-		{RTLD_DEFAULT, &find.add_hook, "PySys_AddAuditHook", NULL},
-		{RTLD_DEFAULT, &find.tuple_item, "PyTuple_GetItem", NULL},
-		{RTLD_DEFAULT, &find.text, "PyUnicode_AsUTF8", NULL},
-		{RTLD_DEFAULT, &find.clear_error, "PyErr_Clear", NULL},
-		{RTLD_DEFAULT, &find.is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing"},
-		{RTLD_DEFAULT, &find.first_interpreter, "PyInterpreterState_Head", NULL},
-		{RTLD_DEFAULT, &find.next_interpreter, "PyInterpreterState_Next", NULL},
-		{RTLD_DEFAULT, &find.first_thread, "PyInterpreterState_ThreadHead", NULL},
-		{RTLD_DEFAULT, &find.next_thread, "PyThreadState_Next", NULL},
-		{RTLD_DEFAULT, &find.run_main, "Py_RunMain", NULL},
-		{RTLD_DEFAULT, &find.exit, "Py_Exit", NULL},
-		{RTLD_DEFAULT, &find.none, "_Py_NoneStruct", NULL},
-		{RTLD_DEFAULT, &find.built_in, "PyImport_Inittab", NULL},
-		{unwinder, &find.unwind, "_Unwind_Backtrace", NULL},
-		{unwinder, &find.address, "_Unwind_GetIP", NULL},
-		{unwinder, &find.stack, "_Unwind_GetCFA", NULL},
-		{unwinder, &find.value, "_Unwind_GetGR", NULL},
-		{unwinder, &find.enclosing, "_Unwind_FindEnclosingFunction", NULL},
+		{RTLD_DEFAULT, &symbols.add_hook, "PySys_AddAuditHook", NULL},
+		{RTLD_DEFAULT, &symbols.tuple_item, "PyTuple_GetItem", NULL},
+		{RTLD_DEFAULT, &symbols.text, "PyUnicode_AsUTF8", NULL},
+		{RTLD_DEFAULT, &symbols.clear_error, "PyErr_Clear", NULL},
+		{RTLD_DEFAULT, &symbols.is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing"},
+		{RTLD_DEFAULT, &symbols.first_interpreter, "PyInterpreterState_Head", NULL},
+		{RTLD_DEFAULT, &symbols.next_interpreter, "PyInterpreterState_Next", NULL},
+		{RTLD_DEFAULT, &symbols.first_thread, "PyInterpreterState_ThreadHead", NULL},
+		{RTLD_DEFAULT, &symbols.next_thread, "PyThreadState_Next", NULL},
+		{RTLD_DEFAULT, &symbols.run_main, "Py_RunMain", NULL},
+		{RTLD_DEFAULT, &symbols.exit, "Py_Exit", NULL},
+		{RTLD_DEFAULT, &symbols.none, "_Py_NoneStruct", NULL},
+		{RTLD_DEFAULT, &symbols.built_in, "PyImport_Inittab", NULL},
+		{unwinder, &symbols.unwind, "_Unwind_Backtrace", NULL},
+		{unwinder, &symbols.address, "_Unwind_GetIP", NULL},
+		{unwinder, &symbols.stack, "_Unwind_GetCFA", NULL},
+		{unwinder, &symbols.value, "_Unwind_GetGR", NULL},
+		{unwinder, &symbols.enclosing, "_Unwind_FindEnclosingFunction", NULL},
 	};
 
 	for (size_t i = 0; unwinder && i < sizeof(names) / sizeof(*names); i++) {
 		void *found = dlsym(names[i].library, names[i].name);
 
-		if (!found && names[i].or)
-			found = dlsym(names[i].library, names[i].or);
+		if (!found && names[i].alternative)
+			found = dlsym(names[i].library, names[i].alternative);
 		if (!found)
 			return false;
 		memcpy(names[i].found, &found, sizeof(found));
@@ -165,26 +169,27 @@ static bool find_all(void)
 
 void spawnfd_finish_add_audit_hook(void)
 {
-	in_doubt = !find_all() || spawnfd_has_shadow_stack() || find.add_hook(hear, NULL);
+	must_finalize =
+		!find_symbols() || spawnfd_has_shadow_stack() || symbols.add_hook(audit, NULL);
 }
 
 void spawnfd_finish_end_startup(void)
 {
-	if (!in_doubt && !spawnfd_objects_find())
-		in_doubt = true;
+	if (!must_finalize && !spawnfd_objects_find())
+		must_finalize = true;
 }
 
 void spawnfd_finish_enable(void)
 {
-	armed = !in_doubt;
+	can_skip = !must_finalize;
 }
 
-static bool is_alone(void)
+static bool has_one_thread(void)
 {
-	void *interpreter = find.first_interpreter();
-	void *thread = interpreter ? find.first_thread(interpreter) : NULL;
+	void *interpreter = symbols.first_interpreter();
+	void *thread = interpreter ? symbols.first_thread(interpreter) : NULL;
 
-	return thread && !find.next_interpreter(interpreter) && !find.next_thread(thread);
+	return thread && !symbols.next_interpreter(interpreter) && !symbols.next_thread(thread);
 }
 
 struct search {
@@ -192,35 +197,36 @@ struct search {
 	int depth;
 };
 
-static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *into)
+static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *into)
 {
 	struct search *search = into;
-	_Unwind_Ptr address = find.address(context);
-	void *function = find.enclosing((void *)address);
+	_Unwind_Ptr address = symbols.address(context);
+	void *function = symbols.enclosing((void *)address);
 
-	/* This and that function of ours, two of CPython's for signals, and Py_FinalizeEx(). */
+	/* At most five frames come before: two of this file, two signal functions of CPython, and
+	 * Py_FinalizeEx(). */
 	if (search->depth++ > 6)
 		return _URC_END_OF_STACK;
-	if (function != find.run_main && function != find.exit)
+	if (function != symbols.run_main && function != symbols.exit)
 		return _URC_NO_REASON;
 	search->found = (struct caller){
-		.go_on = address,
-		.stack = find.stack(context),
-		.rbx = find.value(context, 3),
-		.rbp = find.value(context, 6),
-		.r12 = find.value(context, 12),
-		.r13 = find.value(context, 13),
-		.r14 = find.value(context, 14),
-		.r15 = find.value(context, 15),
+		.return_address = address,
+		.stack = symbols.stack(context),
+		.rbx = symbols.value(context, 3),
+		.rbp = symbols.value(context, 6),
+		.r12 = symbols.value(context, 12),
+		.r13 = symbols.value(context, 13),
+		.r14 = symbols.value(context, 14),
+		.r15 = symbols.value(context, 15),
 	};
 	return _URC_END_OF_STACK;
 }
 
 int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
-/* libc's, or that of a library which stands in its place. */
+/* The next sigaction() in symbol order: libc's, or that of another library that replaces it. */
 static int (*original)(int, const struct sigaction *, struct sigaction *) = __sigaction;
 
-/* Not when it is called: that may be in a handler. */
+/* Looked up at load time, because a signal handler may call sigaction(). */
 __attribute__((constructor)) static void find_original(void)
 {
 	void *found = dlsym(RTLD_NEXT, "sigaction");
@@ -229,20 +235,22 @@ __attribute__((constructor)) static void find_original(void)
 		memcpy(&original, &found, sizeof(found));
 }
 
-/* In the place of that one, for every program that parks. */
+/* Replaces libc's sigaction() in every program that parks. */
 PUBLIC int sigaction(int number, const struct sigaction *action, struct sigaction *old)
 {
 	struct search search = {.depth = 0};
 	int result = original(number, action, old);
 
-	if (!armed || number != SIGINT || !action || action->sa_handler != SIG_DFL || result)
+	if (!can_skip || number != SIGINT || !action || action->sa_handler != SIG_DFL || result)
 		return result;
-	if (in_doubt || !find.is_finalizing() || !is_alone() || !spawnfd_objects_can_be_skipped())
+	if (must_finalize || !symbols.is_finalizing() || !has_one_thread() ||
+	    !spawnfd_objects_can_be_skipped())
 		return result;
-	find.unwind(look, &search);
-	/* Once: a program that was interrupted lets SIGINT go again, to die of it. */
-	armed = false;
-	if (search.found.go_on)
+	symbols.unwind(find_caller, &search);
+	/* Only once: after KeyboardInterrupt, CPython resets SIGINT a second time and kills itself
+	 * by it. */
+	can_skip = false;
+	if (search.found.return_address)
 		spawnfd_return_to(&search.found);
 	return result;
 }

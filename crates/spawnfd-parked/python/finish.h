@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The end of a Python program of which nothing has to be torn down. */
+/* Skips CPython's finalization at the end of a program if it has no visible effect: finish.c. */
 #ifndef SPAWNFD_FINISH_H
 #define SPAWNFD_FINISH_H
 
 #include "cpython.h"
 
-/* Halfway through CPython's initialisation: has it say what is loaded and done from then on. */
+/* Called halfway through CPython's initialisation. Adds an audit hook, which observes all imports
+ * and other events from then on. */
 void spawnfd_finish_add_audit_hook(void);
 
-/* When start-up is done. */
+/* Called at the end of start-up. */
 void spawnfd_finish_end_startup(void);
 
-/* When the program begins. */
+/* Called when the program begins. From then on finalization can be skipped. */
 void spawnfd_finish_enable(void);
 
 /* --- between the files of python ------------------------------------------------------- */
 
-/* Finds where CPython keeps its objects; false where that is not as it is known. */
+/* Finds CPython's lists of objects; false if their layout is not as expected. */
 bool spawnfd_objects_find(void);
 
-/* Whether the objects of a module in C own nothing but memory and descriptors, or are finalized as
- * those of Python are. */
+/* Whether the objects of this C module own only memory and descriptors, or have finalizers as
+ * Python objects do. */
 bool spawnfd_is_harmless(const char *module);
 
-/* Whether no object but the standard streams, which have been flushed, would be seen to go. */
+/* Whether no object has a visible destruction, except the standard streams, which are flushed. */
 bool spawnfd_objects_can_be_skipped(void);
 
-/* What the unwinder finds of a function that has called: where it goes on, and with what. */
+/* The registers of a calling function, as the unwinder finds them. */
 struct caller {
-	unsigned long go_on, stack, rbx, rbp, r12, r13, r14, r15;
+	unsigned long return_address, stack, rbx, rbp, r12, r13, r14, r15;
 };
 
-/* Returns 0 to the one who has called, from whatever has been called since. */
+/* Returns 0 to the caller. All frames above the caller's are dropped, like by longjmp(). */
 _Noreturn void spawnfd_return_to(const struct caller *caller);
 
-/* Whether returns are held against a second stack, which then would have to be unwound, too. */
+/* Whether the CPU compares return addresses with a shadow stack. spawnfd_return_to() does not
+ * unwind it. */
 bool spawnfd_has_shadow_stack(void);
 
 #endif

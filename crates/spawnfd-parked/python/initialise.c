@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Taken out of the environment: modules to be imported ahead, with commas between. */
-
 static void check(struct status status)
 {
 	if (status.type == STATUS_EXIT)
@@ -35,7 +33,8 @@ void spawnfd_python_read_dispositions(struct sigaction *actions)
 		sigaction(number, NULL, &actions[number]);
 }
 
-/* The environment before. Initialisation sets LC_CTYPE (PEP 538), .pth files may set anything. */
+/* The environment before the initialisation. CPython sets LC_CTYPE (PEP 538), and .pth files may
+ * set any variable. */
 static char **first_environ;
 
 const char *spawnfd_python_value_in(char **environment, const char *name, size_t length)
@@ -46,11 +45,11 @@ const char *spawnfd_python_value_in(char **environment, const char *name, size_t
 	return NULL;
 }
 
-static void note_change(struct startup *it, const char *entry, const char *value)
+static void record_change(struct startup *startup, const char *entry, const char *value)
 {
-	struct change *change = &it->changes[it->change_count];
+	struct change *change = &startup->changes[startup->change_count];
 
-	if (it->change_count++ == sizeof(it->changes) / sizeof(*it->changes))
+	if (startup->change_count++ == sizeof(startup->changes) / sizeof(*startup->changes))
 		spawnfd_cannot_park("start-up code changes much of the environment");
 	change->name = strndup(entry, strcspn(entry, "="));
 	change->value = value ? strdup(value) : NULL;
@@ -70,71 +69,72 @@ static char **copy_environ(void)
 	return copy;
 }
 
-static void compare_environ(struct startup *it)
+static void compare_environ(struct startup *startup)
 {
-	for (char **at = environ; *at; at++) {
-		size_t length = strcspn(*at, "=");
-		const char *old = spawnfd_python_value_in(first_environ, *at, length);
+	for (char **entry = environ; *entry; entry++) {
+		size_t length = strcspn(*entry, "=");
+		const char *old = spawnfd_python_value_in(first_environ, *entry, length);
 
-		if ((*at)[length] && (!old || strcmp(old, *at + length + 1)))
-			note_change(it, *at, *at + length + 1);
+		if ((*entry)[length] && (!old || strcmp(old, *entry + length + 1)))
+			record_change(startup, *entry, *entry + length + 1);
 	}
-	for (char **at = first_environ; *at; at++) {
-		size_t length = strcspn(*at, "=");
+	for (char **entry = first_environ; *entry; entry++) {
+		size_t length = strcspn(*entry, "=");
 
-		if ((*at)[length] && !spawnfd_python_value_in(environ, *at, length))
-			note_change(it, *at, NULL);
-		free(*at);
+		if ((*entry)[length] && !spawnfd_python_value_in(environ, *entry, length))
+			record_change(startup, *entry, NULL);
+		free(*entry);
 	}
 	free(first_environ);
 }
 
 /*
- * What is said on 1 and 2 before the program starts is the program's, and would be lost. A pipe, as
- * most programs will have: then the streams that are made over it can stay.
+ * Start-up code's output to descriptors 1 and 2 would be lost, so it goes to a pipe meanwhile. If
+ * there is any, the process cannot park. It is a pipe because most programs will have pipes there.
+ * Then the stream objects that CPython makes for it can stay.
  */
-static int hearing, outputs[2];
+static int read_end, saved[2];
 
-static void begin_to_hear(struct startup *it)
+static void capture_output(struct startup *startup)
 {
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
 		spawnfd_cannot_park("no pipe for what start-up code says");
-	hearing = ends[0];
+	read_end = ends[0];
 	for (int i = 0; i < 2; i++) {
-		outputs[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
-		if (outputs[i] < 0 || dup3(ends[1], 1 + i, 0) < 0)
+		saved[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
+		if (saved[i] < 0 || dup3(ends[1], 1 + i, 0) < 0)
 			spawnfd_cannot_park("no pipe for what start-up code says");
 	}
 	close(ends[1]);
 	for (int i = 0; i < 3; i++)
-		fstat(i, &it->streams[i]);
+		fstat(i, &startup->streams[i]);
 }
 
-static void end_to_hear(void)
+static void restore_output(void)
 {
-	char said[160] = "start-up code writes: ";
-	size_t length = strlen(said);
-	ssize_t heard = read(hearing, said + length, sizeof(said) - 1 - length);
+	char output[138], why[160];
+	ssize_t length = read(read_end, output, sizeof(output) - 1);
 
 	for (int i = 0; i < 2; i++) {
-		dup3(outputs[i], 1 + i, 0);
-		close(outputs[i]);
+		dup3(saved[i], 1 + i, 0);
+		close(saved[i]);
 	}
-	close(hearing);
-	if (heard > 0) {
-		said[length + (size_t)heard] = 0;
-		spawnfd_cannot_park(said);
+	close(read_end);
+	if (length > 0) {
+		output[length] = 0;
+		snprintf(why, sizeof(why), "start-up code writes: %s", output);
+		spawnfd_cannot_park(why);
 	}
 }
 
-/* Calls `note` with each line of `text`, which it spoils. */
-static void each_line(char *text, void (*note)(const char *))
+/* Calls `each` with each line of `text`. Overwrites the newlines. */
+static void each_line(char *text, void (*each)(const char *))
 {
 	for (char *save, *line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
-		note(line);
+		each(line);
 }
 
 static bool has_relative_part(const char *list)
@@ -148,11 +148,12 @@ static bool has_relative_part(const char *list)
 	}
 }
 
-/* What depends on where the process stands, or that no program would have after these arguments. */
+/* Refuses arguments after which no program can follow, and relative paths, because the parked
+ * process does not have the program's working directory. */
 static void check_arguments(int argc, char **argv)
 {
 	const char *path = getenv("PATH");
-	/* Initialisation itself writes there. */
+	/* The initialisation writes bytecode below this directory. */
 	const char *bytecode = spawnfd_python_value_in(environ, "PYTHONPYCACHEPREFIX", 19);
 
 	for (int i = 1; i < argc; i++) {
@@ -169,7 +170,7 @@ static void check_arguments(int argc, char **argv)
 		spawnfd_cannot_park("a relative path to the interpreter");
 }
 
-/* The source of adapter.py, which the assembler finds by -I. */
+/* The text of adapter.py. build.rs passes -I, by which the assembler finds the file. */
 extern const char spawnfd_python_adapter[];
 __asm__(".pushsection .rodata\n"
 	".hidden spawnfd_python_adapter\n"
@@ -178,25 +179,26 @@ __asm__(".pushsection .rodata\n"
 	".byte 0\n"
 	".popsection");
 
-static object *call_adapter(struct startup *it, const char *name)
+static object *call_adapter(struct startup *startup, const char *name)
 {
-	object *function = checked(py.PyDict_GetItemString(it->namespace, name), "adapter");
+	object *function = checked(py.PyDict_GetItemString(startup->namespace, name), "adapter");
 
 	return checked(py.PyObject_CallFunction(function, NULL), "adapter");
 }
 
-static void load_adapter(struct startup *it)
+static void load_adapter(struct startup *startup)
 {
 	object *code =
 		checked(py.Py_CompileString(spawnfd_python_adapter, "<spawnfd>", 257), "adapter");
 
-	it->namespace = checked(py.PyDict_New(), "adapter");
-	py.PyDict_SetItemString(it->namespace, "__builtins__", py.PyEval_GetBuiltins());
-	py.Py_DecRef(checked(py.PyEval_EvalCode(code, it->namespace, it->namespace), "adapter"));
+	startup->namespace = checked(py.PyDict_New(), "adapter");
+	py.PyDict_SetItemString(startup->namespace, "__builtins__", py.PyEval_GetBuiltins());
+	py.Py_DecRef(checked(py.PyEval_EvalCode(code, startup->namespace, startup->namespace),
+			     "adapter"));
 	py.Py_DecRef(code);
 }
 
-static void import_ahead(char *names)
+static void import_modules(char *names)
 {
 	for (char *save, *name = strtok_r(names, ",", &save); name;
 	     name = strtok_r(NULL, ",", &save)) {
@@ -211,50 +213,51 @@ static void import_ahead(char *names)
 	}
 }
 
-/* As Py_BytesMain() does, with a stop halfway. */
-static void initialise(struct startup *it, int argc, char **argv, char *preload)
+/* Initialises CPython as Py_BytesMain() does. Between the core and the main phase, it loads
+ * adapter.py and adds the audit hook. */
+static void initialise(struct startup *startup, int argc, char **argv, char *preload)
 {
-	/* libc reads these past getenv(). */
-	static const char *const early[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
-	_Alignas(16) char own[2048] = {0};
+	/* libc reads these variables without getenv(). */
+	static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
+	_Alignas(16) char new_config[2048] = {0};
 	char **with_command = calloc((size_t)argc + 3, sizeof(char *));
-	object *settled;
+	object *result;
 	char *why, *names, *files, *missing;
 
 	memcpy(with_command, argv, (size_t)argc * sizeof(char *));
 	with_command[argc] = "-c";
 	with_command[argc + 1] = MARKER;
-	for (size_t i = 0; i < sizeof(early) / sizeof(*early); i++)
-		spawnfd_record_variable(early[i]);
-	py.PyConfig_InitPythonConfig(own);
-	*(int *)field(own, layout->init_main) = 0;
-	check(py.PyConfig_SetBytesArgv(own, argc + 2, with_command));
-	check(py.Py_InitializeFromConfig(own));
-	py.PyConfig_Clear(own);
+	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+		spawnfd_record_variable(variables[i]);
+	py.PyConfig_InitPythonConfig(new_config);
+	*(int *)field(new_config, layout->init_main) = 0;
+	check(py.PyConfig_SetBytesArgv(new_config, argc + 2, with_command));
+	check(py.Py_InitializeFromConfig(new_config));
+	py.PyConfig_Clear(new_config);
 	free(with_command);
 	if (!spawnfd_python_find_config(argc))
 		spawnfd_cannot_park("a build of CPython that is not known");
-	load_adapter(it);
-	py.Py_DecRef(call_adapter(it, "record"));
+	load_adapter(startup);
+	py.Py_DecRef(call_adapter(startup, "record"));
 	spawnfd_finish_add_audit_hook();
 	check(py._Py_InitializeMain());
 	*(int *)field(config, layout->init_main) = 1;
-	/* Read in any case, and used only to find an executable that is named without a slash. */
+	/* CPython always reads PATH, but uses it only if argv[0] has no slash. */
 	if (strchr(argv[0], '/'))
 		spawnfd_forget_variable("PATH");
 	if (preload)
-		import_ahead(preload);
-	settled = call_adapter(it, "settle");
-	if (!py.PyArg_ParseTuple(settled, "zyyyiO", &why, &names, &files, &missing, &it->renews,
-				 &it->state))
+		import_modules(preload);
+	result = call_adapter(startup, "finish_recording");
+	if (!py.PyArg_ParseTuple(result, "zyyyiO", &why, &names, &files, &missing,
+				 &startup->needs_resume, &startup->state))
 		spawnfd_cannot_park("adapter");
 	if (why)
 		spawnfd_cannot_park(why);
 	each_line(names, spawnfd_record_variable);
 	each_line(files, spawnfd_record_file);
-	it->missing = strdup(missing);
-	py.Py_IncRef(it->state);
-	py.Py_DecRef(settled);
+	startup->missing = strdup(missing);
+	py.Py_IncRef(startup->state);
+	py.Py_DecRef(result);
 	py.PyGC_Collect();
 	spawnfd_finish_end_startup();
 }
@@ -268,15 +271,16 @@ struct stat spawnfd_python_local_time(void)
 	return file;
 }
 
-/* What the module time is made by. libc does not look again while TZ is the same. */
-static void note_zone(struct startup *it)
+/* Records the time zone that the module `time` uses. libc does not read the zone again while TZ is
+ * unchanged. */
+static void record_zone(struct startup *startup)
 {
 	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
 	const char *directory = spawnfd_python_value_in(environ, "TZDIR", 5);
 	char path[PATH_MAX];
 
-	it->local_time = spawnfd_python_local_time();
-	it->zone = zone ? strdup(zone) : NULL;
+	startup->local_time = spawnfd_python_local_time();
+	startup->zone = zone ? strdup(zone) : NULL;
 	if (!zone)
 		return;
 	zone += *zone == ':';
@@ -288,7 +292,7 @@ static void note_zone(struct startup *it)
 		spawnfd_record_file(path);
 }
 
-void spawnfd_python_initialise(struct startup *it, int argc, char **argv)
+void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 {
 	char *preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
 
@@ -300,16 +304,16 @@ void spawnfd_python_initialise(struct startup *it, int argc, char **argv)
 	if (!spawnfd_python_resolve())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
 	check_arguments(argc, argv);
-	it->flags = argc;
-	it->name = argv[0];
-	spawnfd_python_read_dispositions(it->before);
+	startup->flags = argc;
+	startup->name = argv[0];
+	spawnfd_python_read_dispositions(startup->before);
 	first_environ = copy_environ();
-	begin_to_hear(it);
-	note_zone(it);
-	initialise(it, argc, argv, preload);
-	end_to_hear();
-	compare_environ(it);
-	it->environment = copy_environ();
+	capture_output(startup);
+	record_zone(startup);
+	initialise(startup, argc, argv, preload);
+	restore_output();
+	compare_environ(startup);
+	startup->environment = copy_environ();
 	free(preload);
-	spawnfd_python_read_dispositions(it->after);
+	spawnfd_python_read_dispositions(startup->after);
 }

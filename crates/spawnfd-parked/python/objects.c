@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Whether an object of a Python program would be seen to go: by a __del__, by what a weak reference
- * calls, by a buffer that is given back, by what a module in C does.
+ * Checks whether the destruction of an object would be visible: by a __del__ method, by the
+ * callback of a weak reference, by the release of a buffer, or by code of a C module.
  *
- * CPython keeps all objects that can have such things in the lists of its collector, three
- * generations. They are only read, every one: a reference counted up would copy the page.
+ * All objects that can have these are in the lists of CPython's garbage collector, one list for
+ * each of its three generations. This code reads every object and writes to none: a changed
+ * reference count would make a fork copy the page.
  */
 #define _GNU_SOURCE
 #include "finish.h"
@@ -14,19 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* PyGC_Head, before each object; the low bits of both are the collector's own. */
-struct link {
+/* PyGC_Head, which precedes each object. The collector uses the low bits of both words as flags. */
+struct gc_head {
 	uintptr_t next, previous;
 };
 
-/* gc_generation: a head of a list, and two numbers. */
+/* CPython's struct gc_generation. */
 struct generation {
-	struct link head;
+	struct gc_head head;
 	int threshold, count;
 };
 
-/* What is public of PyObject, PyTypeObject, PyWeakReference, PyCFunctionObject, in bytes: the same
- * from 3.8 to 3.13. */
+/* Offsets in PyObject, PyTypeObject, PyWeakReference and PyCFunctionObject, in bytes. They are the
+ * same from 3.8 to 3.13. */
 enum {
 	TYPE = 8,
 	TYPE_NAME = 24,
@@ -36,7 +37,7 @@ enum {
 	TYPE_DEL = 376,
 	TYPE_FINALIZE = 392,
 	BUFFER_RELEASE = 8,
-	REFERENCE_CALLS = 24,
+	REFERENCE_CALLBACK = 24,
 	FUNCTION_DEFINITION = 16,
 	MODULE_NAME = 40,
 };
@@ -59,132 +60,136 @@ static object *(*attribute)(object *, const char *);
 static object *(*call_method)(object *, const char *, const char *, ...);
 static ssize_t (*size_of)(object *);
 static void (*clear_error)(void);
-static const object *none, *no;
+static const object *none, *false_object;
 
-/* Three, one behind the other. */
+/* The collector's array of three generations. */
 static struct generation *generations;
-/* All objects as they were listed when it parked. */
-static const struct link **listed;
+/* All objects at the time of parking, in the order of the collector's list. */
+static const struct gc_head **listed;
 static size_t listed_count;
-/* What the standard streams are made of. */
+/* The objects that sys.stdin, sys.stdout and sys.stderr consist of. */
 static const object *streams[9];
 static int stream_count;
 
-static inline void *at(const void *of, size_t offset)
+static inline void *read_word(const void *base, size_t offset)
 {
 	void *value;
 
-	memcpy(&value, (const char *)of + offset, sizeof(value));
+	memcpy(&value, (const char *)base + offset, sizeof(value));
 	return value;
 }
 
-static inline struct link *next(const struct link *link)
+static inline struct gc_head *next_head(const struct gc_head *link)
 {
-	return (struct link *)(link->next & ~(uintptr_t)3);
+	return (struct gc_head *)(link->next & ~(uintptr_t)3);
 }
 
 static inline unsigned long flags(const object *type)
 {
-	return (unsigned long)at(type, TYPE_FLAGS);
+	return (unsigned long)read_word(type, TYPE_FLAGS);
 }
 
-/* One of a dictionary of weak values, whose key is hashed once more: by no code of a program's. */
+/* Whether the reference is a KeyedRef of a WeakValueDictionary with a key of type str or int. Its
+ * callback hashes the key. For these types that runs no code of the program. */
 static bool has_plain_key(const object *reference, const object *type)
 {
-	size_t place = (size_t)at(types.reference, TYPE_SIZE);
+	size_t key_offset = (size_t)read_word(types.reference, TYPE_SIZE);
 	const object *key;
 
-	if (strcmp(at(type, TYPE_NAME), "KeyedRef") != 0 ||
-	    (size_t)at(type, TYPE_SIZE) != place + sizeof(key))
+	if (strcmp(read_word(type, TYPE_NAME), "KeyedRef") != 0 ||
+	    (size_t)read_word(type, TYPE_SIZE) != key_offset + sizeof(key))
 		return false;
-	key = at(reference, place);
-	return key && (at(key, TYPE) == types.text || at(key, TYPE) == types.number);
+	key = read_word(reference, key_offset);
+	return key && (read_word(key, TYPE) == types.text || read_word(key, TYPE) == types.number);
 }
 
-/* A weak reference that calls something when its object goes; of the interpreter's own, some only
- * forget it: in an _abc registry, in the collections of weakref. */
-static bool calls(const object *reference, const object *type)
+/* Whether a weak reference has a callback with a possible effect. The callbacks of _abc registries
+ * and of the collections in weakref only remove the reference. */
+static bool has_visible_callback(const object *reference, const object *type)
 {
-	object *called = at(reference, REFERENCE_CALLS);
+	object *callback = read_word(reference, REFERENCE_CALLBACK);
 	object *module = NULL;
 	const char *name;
 
-	if (!called)
+	if (!callback)
 		return false;
-	if (at(called, TYPE) == types.c_function)
-		return strcmp(at(at(called, FUNCTION_DEFINITION), 0), "_destroy") != 0;
+	if (read_word(callback, TYPE) == types.c_function)
+		return strcmp(read_word(read_word(callback, FUNCTION_DEFINITION), 0), "_destroy") !=
+		       0;
 	if (flags(type) & IS_HEAP_TYPE && !has_plain_key(reference, type))
 		return true;
-	if (at(called, TYPE) == types.function)
-		module = module_of(called);
+	if (read_word(callback, TYPE) == types.function)
+		module = module_of(callback);
 	name = module ? text_of(module) : NULL;
 	return !name || (strcmp(name, "weakref") != 0 && strcmp(name, "_weakrefset") != 0);
 }
 
-/* However it was imported: not all ways are heard of. */
-static bool is_doubtful_module(object *module)
+/* Whether a module is a C module that is not known to be harmless. Audit events do not report every
+ * import, so all modules are checked. */
+static bool is_unknown_module(object *module)
 {
 	const void *definition = definition_of(module);
 
-	return definition && !spawnfd_is_harmless(at(definition, MODULE_NAME));
+	return definition && !spawnfd_is_harmless(read_word(definition, MODULE_NAME));
 }
 
-/* Whether it is seen when this object goes. */
-static bool matters(const object *it)
+/* Whether the destruction of this object is visible. */
+static bool has_visible_destruction(const object *candidate)
 {
-	const object *type = at(it, TYPE), *buffer;
+	const object *type = read_word(candidate, TYPE), *buffer;
 
-	if (at(type, TYPE_FINALIZE) || at(type, TYPE_DEL))
+	if (read_word(type, TYPE_FINALIZE) || read_word(type, TYPE_DEL))
 		return true;
 	if (type == types.reference || type == types.proxy || type == types.callable_proxy ||
 	    (flags(type) & IS_HEAP_TYPE && is_subtype(type, types.reference)))
-		return calls(it, type);
+		return has_visible_callback(candidate, type);
 	if (type == types.module)
-		return is_doubtful_module((object *)it);
-	/* A class in Python that lends a buffer, from 3.12 on. */
-	if (!(flags(type) & IS_TYPE) || (flags(it) & (IS_HEAP_TYPE | IS_IMMUTABLE)) != IS_HEAP_TYPE)
+		return is_unknown_module((object *)candidate);
+	/* Since 3.12, a Python class can have __release_buffer__(). */
+	if (!(flags(type) & IS_TYPE) ||
+	    (flags(candidate) & (IS_HEAP_TYPE | IS_IMMUTABLE)) != IS_HEAP_TYPE)
 		return false;
-	buffer = at(it, TYPE_BUFFER);
-	return buffer && at(buffer, BUFFER_RELEASE);
+	buffer = read_word(candidate, TYPE_BUFFER);
+	return buffer && read_word(buffer, BUFFER_RELEASE);
 }
 
-/* Finds the collector's lists by what it does with a new object. */
+/* Finds the collector's lists by following a new object through them. */
 static bool find_generations(void)
 {
 	object *fresh = py.PyList_New(0);
-	struct link *link = (struct link *)fresh - 1, *old;
+	struct gc_head *link = (struct gc_head *)fresh - 1, *old;
 	size_t steps = 0;
-	bool known;
+	bool is_expected;
 
-	if (!fresh || at(fresh, TYPE) != types.list)
+	if (!fresh || read_word(fresh, TYPE) != types.list)
 		return false;
-	/* It is the last of the youngest, whose head comes next. */
-	generations = (struct generation *)next(link);
-	known = (generations->head.previous & ~(uintptr_t)3) == (uintptr_t)link;
+	/* A new object is the last in the youngest generation, so the list head comes next. */
+	generations = (struct generation *)next_head(link);
+	is_expected = (generations->head.previous & ~(uintptr_t)3) == (uintptr_t)link;
 	py.PyGC_Collect();
-	/* And now, with all others, one of the oldest. */
-	old = next(link);
-	while (known && old != &generations[2].head && steps++ < 10000000)
-		old = next(old);
-	known = known && old == &generations[2].head;
-	for (int i = 0; known && i < 2; i++)
-		known = next(&generations[i].head) == &generations[i].head;
+	/* The collection has moved all objects to the oldest generation. */
+	old = next_head(link);
+	while (is_expected && old != &generations[2].head && steps++ < 10000000)
+		old = next_head(old);
+	is_expected = is_expected && old == &generations[2].head;
+	for (int i = 0; is_expected && i < 2; i++)
+		is_expected = next_head(&generations[i].head) == &generations[i].head;
 	py.Py_DecRef(fresh);
-	return known;
+	return is_expected;
 }
 
-/* Remembers where the objects are, for who goes through them all once more. */
+/* Records the addresses of all objects, for fetch_ahead(). */
 static void list_objects(void)
 {
-	const struct link *head = &generations[2].head;
+	const struct gc_head *head = &generations[2].head;
 	size_t count = 0;
 
-	for (const struct link *link = next(head); link != head; link = next(link))
+	for (const struct gc_head *link = next_head(head); link != head; link = next_head(link))
 		count++;
 	listed = malloc(count * sizeof(*listed));
 	if (!listed)
 		return;
-	for (const struct link *link = next(head); link != head; link = next(link))
+	for (const struct gc_head *link = next_head(head); link != head; link = next_head(link))
 		listed[listed_count++] = link;
 }
 
@@ -205,7 +210,7 @@ static bool find_types(void)
 		{&types.text, "PyUnicode_Type"},
 		{&types.number, "PyLong_Type"},
 		{(void **)&none, "_Py_NoneStruct"},
-		{(void **)&no, "_Py_FalseStruct"},
+		{(void **)&false_object, "_Py_FalseStruct"},
 		{(void **)&is_subtype, "PyType_IsSubtype"},
 		{(void **)&module_of, "PyFunction_GetModule"},
 		{(void **)&text_of, "PyUnicode_AsUTF8"},
@@ -220,11 +225,12 @@ static bool find_types(void)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!(*names[i].found = dlsym(RTLD_DEFAULT, names[i].name)))
 			return false;
-	/* The layout is right where it says of these what is known. */
-	return !strcmp(at(types.list, TYPE_NAME), "list") && !at(types.list, TYPE_FINALIZE) &&
-	       at(types.generator, TYPE_FINALIZE) && !at(types.generator, TYPE_DEL) &&
+	/* Check the layout by known properties of these types. */
+	return !strcmp(read_word(types.list, TYPE_NAME), "list") &&
+	       !read_word(types.list, TYPE_FINALIZE) && read_word(types.generator, TYPE_FINALIZE) &&
+	       !read_word(types.generator, TYPE_DEL) &&
 	       !(flags(types.list) & (IS_HEAP_TYPE | IS_TYPE)) &&
-	       flags(at(types.list, TYPE)) & IS_TYPE;
+	       flags(read_word(types.list, TYPE)) & IS_TYPE;
 }
 
 bool spawnfd_objects_find(void)
@@ -235,26 +241,26 @@ bool spawnfd_objects_find(void)
 	return true;
 }
 
-/* Takes note of a part of a stream, if it is one of this type, with no attributes but one at most:
- * none that would be called in a method's stead. */
-static bool note(object *part, const char *type, const char *own)
+/* Adds an object to the parts of streams. False if its type is not `type`, or if it has an
+ * attribute besides `allowed`: such an attribute might be called instead of a method. */
+static bool add_part(object *part, const char *type, const char *allowed)
 {
-	object *attributes, *it = NULL;
+	object *attributes, *value = NULL;
 	ssize_t size = -1;
 
-	if (strcmp(at(at(part, TYPE), TYPE_NAME), type) != 0)
+	if (strcmp(read_word(read_word(part, TYPE), TYPE_NAME), type) != 0)
 		return false;
 	attributes = attribute(part, "__dict__");
 	if (attributes) {
 		size = size_of(attributes);
-		it = own ? py.PyDict_GetItemString(attributes, own) : NULL;
+		value = allowed ? py.PyDict_GetItemString(attributes, allowed) : NULL;
 		py.Py_DecRef(attributes);
 	}
 	streams[stream_count++] = part;
-	return size == (it ? 1 : 0);
+	return size == (value ? 1 : 0);
 }
 
-/* The object is kept by the one that it was asked for. */
+/* Returns an attribute as a borrowed reference: `whole` keeps the object alive. */
 static object *part_of(object *whole, const char *name)
 {
 	object *part = attribute(whole, name);
@@ -264,53 +270,54 @@ static object *part_of(object *whole, const char *name)
 	return part;
 }
 
-/* One of the three as start-up makes them, or None. */
-static bool note_stream(const char *name, const char *buffer_type)
+/* Adds the parts of a standard stream. True if the stream is as start-up makes it, or is None. */
+static bool add_stream(const char *name, const char *buffer_type)
 {
 	object *stream = system_object(name), *buffer, *raw;
 
-	/* Is it gone, another one may be left in sys.__stdout__. */
+	/* Without sys.stdout, sys.__stdout__ may still refer to a stream. That one is then not a
+	 * known part. */
 	if (!stream || stream == none)
 		return true;
-	if (!note(stream, "_io.TextIOWrapper", "mode") || !(buffer = part_of(stream, "buffer")))
+	if (!add_part(stream, "_io.TextIOWrapper", "mode") || !(buffer = part_of(stream, "buffer")))
 		return false;
 	raw = buffer;
-	if (strcmp(at(at(buffer, TYPE), TYPE_NAME), "_io.FileIO") != 0 &&
-	    (!note(buffer, buffer_type, NULL) || !(raw = part_of(buffer, "raw"))))
+	if (strcmp(read_word(read_word(buffer, TYPE), TYPE_NAME), "_io.FileIO") != 0 &&
+	    (!add_part(buffer, buffer_type, NULL) || !(raw = part_of(buffer, "raw"))))
 		return false;
-	return note(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == no;
+	return add_part(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == false_object;
 }
 
-static bool note_streams(void)
+static bool find_streams(void)
 {
 	stream_count = 0;
-	return note_stream("stdin", "_io.BufferedReader") &&
-	       note_stream("stdout", "_io.BufferedWriter") &&
-	       note_stream("stderr", "_io.BufferedWriter");
+	return add_stream("stdin", "_io.BufferedReader") &&
+	       add_stream("stdout", "_io.BufferedWriter") &&
+	       add_stream("stderr", "_io.BufferedWriter");
 }
 
-static bool is_known(const object *it)
+static bool is_stream_part(const object *candidate)
 {
 	for (int i = 0; i < stream_count; i++)
-		if (streams[i] == it)
+		if (streams[i] == candidate)
 			return true;
 	return false;
 }
 
 /*
- * Fetches what will be looked at a while after `link`. Each object is found by the one before, and
- * hardly any is in a cache: that is most of the time it takes to go through them all. By the list
- * of what was there before, some come at once. No more than a hint: what has gone since was memory
- * once, and nothing is read here.
+ * Prefetches an object that comes some steps after `link`. Each object has the address of the next,
+ * and hardly any is in a cache, so the loop mostly waits for memory. `listed` has the addresses
+ * from the time of parking, so several objects can be fetched at once. `position` is the index in
+ * `listed`. An object may have been freed since. Prefetching its address does no harm.
  */
-static void fetch_ahead(const struct link *link, size_t *place)
+static void fetch_ahead(const struct gc_head *link, size_t *position)
 {
 	enum { AHEAD = 24, NEAR = 8 };
 
-	for (size_t i = *place; i < listed_count && i < *place + NEAR; i++) {
+	for (size_t i = *position; i < listed_count && i < *position + NEAR; i++) {
 		if (listed[i] != link)
 			continue;
-		*place = i + 1;
+		*position = i + 1;
 		if (i + AHEAD < listed_count) {
 			__builtin_prefetch(listed[i + AHEAD]);
 			__builtin_prefetch((const char *)(listed[i + AHEAD] + 1) + TYPE);
@@ -319,32 +326,32 @@ static void fetch_ahead(const struct link *link, size_t *place)
 	}
 }
 
-static bool only_streams_matter(void)
+static bool only_streams_are_visible(void)
 {
-	size_t place = 0;
+	size_t position = 0;
 
 	for (int i = 2; i >= 0; i--) {
-		struct link *head = &generations[i].head;
+		struct gc_head *head = &generations[i].head;
 
-		for (struct link *link = next(head); link != head; link = next(link)) {
-			fetch_ahead(link, &place);
-			if (matters(link + 1) && !is_known(link + 1))
+		for (struct gc_head *link = next_head(head); link != head; link = next_head(link)) {
+			fetch_ahead(link, &position);
+			if (has_visible_destruction(link + 1) && !is_stream_part(link + 1))
 				return false;
 		}
 	}
 	return true;
 }
 
-/* Whether all was written that was to be: a failure to write to standard error is not told, and a
- * handler of SIGHUP has gone since the flush. */
-static bool is_written(const char *name)
+/* Flushes a stream again; false on failure. Py_FinalizeEx() has flushed it, but does not report a
+ * failure of standard error, and a signal handler may have written since. */
+static bool flush_again(const char *name)
 {
 	object *stream = system_object(name), *closed, *done;
 
 	if (!stream || stream == none)
 		return true;
 	closed = part_of(stream, "closed");
-	if (closed != no)
+	if (closed != false_object)
 		return closed != NULL;
 	done = call_method(stream, "flush", NULL);
 	if (done)
@@ -354,11 +361,11 @@ static bool is_written(const char *name)
 
 bool spawnfd_objects_can_be_skipped(void)
 {
-	/* In this order: what is made to look at the streams may start a collection, which may
-	 * print. */
-	bool unseen = note_streams() && only_streams_matter() && is_written("stdout") &&
-		      is_written("stderr");
+	/* The order matters: find_streams() allocates objects, so it may start a garbage
+	 * collection, which may print. */
+	bool can_skip = find_streams() && only_streams_are_visible() && flush_again("stdout") &&
+			flush_again("stderr");
 
 	clear_error();
-	return unseen;
+	return can_skip;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Parks a CPython after its initialisation, and starts a program in it.
+ * Parks CPython after its initialisation, and runs a program in it.
  *
- * The interpreter is startup as Py_BytesMain() would, with the flags it was given and `-c` of
- * nothing (initialise.c); parked; and then its own record of the command line is replaced by the
- * request's (resume.c), so that Py_RunMain() finds what it would have found. What start-up took
- * from the process otherwise (os.environ, the standard streams, signal handlers) adapter.py renews.
- * CPython's functions are looked up by name.
+ * initialise.c initialises the interpreter as Py_BytesMain() does, with the flags of argv and a
+ * placeholder for the code after -c. The process then parks. resume.c replaces the command line in
+ * the interpreter's configuration by that of the request. adapter.py updates everything else that
+ * start-up read from the process: os.environ, the standard streams, signal handlers. Py_RunMain()
+ * runs the program. CPython's functions are looked up by name.
  */
 #define _GNU_SOURCE
 #include "cpython.h"
@@ -15,37 +15,38 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* For a program that turns out to be none for this interpreter: nothing is touched yet. */
-static _Noreturn void start_anew(const struct program *program)
+/* Executes the interpreter again, for a program that this parked interpreter cannot run. Nothing
+ * has changed yet. */
+static _Noreturn void exec_cold(const struct program *program)
 {
-	/* By the path it was parked by: argv[0] may be anything. */
+	/* By the path of this process's own exec, because argv[0] can be any string. */
 	execve((const char *)getauxval(AT_EXECFN), program->argv, program->envp);
 	_exit(127);
 }
 
 int spawnfd_python_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
 {
-	static struct startup it;
+	static struct startup startup;
 	struct spawnfd_fork_hooks hooks;
 	const struct program *program;
 	sigset_t all;
 
 	(void)envp;
 	(void)original;
-	/* What reaches a process that is to be parked is not meant for the program. */
+	/* Signals that arrive before parking are not meant for the program. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
-	spawnfd_python_initialise(&it, argc, argv);
+	spawnfd_python_initialise(&startup, argc, argv);
 	for (int number = 1; number <= 64; number++)
-		if (spawnfd_python_sets_signal(&it, number))
-			sigaction(number, &it.before[number], NULL);
+		if (spawnfd_python_sets_signal(&startup, number))
+			sigaction(number, &startup.before[number], NULL);
 	hooks = (struct spawnfd_fork_hooks){
 		.before = py.PyOS_BeforeFork,
 		.after_parent = py.PyOS_AfterFork_Parent,
 		.after_child = py.PyOS_AfterFork_Child,
 	};
 	program = spawnfd_park(&hooks);
-	if (!spawnfd_python_resume(&it, program))
-		start_anew(program);
+	if (!spawnfd_python_resume(&startup, program))
+		exec_cold(program);
 	return py.Py_RunMain();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A parked CPython is given the command line, environment and signals of a program. */
+/* Gives a parked CPython the command line, environment and signals of a program. */
 #define _GNU_SOURCE
 #include "finish.h"
 
@@ -11,7 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* `start` and `text`, each as CPython decodes what the system gives it, and `end`. */
+/* Decodes `start` and `text` as CPython decodes arguments, and joins them with `end`. */
 static wchar_t *decode(const char *start, const char *text, const wchar_t *end)
 {
 	wchar_t *first = py.Py_DecodeLocale(start, NULL);
@@ -27,7 +27,7 @@ static wchar_t *decode(const char *start, const char *text, const wchar_t *end)
 	return all;
 }
 
-/* The path of a script as CPython remembers it: absolute from 3.9 on. */
+/* The path of a script as CPython records it: absolute since 3.9. */
 static wchar_t *script_path(const char *path)
 {
 	char directory[PATH_MAX + 1];
@@ -60,8 +60,9 @@ static bool set_list(unsigned offset, wchar_t **items, int count)
 	return !py.PyConfig_SetWideStringList(config, list, count, items).type;
 }
 
-/* By malloc(): CPython frees these by its default allocator, whatever it uses otherwise. */
-static bool set_as_given(wchar_t **items, int count)
+/* Replaces the list of Py_GetArgcArgv(). Allocates by malloc(), because CPython frees this list by
+ * its default raw allocator. */
+static bool set_original_argv(wchar_t **items, int count)
 {
 	wchar_t **copy = calloc((size_t)count + 1, sizeof(wchar_t *));
 
@@ -73,15 +74,15 @@ static bool set_as_given(wchar_t **items, int count)
 }
 
 /*
- * Puts the command line into the configuration, as config_read_cmdline() of CPython would: `flags`
- * arguments, known already, then what is to run and its arguments. False: not a command line of
- * this interpreter as it was parked.
+ * Sets the command line in the configuration as CPython's config_read_cmdline() does. The first
+ * `flags` arguments are already known. The others are the program and its arguments. False if the
+ * parked interpreter cannot run this command line.
  */
 static bool set_command_line(const struct program *program, int flags, object **argv,
 			     object **orig_argv)
 {
 	wchar_t **all = calloc((size_t)program->argc + 2, sizeof(wchar_t *));
-	wchar_t *run[3] = {NULL}, **own;
+	wchar_t *run[3] = {NULL}, **run_fields;
 	const char *word = flags < program->argc ? program->argv[flags] : "";
 	int first = flags;
 
@@ -93,17 +94,17 @@ static bool set_command_line(const struct program *program, int flags, object **
 	*orig_argv = list_of(all, program->argc);
 	if (layout->orig_argv && !set_list(layout->orig_argv, all, program->argc))
 		return false;
-	if (original_argv && !set_as_given(all, program->argc))
+	if (original_argv && !set_original_argv(all, program->argc))
 		return false;
 	if (word[0] == '-' && (word[1] == 'c' || word[1] == 'm')) {
-		const char *what = word + 2;
+		const char *command = word + 2;
 
-		if (!*what && ++first == program->argc)
+		if (!*command && ++first == program->argc)
 			return false;
-		if (!*what)
-			what = program->argv[first];
+		if (!*command)
+			command = program->argv[first];
 		all[first] = word[1] == 'c' ? L"-c" : L"-m";
-		run[word[1] == 'm'] = decode("", what, word[1] == 'c' ? L"\n" : L"");
+		run[word[1] == 'm'] = decode("", command, word[1] == 'c' ? L"\n" : L"");
 	} else if (word[0] == '-' && word[1]) {
 		return false;
 	} else if (first == program->argc) {
@@ -116,43 +117,43 @@ static bool set_command_line(const struct program *program, int flags, object **
 	*argv = list_of(all + first, count);
 	if (!set_list(layout->argv, all + first, count))
 		return false;
-	own = field(config, layout->run_command);
+	run_fields = field(config, layout->run_command);
 	for (int i = 0; i < 3; i++)
-		if (py.PyConfig_SetString(config, &own[i], run[i]).type)
+		if (py.PyConfig_SetString(config, &run_fields[i], run[i]).type)
 			return false;
-	/* What was allocated is left: this happens once in the life of a process. */
+	/* The allocations are not freed, because this function runs once in a process. */
 	return *argv && *orig_argv && (run[0] || run[1] || run[2] || !isatty(0));
 }
 
 static object *environment(void)
 {
-	object *fresh = py.PyDict_New();
+	object *new_environment = py.PyDict_New();
 
-	for (char **at = environ; fresh && *at; at++) {
-		const char *equals = strchr(*at, '=');
+	for (char **entry = environ; new_environment && *entry; entry++) {
+		const char *equals = strchr(*entry, '=');
 		object *name, *value;
 
 		if (!equals)
 			continue;
-		name = py.PyBytes_FromStringAndSize(*at, equals - *at);
+		name = py.PyBytes_FromStringAndSize(*entry, equals - *entry);
 		value = py.PyBytes_FromStringAndSize(equals + 1, (ssize_t)strlen(equals + 1));
-		/* The first of two counts, as at every start. */
-		if (!name || !value || !py.PyDict_SetDefault(fresh, name, value))
+		/* The first of two values counts, as in os.environ at a cold start. */
+		if (!name || !value || !py.PyDict_SetDefault(new_environment, name, value))
 			return NULL;
 		py.Py_DecRef(name);
 		py.Py_DecRef(value);
 	}
-	return fresh;
+	return new_environment;
 }
 
-static object *ignored_signals(const struct sigaction *asked)
+static object *ignored_signals(const struct sigaction *dispositions)
 {
 	object *list = py.PyList_New(0);
 
 	for (int number = 1; list && number <= 64; number++) {
 		object *item;
 
-		if (asked[number].sa_handler != SIG_IGN)
+		if (dispositions[number].sa_handler != SIG_IGN)
 			continue;
 		item = py.PyLong_FromLong(number);
 		if (!item || py.PyList_Append(list, item))
@@ -162,49 +163,53 @@ static object *ignored_signals(const struct sigaction *asked)
 	return list;
 }
 
-/* What resume() of adapter.py is to renew; 8, 16 and 32 are the standard streams. */
+/* The parts of the state that resume() of adapter.py updates, as bits. STDIN << 1 is stdout, STDIN
+ * << 2 is stderr. */
 enum { ENVIRONMENT = 1, ZONE = 2, SIGNALS = 4, STDIN = 8, IMPORTERS = 64 };
 
-static bool same_environment(const struct startup *it)
+static bool same_environment(const struct startup *startup)
 {
 	size_t i = 0;
 
-	while (environ[i] && it->environment[i] && !strcmp(environ[i], it->environment[i]))
+	while (environ[i] && startup->environment[i] &&
+	       !strcmp(environ[i], startup->environment[i]))
 		i++;
-	return it->change_count == 0 && !environ[i] && !it->environment[i];
+	return startup->change_count == 0 && !environ[i] && !startup->environment[i];
 }
 
-static bool same_zone(const struct startup *it)
+static bool same_zone(const struct startup *startup)
 {
 	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
-	const struct stat *then = &it->local_time;
+	const struct stat *old = &startup->local_time;
 	struct stat now;
 
-	if (zone || it->zone)
-		return zone && it->zone && !strcmp(zone, it->zone);
+	if (zone || startup->zone)
+		return zone && startup->zone && !strcmp(zone, startup->zone);
 	now = spawnfd_python_local_time();
-	return now.st_dev == then->st_dev && now.st_ino == then->st_ino &&
-	       now.st_size == then->st_size && now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
-	       now.st_mtim.tv_nsec == then->st_mtim.tv_nsec &&
-	       now.st_ctim.tv_sec == then->st_ctim.tv_sec &&
-	       now.st_ctim.tv_nsec == then->st_ctim.tv_nsec;
+	return now.st_dev == old->st_dev && now.st_ino == old->st_ino &&
+	       now.st_size == old->st_size && now.st_mtim.tv_sec == old->st_mtim.tv_sec &&
+	       now.st_mtim.tv_nsec == old->st_mtim.tv_nsec &&
+	       now.st_ctim.tv_sec == old->st_ctim.tv_sec &&
+	       now.st_ctim.tv_nsec == old->st_ctim.tv_nsec;
 }
 
-/* Whether a stream over `fd` would be made as the one over what stood there before was: both are
- * pipes, or /dev/null. Of terminals and files CPython wants to know more. */
-static bool same_kind(const struct stat *then, int fd)
+/* Whether the stream object made for the earlier file `then` is valid for `fd`: both are pipes, or
+ * both are /dev/null. For terminals and regular files, CPython asks the file for more properties.
+ */
+static bool same_kind(const struct stat *old, int fd)
 {
 	struct stat now;
 
-	if (fstat(fd, &now) || (now.st_mode & S_IFMT) != (then->st_mode & S_IFMT) ||
-	    now.st_blksize != then->st_blksize)
+	if (fstat(fd, &now) || (now.st_mode & S_IFMT) != (old->st_mode & S_IFMT) ||
+	    now.st_blksize != old->st_blksize)
 		return false;
-	return S_ISFIFO(now.st_mode) || (S_ISCHR(now.st_mode) && now.st_rdev == then->st_rdev &&
+	return S_ISFIFO(now.st_mode) || (S_ISCHR(now.st_mode) && now.st_rdev == old->st_rdev &&
 					 now.st_rdev == makedev(1, 3));
 }
 
-/* Whether something stands now where an import has looked in vain. Its paths are spoiled. */
-static bool has_come(char *missing)
+/* Whether one of the paths that imports did not find exists now. Overwrites the newlines in
+ * `missing`. */
+static bool path_exists_now(char *missing)
 {
 	for (char *save, *path = strtok_r(missing, "\n", &save); path;
 	     path = strtok_r(NULL, "\n", &save))
@@ -213,53 +218,55 @@ static bool has_come(char *missing)
 	return false;
 }
 
-static int changes(const struct startup *it, const struct program *program)
+/* The parts of the state that differ from those at start-up, as bits. */
+static int find_changes(const struct startup *startup, const struct program *program)
 {
-	int what = 0;
+	int parts = 0;
 
-	if (!same_environment(it))
-		what |= ENVIRONMENT;
-	if (!same_zone(it))
-		what |= ZONE;
+	if (!same_environment(startup))
+		parts |= ENVIRONMENT;
+	if (!same_zone(startup))
+		parts |= ZONE;
 	if (program->signals)
-		what |= SIGNALS;
-	if (has_come(it->missing))
-		what |= IMPORTERS;
+		parts |= SIGNALS;
+	if (path_exists_now(startup->missing))
+		parts |= IMPORTERS;
 	for (int fd = 0; fd < 3; fd++)
-		if (!same_kind(&it->streams[fd], fd))
-			what |= STDIN << fd;
-	return what;
+		if (!same_kind(&startup->streams[fd], fd))
+			parts |= STDIN << fd;
+	return parts;
 }
 
-/* Has adapter.py renew what is not any more as start-up found it. */
-static bool renew(struct startup *it, int what, const struct sigaction *asked)
+/* Calls resume() of adapter.py, which updates `parts` of the state. */
+static bool call_resume(struct startup *startup, int parts, const struct sigaction *dispositions)
 {
-	object *function = py.PyDict_GetItemString(it->namespace, "resume");
-	object *fresh = what & ENVIRONMENT ? environment() : py.PyDict_New();
-	object *ignored = ignored_signals(asked), *done;
+	object *function = py.PyDict_GetItemString(startup->namespace, "resume");
+	object *new_environment = parts & ENVIRONMENT ? environment() : py.PyDict_New();
+	object *ignored = ignored_signals(dispositions), *done;
 
-	if (!function || !fresh || !ignored)
+	if (!function || !new_environment || !ignored)
 		return false;
-	done = py.PyObject_CallFunction(function, "OiOO", it->state, what, fresh, ignored);
+	done = py.PyObject_CallFunction(function, "OiOO", startup->state, parts, new_environment,
+					ignored);
 	if (!done)
 		return false;
 	py.Py_DecRef(done);
-	py.Py_DecRef(fresh);
+	py.Py_DecRef(new_environment);
 	py.Py_DecRef(ignored);
 	return true;
 }
 
-/* Whether CPython would find the same executable by this name as by the path it was parked by. */
-static bool names_it(const struct program *program, const char *parked)
+/* Whether CPython would find the executable at `parked` by the program's argv[0] and PATH. */
+static bool finds_executable(const struct program *program, const char *parked)
 {
 	const char *name = program->argv[0], *list = NULL;
 	char path[PATH_MAX];
 
 	if (!strcmp(name, parked))
 		return true;
-	for (char **at = program->envp; *at && !list; at++)
-		if (!strncmp(*at, "PATH=", 5))
-			list = *at + 5;
+	for (char **entry = program->envp; *entry && !list; entry++)
+		if (!strncmp(*entry, "PATH=", 5))
+			list = *entry + 5;
 	if (!list || !*name || strchr(name, '/') || parked[0] != '/')
 		return false;
 	for (; *list == '/'; list += list[0] == ':') {
@@ -274,39 +281,40 @@ static bool names_it(const struct program *program, const char *parked)
 	return false;
 }
 
-bool spawnfd_python_resume(struct startup *it, const struct program *program)
+bool spawnfd_python_resume(struct startup *startup, const struct program *program)
 {
-	static struct sigaction asked[65];
+	static struct sigaction dispositions[65];
 	object *argv, *orig_argv;
-	int what;
+	int parts;
 
-	if (program->argc < it->flags || !names_it(program, it->name) ||
-	    !set_command_line(program, it->flags, &argv, &orig_argv))
+	if (program->argc < startup->flags || !finds_executable(program, startup->name) ||
+	    !set_command_line(program, startup->flags, &argv, &orig_argv))
 		return false;
-	for (size_t i = 0; i < it->change_count; i++)
-		if (it->changes[i].value)
-			setenv(it->changes[i].name, it->changes[i].value, 1);
+	for (size_t i = 0; i < startup->change_count; i++)
+		if (startup->changes[i].value)
+			setenv(startup->changes[i].name, startup->changes[i].value, 1);
 		else
-			unsetenv(it->changes[i].name);
-	what = changes(it, program);
-	if (what & SIGNALS)
-		spawnfd_python_read_dispositions(asked);
+			unsetenv(startup->changes[i].name);
+	parts = find_changes(startup, program);
+	if (parts & SIGNALS)
+		spawnfd_python_read_dispositions(dispositions);
 	else
-		memcpy(asked, it->before, sizeof(asked));
+		memcpy(dispositions, startup->before, sizeof(dispositions));
 	if (py.PySys_SetObject("argv", argv) ||
 	    (layout->orig_argv && py.PySys_SetObject("orig_argv", orig_argv)) ||
-	    ((what || it->renews) && !renew(it, what, asked)))
+	    ((parts || startup->needs_resume) && !call_resume(startup, parts, dispositions)))
 		return false;
 	py.Py_DecRef(argv);
 	py.Py_DecRef(orig_argv);
-	py.Py_DecRef(it->state);
-	py.PyDict_Clear(it->namespace);
-	py.Py_DecRef(it->namespace);
-	/* Last: until here an interrupt ends the process, as it would have early in a start. */
+	py.Py_DecRef(startup->state);
+	py.PyDict_Clear(startup->namespace);
+	py.Py_DecRef(startup->namespace);
+	/* Set handlers last: until now SIGINT kills the process, as it does early in a cold start.
+	 */
 	for (int number = 1; number <= 64; number++)
-		if (spawnfd_python_sets_signal(it, number) &&
-		    (number != SIGINT || asked[SIGINT].sa_handler != SIG_IGN))
-			sigaction(number, &it->after[number], NULL);
+		if (spawnfd_python_sets_signal(startup, number) &&
+		    (number != SIGINT || dispositions[SIGINT].sa_handler != SIG_IGN))
+			sigaction(number, &startup->after[number], NULL);
 	spawnfd_finish_enable();
 	return true;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* All that depends on the processor. A port adds one file like this (psABI, 3.2.1). */
+/* The code that depends on the architecture (psABI, 3.2.1). Another architecture needs one more
+ * file like this. */
 #define _GNU_SOURCE
 #include "finish.h"
 
@@ -25,7 +26,7 @@ bool spawnfd_has_shadow_stack(void)
 {
 	unsigned long pointer = 0;
 
-	/* RDSSPQ; nothing where there is none. */
+	/* RDSSPQ reads the shadow stack pointer. Without a shadow stack it does nothing. */
 	__asm__ volatile(".byte 0xf3, 0x48, 0x0f, 0x1e, 0xc8" : "+a"(pointer));
 	return pointer != 0;
 }
