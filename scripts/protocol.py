@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Writes the warm protocol for Rust and Python, from the C header that defines it.
+"""Generates the warm protocol for Rust and Python from the C header that defines it.
 
     scripts/protocol.py            writes the generated files
     scripts/protocol.py --check    fails if a generated file differs from the header
 
-Both compile assertions on every value, size and offset, so the C compiler confirms what this script read.
+In both cases the C compiler checks assertions on every value, size and offset that this script has read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PYTHON = "tests/warm/protocol.py"
 PREFIX = "spawnfd_"
 # Enums whose members Rust lists.
 LISTED = {"park_field"}
-# C type: bytes, Rust type, letter of Python's struct.
+# C type: bytes, Rust type, format character of Python's struct module.
 TYPES = {
     f"{sign}int{bits}_t": (bits // 8, f"{'u' if sign else 'i'}{bits}", letter.upper() if sign else letter)
     for bits, letter in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))
@@ -52,7 +52,7 @@ class Unsupported(Exception):
 class Constant:
     name: str
     value: int | str
-    # "usize", unless the value has a C type of fixed width.
+    # The Rust type: "usize" if the value has no C type of fixed width.
     rust: str
     doc: str
 
@@ -68,7 +68,7 @@ class Member:
 class Enum:
     tag: str
     members: list[Member]
-    # Of the field that holds it.
+    # The Rust type of the fields with members of this enum.
     rust: str
     doc: str
 
@@ -102,27 +102,27 @@ class Field:
 class Struct:
     tag: str
     fields: list[Field]
-    # An array of structs behind the other fields.
+    # The array of structs that follows the other fields.
     tail: Field | None
     size: int
     doc: str
 
 
 class Header:
-    """What a header declares, in the order of its declarations."""
+    """The declarations of a header, in their order."""
 
     def __init__(self, text: str) -> None:
         self.items: list[Constant | Enum | Struct] = []
         self.values: dict[str, int | str] = {}
         self.tokens: list[tuple[str, str, int]] = []
-        at = 0
+        end = 0
         for found in TOKEN.finditer(text):
-            if text[at : found.start()].strip():
-                raise Unsupported(text[at : found.start()].strip())
-            at = found.end()
+            if skipped := text[end : found.start()].strip():
+                raise Unsupported(skipped)
+            end = found.end()
             self.tokens.append((found.lastgroup or "", found[0], text.count("\n", 0, found.start())))
         self.doc: list[str] = []
-        # The line on which the last declaration or part of one ended.
+        # The line of the last token that is not a comment.
         self.ended = -1
         self.last: Constant | Member | Field | None = None
         self.read()
@@ -130,17 +130,17 @@ class Header:
     # --- tokens ---
 
     def skip_comments(self) -> None:
-        """A comment on the line of what ended before it belongs to that, any other to what comes next."""
+        """Takes comments. One on the line of the last declaration belongs to it, any other to the next one."""
         while self.tokens and self.tokens[0][0] == "comment":
             _, text, line = self.tokens.pop(0)
             lines = [re.sub(r"^\s*\* ?", "", part).rstrip() for part in text[2:-2].split("\n")]
-            said = " ".join(" ".join(lines).split())
-            if said.startswith("---"):
+            doc = " ".join(" ".join(lines).split())
+            if doc.startswith("---"):
                 continue
             if self.last and line == self.ended:
-                self.last.doc = said
+                self.last.doc = doc
             else:
-                self.doc = [said]
+                self.doc = [doc]
 
     def peek(self) -> str:
         self.skip_comments()
@@ -180,20 +180,20 @@ class Header:
                 self.last = None
         for struct in self.items:
             for field in struct.fields if isinstance(struct, Struct) else ():
-                if held := re.match(r"enum (\w+)", field.doc):
-                    self.find(held[1].removeprefix(PREFIX)).rust = TYPES[field.type][1]
+                if named := re.match(r"enum (\w+)", field.doc):
+                    self.find(named[1].removeprefix(PREFIX)).rust = TYPES[field.type][1]
 
     def find(self, tag: str) -> Enum:
         for item in self.items:
             if isinstance(item, Enum) and item.tag == tag:
                 return item
-        raise Unsupported(f"a field holds enum {tag}, which is not declared")
+        raise Unsupported(f"a field has enum {tag}, which is not declared")
 
     def directive(self) -> None:
         doc = self.take_doc()
         text = re.sub(COMMENT, "", self.take()).strip()
         self.last = None
-        # The guard has no value.
+        # An include guard has no value.
         if re.match(r"#(ifndef|endif|include)\b", text) or re.fullmatch(r"#define \w+", text):
             self.doc = []
             return
@@ -201,12 +201,10 @@ class Header:
             raise Unsupported(text)
         name, value = found[1], found[2].strip()
         types = {("u" if unsigned else "i") + bits for unsigned, bits, _ in TYPED.findall(value)}
-        of_others = [
-            item for item in self.items if isinstance(item, Constant) and re.search(rf"\b{item.name}\b", value)
-        ]
-        types |= {item.rust for item in of_others}
+        used = [item for item in self.items if isinstance(item, Constant) and re.search(rf"\b{item.name}\b", value)]
+        types |= {item.rust for item in used}
         if len(types) > 1:
-            raise Unsupported(f"{text}: of several types")
+            raise Unsupported(f"{text}: several types")
         result = self.evaluate(value)
         rust = "&str" if isinstance(result, str) else types.pop() if types else "usize"
         self.add(Constant(name, result, rust, doc))
@@ -285,7 +283,7 @@ class Header:
         self.items.append(Struct(tag, fields, tail, offset, doc))
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def camel(tag: str) -> str:
@@ -297,8 +295,8 @@ def plain(name: str) -> str:
 
 
 def sentence(doc: str) -> str:
-    """A comment as a sentence of its own."""
-    # "a: source" and "main()" begin with a name.
+    """Capitalizes a comment and ends it with a period."""
+    # Names at the beginning keep their case, as in "a: source" and "main()".
     begins_with_name = re.match(r"\w+(:|\()", doc)
     return doc and (doc[0] if begins_with_name else doc[0].upper()) + doc[1:] + ("" if doc.endswith(".") else ".")
 
@@ -309,7 +307,7 @@ def comment(doc: str, mark: str, indent: str = "", width: int = 100) -> list[str
 
 
 def translated(doc: str, quote: str) -> str:
-    """A comment with the names that they have here."""
+    """Replaces C names in a comment by the names in the generated file."""
     doc = re.sub(r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: quote + camel(found[1]) + quote, doc)
     return re.sub(r"\bSPAWNFD_(\w+\*?)", lambda found: quote + found[1] + quote, doc)
 
@@ -366,7 +364,7 @@ def rust_enum(item: Enum) -> list[str]:
     return lines
 
 
-# IntoBytes refuses a struct with padding.
+# The derive of IntoBytes fails for a struct with padding.
 DERIVED = "Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable"
 
 
@@ -383,9 +381,9 @@ def rust_struct(item: Struct) -> list[str]:
     ]
     if item.tail:
         size = ["    /// Bytes of the struct.", f"    pub const SIZE: usize = {item.size};"]
-        # Shared memory is accessed in place.
-        what = "    // Offsets of the fields, in bytes."
-        return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", what, *offsets, "}"]
+        # This struct is shared memory, which Rust accesses by offsets.
+        title = "    // Offsets of the fields, in bytes."
+        return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", title, *offsets, "}"]
     lines = [f"#[derive({DERIVED})]", "#[repr(C)]", f"pub struct {name} {{"]
     for field in item.fields:
         lines += [*rust_doc(field.doc, "    "), f"    pub {field.name}: {TYPES[field.type][1]},"]
@@ -433,7 +431,7 @@ def python(header: Header) -> str:
             lines += ["", ""]
         else:
             lines += ["", "", *python_struct(item), "", ""]
-    # At most two empty lines, and none before the end.
+    # Leave at most two consecutive empty lines, and none at the end.
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n") + "\n"
 
 
@@ -462,7 +460,7 @@ def python_struct(item: Struct) -> list[str]:
 
 
 def assertions(header: Header) -> str:
-    """C that compiles only if the compiler reads the header as this script did."""
+    """C code that compiles only if the compiler agrees with this script about the header."""
     checks: list[str] = []
     for item in header.items:
         if isinstance(item, Constant):
@@ -470,7 +468,7 @@ def assertions(header: Header) -> str:
                 checks.append(f'__builtin_strcmp({item.name}, "{item.value}") == 0')
                 continue
             checks.append(f"{item.name} == {item.value}{'u' if item.value > 0 else ''}")
-            # C promotes what is smaller to int.
+            # C promotes smaller integer types to int, so only these types can be checked.
             if item.rust in ("u32", "i32", "u64", "i64"):
                 kind = f"{'u' if item.rust[0] == 'u' else ''}int{item.rust[1:]}_t"
                 checks.append(f"_Generic({item.name}, {kind}: 1, default: 0)")
@@ -483,7 +481,7 @@ def assertions(header: Header) -> str:
                 checks.append(f"offsetof({struct}, {field.name}) == {field.offset}")
                 checks.append(f"sizeof((({struct} *)0)->{field.name}) == {field.size}")
                 if field.type in TYPES:
-                    # A pointer of another type is no value of this one.
+                    # sizeof does not distinguish signed from unsigned types.
                     checks.append(f"_Generic((({struct} *)0)->{field.name}, {field.type}: 1, default: 0)")
     return "".join(f'_Static_assert({check}, "{HEADER}");\n' for check in checks)
 
@@ -492,14 +490,14 @@ def compile_assertions(text: str, header: Header) -> str | None:
     source = f"{text}\n#include <stddef.h>\n{assertions(header)}"
     compiler = os.environ.get("CC", "cc")
     command = [compiler, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "-"]
-    told = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-    return told.stderr if told.returncode else None
+    result = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    return result.stderr if result.returncode else None
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a generated file is out of date")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the tree, by default the one of this script")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the source tree (default: the tree of this script)")
     options = parser.parse_args(arguments)
     text = (options.root / HEADER).read_text()
     try:

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 # The first field of every message.
 VERSION = 1
-# Bytes of the longest message. The owner starts a program cold if its request is longer.
+# The maximum size of a message, in bytes. The owner starts a program cold if its request is longer.
 MAX_MESSAGE = 131072
-# Descriptors that one message carries at most: SCM_MAX_FD of the kernel.
+# The maximum number of descriptors in one message: the kernel's SCM_MAX_FD.
 MAX_DESCRIPTORS = 253
-# Descriptors 0 to 2 are every program's; a request keeps and places others from here on.
+# The lowest descriptor number that a request can keep. Every program has descriptors 0 to 2.
 FIRST_DESCRIPTOR = 3
 # Environment variable by which the owner tells a program to park: the fields of ParkField,
 # separated by colons. Descriptors, device and inode are decimal numbers.
@@ -31,7 +31,7 @@ class ParkField(enum.IntEnum):
     SOCKET = 0
     # A pidfd of the owner.
     OWNER = 1
-    # The object that is preloaded.
+    # The shared object that LD_PRELOAD loads.
     OBJECT = 2
     # The shared page.
     PAGE = 3
@@ -66,7 +66,8 @@ class Mode(enum.IntEnum):
     SANDBOX = 115
     # Children of the process become programs.
     FORK = 102
-    # Of the zygote only: it reports whether a program in its place would be preloaded.
+    # Only for the zygote. It reports whether ld.so would preload the object into a program that is
+    # started in its place.
     PROBE = 112
 
 
@@ -81,7 +82,7 @@ class Zygote(enum.IntEnum):
 class ReplyKind(enum.IntEnum):
     # The process is parked. Text: names of variables, an empty string, names of files, an empty
     # string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
-    # no text, and its pidfd.
+    # its pidfd and no text.
     PARKED = 0
     # The process cannot park. Text: the reason.
     CANNOT = 1
@@ -337,7 +338,7 @@ class Claim(enum.IntEnum):
     WITHDRAWN = 2
     # Parked process: it carries the request out.
     TAKEN = 3
-    # Parked process: it is the program.
+    # Parked process: it has become the program.
     BECAME = 4
     # Parked process: a step failed, and the process exits.
     FAILED = 5
@@ -347,7 +348,7 @@ class Claim(enum.IntEnum):
 
 # The claim word is the serial number of the request times this, plus the state.
 CLAIM_STATES = 8
-# Steps in the page at most.
+# The maximum number of steps in the page.
 MAX_FIRST = 24
 
 
@@ -392,9 +393,9 @@ class Page:
 
 # The request failed before its first step.
 NO_STEP = 0xFFFFFFFF
-# The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs). The
-# owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the stage, the
-# index and the errno, shifted.
+# The zygote reports its progress like the children of the clone launcher: report.rs of
+# spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
+# writes the stage, the index and the errno, shifted.
 REPORT_PENDING = 0x8000000000000000
 REPORT_EXEC = 0
 REPORT_STAGE_SHIFT = 48

@@ -21,11 +21,12 @@
 
 /* The first field of every message. */
 #define SPAWNFD_VERSION UINT32_C(1)
-/* Bytes of the longest message. The owner starts a program cold if its request is longer. */
+/* The maximum size of a message, in bytes. The owner starts a program cold if its request is
+ * longer. */
 #define SPAWNFD_MAX_MESSAGE (128 << 10)
-/* Descriptors that one message carries at most: SCM_MAX_FD of the kernel. */
+/* The maximum number of descriptors in one message: the kernel's SCM_MAX_FD. */
 #define SPAWNFD_MAX_DESCRIPTORS 253
-/* Descriptors 0 to 2 are every program's; a request keeps and places others from here on. */
+/* The lowest descriptor number that a request can keep. Every program has descriptors 0 to 2. */
 #define SPAWNFD_FIRST_DESCRIPTOR 3
 
 /* --- parking ------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@
 enum spawnfd_park_field {
 	SPAWNFD_PARK_SOCKET, /* the parked process's end of the pair */
 	SPAWNFD_PARK_OWNER,  /* a pidfd of the owner */
-	SPAWNFD_PARK_OBJECT, /* the object that is preloaded */
+	SPAWNFD_PARK_OBJECT, /* the shared object that LD_PRELOAD loads */
 	SPAWNFD_PARK_PAGE,   /* the shared page */
 	/* The executable to park in. Any other executable runs unchanged. */
 	SPAWNFD_PARK_DEVICE,
@@ -63,7 +64,8 @@ enum spawnfd_mode {
 	SPAWNFD_MODE_RESERVE = 'r', /* the process itself becomes the program */
 	SPAWNFD_MODE_SANDBOX = 's', /* the same, started by a sandbox program */
 	SPAWNFD_MODE_FORK = 'f',    /* children of the process become programs */
-	/* Of the zygote only: it reports whether a program in its place would be preloaded. */
+	/* Only for the zygote. It reports whether ld.so would preload the object into a program
+	 * that is started in its place. */
 	SPAWNFD_MODE_PROBE = 'p'
 };
 
@@ -77,7 +79,7 @@ enum spawnfd_zygote {
 enum spawnfd_reply_kind {
 	/* The process is parked. Text: names of variables, an empty string, names of files, an
 	 * empty string, /proc/thread-self/status, and the security label (empty: none). A forked
-	 * child sends no text, and its pidfd. */
+	 * child sends its pidfd and no text. */
 	SPAWNFD_REPLY_PARKED,
 	/* The process cannot park. Text: the reason. */
 	SPAWNFD_REPLY_CANNOT
@@ -227,7 +229,7 @@ enum spawnfd_claim {
 	SPAWNFD_CLAIM_GO,	 /* owner: carry the request out */
 	SPAWNFD_CLAIM_WITHDRAWN, /* owner: forget the request */
 	SPAWNFD_CLAIM_TAKEN,	 /* parked process: it carries the request out */
-	SPAWNFD_CLAIM_BECAME,	 /* parked process: it is the program */
+	SPAWNFD_CLAIM_BECAME,	 /* parked process: it has become the program */
 	SPAWNFD_CLAIM_FAILED,	 /* parked process: a step failed, and the process exits */
 	SPAWNFD_CLAIM_REFUSED	 /* parked process: the request is invalid; it did nothing */
 };
@@ -235,7 +237,7 @@ enum spawnfd_claim {
 /* The claim word is the serial number of the request times this, plus the state. */
 #define SPAWNFD_CLAIM_STATES 8
 
-/* Steps in the page at most. */
+/* The maximum number of steps in the page. */
 #define SPAWNFD_MAX_FIRST 24
 
 /*
@@ -259,9 +261,9 @@ struct spawnfd_page {
 /* The request failed before its first step. */
 #define SPAWNFD_NO_STEP UINT32_C(0xffffffff)
 
-/* The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs).
- * The owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the
- * stage, the index and the errno, shifted. */
+/* The zygote reports its progress like the children of the clone launcher: report.rs of
+ * spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
+ * writes the stage, the index and the errno, shifted. */
 #define SPAWNFD_REPORT_PENDING (UINT64_C(1) << 63)
 #define SPAWNFD_REPORT_EXEC UINT64_C(0)
 #define SPAWNFD_REPORT_STAGE_SHIFT 48

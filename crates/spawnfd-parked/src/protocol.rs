@@ -8,13 +8,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The first field of every message.
 pub const VERSION: u32 = 1;
 
-/// Bytes of the longest message. The owner starts a program cold if its request is longer.
+/// The maximum size of a message, in bytes. The owner starts a program cold if its request is
+/// longer.
 pub const MAX_MESSAGE: usize = 131072;
 
-/// Descriptors that one message carries at most: SCM_MAX_FD of the kernel.
+/// The maximum number of descriptors in one message: the kernel's SCM_MAX_FD.
 pub const MAX_DESCRIPTORS: usize = 253;
 
-/// Descriptors 0 to 2 are every program's; a request keeps and places others from here on.
+/// The lowest descriptor number that a request can keep. Every program has descriptors 0 to 2.
 pub const FIRST_DESCRIPTOR: usize = 3;
 
 /// Environment variable by which the owner tells a program to park: the fields of `ParkField`,
@@ -31,7 +32,7 @@ pub enum ParkField {
     Socket = 0,
     /// A pidfd of the owner.
     Owner = 1,
-    /// The object that is preloaded.
+    /// The shared object that LD_PRELOAD loads.
     Object = 2,
     /// The shared page.
     Page = 3,
@@ -86,7 +87,8 @@ pub enum Mode {
     Sandbox = 115,
     /// Children of the process become programs.
     Fork = 102,
-    /// Of the zygote only: it reports whether a program in its place would be preloaded.
+    /// Only for the zygote. It reports whether ld.so would preload the object into a program that
+    /// is started in its place.
     Probe = 112,
 }
 
@@ -104,7 +106,7 @@ pub enum Zygote {
 pub enum ReplyKind {
     /// The process is parked. Text: names of variables, an empty string, names of files, an empty
     /// string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
-    /// no text, and its pidfd.
+    /// its pidfd and no text.
     Parked = 0,
     /// The process cannot park. Text: the reason.
     Cannot = 1,
@@ -319,7 +321,7 @@ pub enum Claim {
     Withdrawn = 2,
     /// Parked process: it carries the request out.
     Taken = 3,
-    /// Parked process: it is the program.
+    /// Parked process: it has become the program.
     Became = 4,
     /// Parked process: a step failed, and the process exits.
     Failed = 5,
@@ -330,7 +332,7 @@ pub enum Claim {
 /// The claim word is the serial number of the request times this, plus the state.
 pub const CLAIM_STATES: usize = 8;
 
-/// Steps in the page at most.
+/// The maximum number of steps in the page.
 pub const MAX_FIRST: usize = 24;
 
 /// The owner sends a request before it has finished comparing itself with the parked process. The
@@ -368,9 +370,9 @@ impl Page {
 /// The request failed before its first step.
 pub const NO_STEP: u32 = 0xFFFFFFFF;
 
-/// The zygote reports as children of the clone launcher do (crates/spawnfd-child/src/report.rs).
-/// The owner writes PENDING. The zygote writes EXEC before exec; after a failure it writes the
-/// stage, the index and the errno, shifted.
+/// The zygote reports its progress like the children of the clone launcher: report.rs of
+/// spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
+/// writes the stage, the index and the errno, shifted.
 pub const REPORT_PENDING: u64 = 0x8000000000000000;
 pub const REPORT_EXEC: u64 = 0;
 pub const REPORT_STAGE_SHIFT: usize = 48;
