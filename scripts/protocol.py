@@ -5,7 +5,7 @@
     scripts/protocol.py            writes the generated files
     scripts/protocol.py --check    fails if a generated file differs from the header
 
-In both cases the C compiler checks assertions on every value, size and offset that this script has read.
+In both cases the C compiler checks every value, size and offset that this script has read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ PREFIX = "spawnfd_"
 LISTED = {"park_field"}
 # C type: bytes, Rust type, format character of Python's struct module.
 TYPES = {
-    f"{sign}int{bits}_t": (bits // 8, f"{'u' if sign else 'i'}{bits}", letter.upper() if sign else letter)
+    f"{sign}int{bits}_t": (
+        bits // 8,
+        f"{'u' if sign else 'i'}{bits}",
+        letter.upper() if sign else letter,
+    )
     for bits, letter in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))
     for sign in ("u", "")
 }
 COMMENT = r"/\*.*?\*/"
 TOKEN = re.compile(
-    rf"(?P<comment>{COMMENT})|(?P<directive>^\#[^\n]*)|(?P<word>\w+)|(?P<char>'[^'\n]')|(?P<other>[{{}}\[\];,=])",
+    rf"(?P<comment>{COMMENT})|(?P<directive>^\#[^\n]*)|(?P<word>\w+)"
+    r"|(?P<char>'[^'\n]')|(?P<other>[{}\[\];,=])",
     re.DOTALL | re.MULTILINE,
 )
 DEFINE = re.compile(r"#define (\w+) (.+)")
@@ -120,7 +125,9 @@ class Header:
             if skipped := text[end : found.start()].strip():
                 raise Unsupported(skipped)
             end = found.end()
-            self.tokens.append((found.lastgroup or "", found[0], text.count("\n", 0, found.start())))
+            self.tokens.append(
+                (found.lastgroup or "", found[0], text.count("\n", 0, found.start()))
+            )
         self.doc: list[str] = []
         # The line of the last token that is not a comment.
         self.ended = -1
@@ -130,7 +137,10 @@ class Header:
     # --- tokens ---
 
     def skip_comments(self) -> None:
-        """Takes comments. One on the line of the last declaration belongs to it, any other to the next one."""
+        """Takes comments. One on the line of the last declaration belongs to it.
+
+        Any other comment belongs to the next declaration.
+        """
         while self.tokens and self.tokens[0][0] == "comment":
             _, text, line = self.tokens.pop(0)
             lines = [re.sub(r"^\s*\* ?", "", part).rstrip() for part in text[2:-2].split("\n")]
@@ -201,7 +211,11 @@ class Header:
             raise Unsupported(text)
         name, value = found[1], found[2].strip()
         types = {("u" if unsigned else "i") + bits for unsigned, bits, _ in TYPED.findall(value)}
-        used = [item for item in self.items if isinstance(item, Constant) and re.search(rf"\b{item.name}\b", value)]
+        used = [
+            item
+            for item in self.items
+            if isinstance(item, Constant) and re.search(rf"\b{item.name}\b", value)
+        ]
         types |= {item.rust for item in used}
         if len(types) > 1:
             raise Unsupported(f"{text}: several types")
@@ -221,7 +235,16 @@ class Header:
             return ord(text[1])
         plain = NUMBER.sub(r"\1", TYPED.sub(r"(\3)", text))
         tree = ast.parse(plain, mode="eval")
-        allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Constant, ast.Name, ast.Load)
+        allowed = (
+            ast.Expression,
+            ast.BinOp,
+            ast.UnaryOp,
+            ast.operator,
+            ast.unaryop,
+            ast.Constant,
+            ast.Name,
+            ast.Load,
+        )
         if not all(isinstance(node, allowed) for node in ast.walk(tree)):
             raise Unsupported(text)
         try:
@@ -258,14 +281,20 @@ class Header:
             kind = self.take()
             if kind == "struct":
                 inner = self.take().removeprefix(PREFIX)
-                of = next((item for item in self.items if isinstance(item, Struct) and item.tag == inner), None)
+                of = next(
+                    (item for item in self.items if isinstance(item, Struct) and item.tag == inner),
+                    None,
+                )
                 if of is None or of.tail:
                     raise Unsupported(f"struct {tag}: struct {inner}")
                 name = self.take()
                 self.take("[")
                 count = self.evaluate(self.take())
                 self.take("]")
-                aligned, size = max(TYPES[field.type][0] for field in of.fields), of.size * int(count)
+                aligned, size = (
+                    max(TYPES[field.type][0] for field in of.fields),
+                    of.size * int(count),
+                )
                 field = tail = Field(name, inner, offset, size, own)
             elif kind in TYPES:
                 aligned = size = TYPES[kind][0]
@@ -298,17 +327,23 @@ def sentence(doc: str) -> str:
     """Capitalizes a comment and ends it with a period."""
     # Names at the beginning keep their case, as in "a: source" and "main()".
     begins_with_name = re.match(r"\w+(:|\()", doc)
-    return doc and (doc[0] if begins_with_name else doc[0].upper()) + doc[1:] + ("" if doc.endswith(".") else ".")
+    return doc and (doc[0] if begins_with_name else doc[0].upper()) + doc[1:] + (
+        "" if doc.endswith(".") else "."
+    )
 
 
 def comment(doc: str, mark: str, indent: str = "", width: int = 100) -> list[str]:
     start = f"{indent}{mark} "
-    return textwrap.wrap(sentence(doc), width, initial_indent=start, subsequent_indent=start, break_on_hyphens=False)
+    return textwrap.wrap(
+        sentence(doc), width, initial_indent=start, subsequent_indent=start, break_on_hyphens=False
+    )
 
 
 def translated(doc: str, quote: str) -> str:
     """Replaces C names in a comment by the names in the generated file."""
-    doc = re.sub(r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: quote + camel(found[1]) + quote, doc)
+    doc = re.sub(
+        r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: quote + camel(found[1]) + quote, doc
+    )
     return re.sub(r"\bSPAWNFD_(\w+\*?)", lambda found: quote + found[1] + quote, doc)
 
 
@@ -347,9 +382,16 @@ def rust(header: Header) -> str:
 
 def rust_enum(item: Enum) -> list[str]:
     name = camel(item.tag)
-    lines = ["#[derive(Clone, Copy, PartialEq, Eq, Debug)]", f"#[repr({item.rust})]", f"pub enum {name} {{"]
+    lines = [
+        "#[derive(Clone, Copy, PartialEq, Eq, Debug)]",
+        f"#[repr({item.rust})]",
+        f"pub enum {name} {{",
+    ]
     for member in item.real:
-        lines += [*rust_doc(member.doc, "    "), f"    {camel(item.short(member))} = {member.value},"]
+        lines += [
+            *rust_doc(member.doc, "    "),
+            f"    {camel(item.short(member))} = {member.value},",
+        ]
     lines.append("}")
     if item.count:
         count = plain(item.count.name)
@@ -359,7 +401,11 @@ def rust_enum(item: Enum) -> list[str]:
         start = f"    pub const ALL: [{name}; {plain(item.count.name)}] ="
         line = f"{start} [{', '.join(members)}];"
         lines += ["", f"impl {name} {{", "    /// In the order of their numbers."]
-        lines += [line] if len(line) <= 120 else [f"{start} [", *(f"        {member}," for member in members), "    ];"]
+        lines += (
+            [line]
+            if len(line) <= 120
+            else [f"{start} [", *(f"        {member}," for member in members), "    ];"]
+        )
         lines.append("}")
     return lines
 
@@ -383,7 +429,17 @@ def rust_struct(item: Struct) -> list[str]:
         size = ["    /// Bytes of the struct.", f"    pub const SIZE: usize = {item.size};"]
         # This struct is shared memory, which Rust accesses by offsets.
         title = "    // Offsets of the fields, in bytes."
-        return ["#[derive(Debug)]", f"pub struct {name};", "", f"impl {name} {{", *size, "", title, *offsets, "}"]
+        return [
+            "#[derive(Debug)]",
+            f"pub struct {name};",
+            "",
+            f"impl {name} {{",
+            *size,
+            "",
+            title,
+            *offsets,
+            "}",
+        ]
     lines = [f"#[derive({DERIVED})]", "#[repr(C)]", f"pub struct {name} {{"]
     for field in item.fields:
         lines += [*rust_doc(field.doc, "    "), f"    pub {field.name}: {TYPES[field.type][1]},"]
@@ -427,7 +483,10 @@ def python(header: Header) -> str:
         elif isinstance(item, Enum):
             lines += ["", "", f"class {camel(item.tag)}(enum.IntEnum):", *docstring(item.doc)]
             for member in item.real:
-                lines += [*python_doc(member.doc, "    "), f"    {item.short(member)} = {member.value}"]
+                lines += [
+                    *python_doc(member.doc, "    "),
+                    f"    {item.short(member)} = {member.value}",
+                ]
             lines += ["", ""]
         else:
             lines += ["", "", *python_struct(item), "", ""]
@@ -482,7 +541,9 @@ def assertions(header: Header) -> str:
                 checks.append(f"sizeof((({struct} *)0)->{field.name}) == {field.size}")
                 if field.type in TYPES:
                     # sizeof does not distinguish signed from unsigned types.
-                    checks.append(f"_Generic((({struct} *)0)->{field.name}, {field.type}: 1, default: 0)")
+                    checks.append(
+                        f"_Generic((({struct} *)0)->{field.name}, {field.type}: 1, default: 0)"
+                    )
     return "".join(f'_Static_assert({check}, "{HEADER}");\n' for check in checks)
 
 
@@ -496,8 +557,14 @@ def compile_assertions(text: str, header: Header) -> str | None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a generated file is out of date")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the source tree (default: the tree of this script)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a generated file is out of date",
+    )
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="the source tree (default: the tree of this script)"
+    )
     options = parser.parse_args(arguments)
     text = (options.root / HEADER).read_text()
     try:

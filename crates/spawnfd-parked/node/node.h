@@ -84,10 +84,10 @@ bool spawnfd_node_takes_code(const char *flag);
 const char *spawnfd_node_check_flags(char **flags, int count, bool late);
 
 /* Finds all locations except those of recorded times. Returns NULL, or what is missing. */
-const char *spawnfd_node_find(const struct node_markers *marks, struct node_locations *places);
+const char *spawnfd_node_find(const struct node_markers *markers, struct node_locations *locations);
 
 /* Finds recorded times. Returns NULL, or what went wrong. */
-const char *spawnfd_node_find_times(struct node_locations *places);
+const char *spawnfd_node_find_times(struct node_locations *locations);
 
 /* The memory region of this number in the last search; false if there are fewer regions. */
 bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
@@ -114,7 +114,7 @@ void spawnfd_node_unmap_files(void);
 
 /* Writes the program's arguments to all locations, and adds the time since the search to recorded
  * times. */
-void spawnfd_node_replace(const struct node_locations *places, const struct program *program,
+void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
 			  const struct node_arguments *arguments);
 
 #endif

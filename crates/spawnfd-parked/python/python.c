@@ -19,7 +19,7 @@
  * has changed yet. */
 static _Noreturn void exec_cold(const struct program *program)
 {
-	/* By the path of this process's own exec, because argv[0] can be any string. */
+	/* AT_EXECFN is the path of this process's own exec. argv[0] can be any string. */
 	execve((const char *)getauxval(AT_EXECFN), program->argv, program->envp);
 	_exit(127);
 }

@@ -193,7 +193,7 @@ static bool same_zone(const struct startup *startup)
 	       now.st_ctim.tv_nsec == old->st_ctim.tv_nsec;
 }
 
-/* Whether the stream object made for the earlier file `then` is valid for `fd`: both are pipes, or
+/* Whether the stream object made for the earlier file `old` is valid for `fd`: both are pipes, or
  * both are /dev/null. For terminals and regular files, CPython asks the file for more properties.
  */
 static bool same_kind(const struct stat *old, int fd)
@@ -309,8 +309,7 @@ bool spawnfd_python_resume(struct startup *startup, const struct program *progra
 	py.Py_DecRef(startup->state);
 	py.PyDict_Clear(startup->namespace);
 	py.Py_DecRef(startup->namespace);
-	/* Set handlers last: until now SIGINT kills the process, as it does early in a cold start.
-	 */
+	/* Set handlers last: until now SIGINT kills the process, as early in a cold start. */
 	for (int number = 1; number <= 64; number++)
 		if (spawnfd_python_sets_signal(startup, number) &&
 		    (number != SIGINT || dispositions[SIGINT].sa_handler != SIG_IGN))
