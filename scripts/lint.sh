@@ -24,7 +24,7 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-typed="scripts/cycles.py tests/run.py tests/test_cycles.py tests/test_run.py"
+typed="scripts/check-language.py scripts/cycles.py tests/run.py tests/test_cycles.py tests/test_language.py tests/test_run.py"
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 step "$bin/mypy" --strict $typed
@@ -43,5 +43,6 @@ git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra 
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
+step scripts/check-language.py
 step scripts/cycles.py crates/*/src bindings/python/src bindings/python/python/spawnfd
 step scripts/protocol.py --check

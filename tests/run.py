@@ -70,7 +70,7 @@ SUITES = {
     "benches": Suite(
         "The tests' and benchmarks' own tests",
         f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/warm"
-        " tests/test_cycles.py tests/test_run.py",
+        " tests/test_cycles.py tests/test_language.py tests/test_run.py",
         5 * MINUTE,
     ),
     "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE),
