@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Every test leaves no process, no descriptor and no zombie."""
+"""Fixtures of all tests. A test that leaves a process, a zombie or a descriptor fails."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ import pytest
 import spawnfd as sf
 import trio
 import uvloop
-from patience import EVER
+from patience import TIMEOUT_S
 
-# nohup and shells without job control ignore these, and programs would inherit that.
+# nohup and shells without job control ignore these signals. Child programs would inherit that.
 for number, action in (
     (signal.SIGHUP, signal.SIG_DFL),
     (signal.SIGQUIT, signal.SIG_DFL),
@@ -45,9 +45,9 @@ LOOPS: dict[str, Go] = {
 
 
 def descriptors() -> tuple[dict[int, str], int]:
-    """What is open: the target of each number; and how many pidfds, which may change their numbers.
+    """The open descriptors by number, and the count of pidfds, whose numbers may change.
 
-    But for the socket pairs the core keeps for as many spawns as there have been at once.
+    The core's pool of socket pairs is left out: it grows with the number of concurrent spawns.
     """
     found: dict[int, str] = {}
     pidfds = 0
@@ -56,7 +56,7 @@ def descriptors() -> tuple[dict[int, str], int]:
             target = os.readlink(f"/proc/self/fd/{name}")
             if target.startswith("socket:") and is_kept_pair(int(name)):
                 continue
-            # Those of one guard are given up when the next one's are there, and lie elsewhere.
+            # A new guard opens its table before the old guard's is closed: the number changes.
             if target.startswith("/memfd:spawnfd-trees"):
                 continue
             if target == "anon_inode:[pidfd]":
@@ -68,9 +68,9 @@ def descriptors() -> tuple[dict[int, str], int]:
     return found, pidfds
 
 
-async def comes(condition: Callable[[], object]) -> None:
-    """Waits until it is true, on any event loop."""
-    with anyio.fail_after(EVER):
+async def wait_until(condition: Callable[[], object]) -> None:
+    """Waits until the condition is true, on any event loop."""
+    with anyio.fail_after(TIMEOUT_S):
         while not condition():
             await anyio.sleep(0.01)
 
@@ -81,7 +81,8 @@ def is_kept_pair(fd: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it has not ended. It may go between the opening of its file and the reading."""
+    """Whether the process has not ended."""
+    # The process may be reaped between the open and the read.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -89,7 +90,7 @@ def is_alive(pid: int) -> bool:
 
 
 def threads() -> list[str]:
-    """The names of all threads; one that has been waited for may still be there for a moment."""
+    """The names of all threads. A joined thread may still be listed for a moment."""
     found: list[str] = []
     for task in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -115,21 +116,21 @@ def running() -> list[int]:
 
 @pytest.fixture(scope="session", autouse=True)
 def warmed_up() -> Iterator[None]:
-    """What the core keeps for the next spawn of a thread is there before anything is compared."""
+    """Fills the core's caches before the first test compares descriptors."""
     sf.run(["/bin/true"])
     with ThreadPoolExecutor(24) as pool:
         for run in [pool.submit(sf.run, ["/bin/sleep", "0.05"]) for _ in range(48)]:
             run.result()
-    # A thread that starts programs warm keeps what it compares.
+    # A thread that starts programs warm keeps descriptors for its comparisons.
     with sf.Warm() as warm:
         warm.add("/bin/true")
         warm.fill()
         warm.run(["/bin/true"])
-    # The guard of process trees leaves a table and a pidfd.
+    # The guard of process trees keeps a table and a pidfd open.
     sf.run(["/bin/true"], tree="guard")
     while children():
         time.sleep(0.01)
-    # libuv keeps pipes of its own.
+    # libuv keeps its own pipes open.
     for run_on in LOOPS.values():
         run_on(partial(anyio.sleep, 0))
     # The collections around each test skip the objects that exist now.
@@ -142,7 +143,7 @@ def warmed_up() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(warmed_up: None) -> Iterator[None]:
-    """Compares before and after, and gives what ends by itself (the engine's thread) time to."""
+    """Fails the test if descriptors or children differ afterwards."""
 
     def now() -> tuple[dict[int, str], int, set[int]]:
         sf.TemplateCache.shared().clear()
@@ -151,8 +152,8 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
 
     before, *others = now()
     yield
-    # What ends by itself does so within a second, unless the machine has other things to do.
-    deadline = time.monotonic() + EVER
+    # The engine's thread ends by itself, within a second unless the machine is busy.
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         after, *left = now()
         if (after == before and left == others) or time.monotonic() > deadline:
@@ -163,7 +164,7 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Adds what is skipped to the list that `make test` ends with."""
+    """Appends each skipped test to the list that `make test` prints at its end."""
     gathered = os.environ.get("SPAWNFD_SKIPS")
     if report.skipped and gathered and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -171,17 +172,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             skips.write(f"SKIP {report.nodeid} {reason}\n")
 
 
-# With it, the whole product: `make test-all`.
+# Set by `make test-all`: runs every value of every axis.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
-# Parameters by whose values a test differs little: how it is started, and the event loop.
+# Parameters whose value changes a test little: the kind of start, and the event loop.
 AXES = ("way", "mode", "go")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects what only `make test-all` runs.
+    """Deselects the tests that only `make test-all` runs.
 
-    That is what is marked `full`; and of the values of an axis, all but one for each test. Tests
-    take turns: the value is chosen by a hash of the test's other parameters.
+    These are the tests marked `full`, and for each other test all but one value of each axis. A
+    hash of the test's other parameters chooses the value, so each value runs in some tests.
     """
     if FULL or any("::" in argument for argument in config.args):
         return
@@ -201,7 +202,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
-    """For each axis of a test: the test's name without its value, and the value."""
+    """For each axis of a test: the test's id without the axis's value, and the value."""
     callspec: Any = getattr(item, "callspec", None)
     parameters: dict[str, object] = callspec.params if callspec else {}
     for axis in AXES:
@@ -211,7 +212,7 @@ def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """An executable script that can be changed."""
+    """An executable script that a test may change."""
     path = tmp_path / "tool"
     path.write_text("#!/bin/sh\necho one\n")
     path.chmod(0o755)
@@ -220,5 +221,5 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=LOOPS)
 def go(request: pytest.FixtureRequest) -> Go:
-    """Runs a coroutine function, on every event loop; anyio's own functions work on all of them."""
+    """Runs a coroutine function on one of the event loops. The function may use anyio."""
     return LOOPS[request.param]

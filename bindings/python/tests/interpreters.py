@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""CPythons of this machine."""
+"""Finds the CPython interpreters of this machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 
 @functools.cache
 def interpreter(version: str, *modules: str) -> str:
-    """A CPython of that version, with these modules of its own tests; else the test is skipped.
+    """The path of a CPython of this version that has these test modules. Skips if none has.
 
-    The system's (setup.sh installs the tests of Debian's), one of pyenv's, or one in PATH.
+    Looks for the system's interpreter, then pyenv's, then PATH. setup.sh installs the tests of
+    Debian's interpreter.
     """
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How tests do without knowing how fast the machine is."""
+"""Helpers for tests that must not depend on the machine's speed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import spawnfd as sf
 
 T = TypeVar("T")
 
-# In seconds: in that time a machine gets round to anything, whatever else it does.
-EVER = 60.0
+# Even a very busy machine finishes any single step of a test within this time.
+TIMEOUT_S = 60.0
 
 
 def eventually(condition: Callable[[], object]) -> bool:
-    """Whether it comes true."""
-    deadline = time.monotonic() + EVER
+    """Waits for the condition. Returns whether it became true in time."""
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -29,29 +29,33 @@ def eventually(condition: Callable[[], object]) -> bool:
     return True
 
 
-def longer(seconds: float) -> Iterator[float]:
-    """So many, and ever more: for what may have been too slow, to be tried again."""
-    while seconds < EVER / 2:
+def growing_timeouts(seconds: float) -> Iterator[float]:
+    """Growing timeouts, for attempts that a slow machine may make fail."""
+    while seconds < TIMEOUT_S / 2:
         yield seconds
         seconds *= 2
 
 
-def in_time(mark: Path, seconds: float, attempt: Callable[[float], T]) -> T:
-    """What comes of something that may take so long, and makes a file when it has done its part.
+def in_time(marker: Path, seconds: float, attempt: Callable[[float], T]) -> T:
+    """The result of the first attempt whose program creates `marker` before the timeout.
 
-    Without the file the machine was too slow: it is tried again, with more time.
+    An attempt gets its timeout in seconds. If the file is missing afterwards, the machine was too
+    slow, and the next attempt gets more time.
     """
     tried: list[T] = []
-    for more in longer(seconds):
+    for more in growing_timeouts(seconds):
         tried.append(attempt(more))
-        if mark.exists():
+        if marker.exists():
             return tried[-1]
-    raise AssertionError(f"it has not done its part: {tried}")
+    raise AssertionError(f"the program never created {marker}: {tried}")
 
 
 @contextmanager
 def signal_after(seconds: float, number: int) -> Generator[None]:
-    """Who expects it to raise something has to do so around this: it may come at once."""
+    """Sends a signal to this process later.
+
+    `pytest.raises` must enclose this context manager: the signal may arrive on entry.
+    """
     timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
     timer.start()
     try:
@@ -60,20 +64,20 @@ def signal_after(seconds: float, number: int) -> Generator[None]:
         timer.join()
 
 
-def deaf(mark: Path) -> list[str | bytes]:
-    """A program that SIGTERM does not end, and that says when that is so."""
-    return sf.sh(f"trap '' TERM; echo ready; : > '{mark}'; while :; do sleep 0.01; done")
+def ignores_sigterm(marker: Path) -> list[str | bytes]:
+    """A program that ignores SIGTERM. It creates `marker` once it does."""
+    return sf.sh(f"trap '' TERM; echo ready; : > '{marker}'; while :; do sleep 0.01; done")
 
 
 class Gate:
-    """A fifo that a program reads a line of: it does not go on before it is let."""
+    """A FIFO. A program waits on it until the test opens the gate."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "gate"
         os.mkfifo(self.path)
-        # For a shell.
+        # A shell command that waits for the gate.
         self.wait = f"read line < '{self.path}'"
 
     def open(self) -> None:
-        """Lets one program through; waits until it is there."""
+        """Lets one program go on. Blocks until the program waits at the gate."""
         self.path.write_text("\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of spawnfd.subprocess share: counts, failures, interpreters of their own."""
+"""Helpers for the tests of spawnfd.subprocess: counters, expected errors, new interpreters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import spawnfd as sf
 PYTHON = sys.executable
 
 
-class Counted:
-    """What the counters have gained since this was made."""
+class CountersSince:
+    """How much the counters have grown since this object was created."""
 
     def __init__(self) -> None:
         self.start = sf.stats()
@@ -33,19 +33,19 @@ class Counted:
 
 
 def failure(module: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
-    """The exception a Popen raises, as far as a caller can tell one from another."""
+    """All that a caller can compare of the exception that Popen raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         module.Popen(*args, **options)
     error = caught.value
     if not isinstance(error, OSError):
         return type(error), error.args
-    # A path object stays one, but for where CPython 3.13 uses posix_spawn.
+    # CPython 3.13 turns a path object into a str where it uses posix_spawn.
     file: Any = error.filename
     name: Any = str(file) if isinstance(file, Path) else file
     return type(error), error.args, error.errno, error.strerror, name
 
 
-# What an interpreter of its own begins with: `answer` has a filter answer system calls.
+# The first lines of each script. `answer` installs a seccomp filter: the calls get the action.
 START = """
 import os, subprocess, sys
 sys.path.append(sys.argv.pop(1))
@@ -66,10 +66,10 @@ def answer(calls, action):
 """
 
 
-def alone(
+def run_script(
     code: str, *args: str, python: str = PYTHON, prefix: Sequence[str] = (), **options: Any
 ) -> str:
-    """Runs code in an interpreter of its own, after START; returns its output.
+    """Runs START and the code in a new interpreter, and returns its output.
 
     `prefix` is a command that executes the interpreter.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Every action, from the child's own view, and what goes wrong with one."""
+"""Every action: its effect in the child, and its errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from spawnfd import actions as act
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def ask(expression: str, *actions: act.Action, **options: Any) -> Any:
-    """What a Python child sees."""
+def evaluate(expression: str, *actions: act.Action, **options: Any) -> Any:
+    """The value of the expression in a Python child that the actions have prepared."""
     code = f"import json, os, resource, signal, sys; print(json.dumps({expression}))"
     result = sf.run([sys.executable, "-c", code], actions=actions, **options)
     return json.loads(result.check().stdout)
@@ -33,7 +33,7 @@ def status(field: str, *actions: act.Action) -> str:
     return result.check().text.partition(":")[2].strip()
 
 
-def test_names_are_those_of_the_reference() -> None:
+def test_reference_page_lists_every_action() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "actions.md"
     rows = re.findall(r"^\|[^`|]*\| `\w+` \| `(\w+)`", page.read_text(), re.MULTILINE)
     assert set(rows) == {action.__name__ for action in act.Action.__subclasses__()}
@@ -44,71 +44,71 @@ def test_descriptors(tmp_path: Path) -> None:
     path.write_text("content")
     with path.open() as file:
         fd = file.fileno()
-        assert ask(f"os.read({fd}, 9).decode()", act.Descriptor(file)) == "content"
+        assert evaluate(f"os.read({fd}, 9).decode()", act.Descriptor(file)) == "content"
         file.seek(0)
-        assert ask("os.read(9, 9).decode()", act.Descriptor(file, 9)) == "content"
+        assert evaluate("os.read(9, 9).decode()", act.Descriptor(file, 9)) == "content"
         file.seek(0)
-        assert ask("os.read(9, 9).decode()", act.Descriptor(fd, to=7), act.Dup2(7, 9)) == (
+        assert evaluate("os.read(9, 9).decode()", act.Descriptor(fd, to=7), act.Dup2(7, 9)) == (
             "content"
         )
         has = "sorted(os.listdir('/proc/self/fd'))"
         given = [act.Descriptor(file, 7), act.Descriptor(file, 8), act.Descriptor(file, 9)]
-        assert ask(has, *given) == ["0", "1", "2", "3", "7", "8", "9"]
-        assert ask(has, *given, act.Close(8)) == ["0", "1", "2", "3", "7", "9"]
-        assert ask(has, *given, act.CloseRange(8)) == ["0", "1", "2", "3", "7"]
-        assert ask(has, *given, act.CloseRange(7, 8)) == ["0", "1", "2", "3", "9"]
+        assert evaluate(has, *given) == ["0", "1", "2", "3", "7", "8", "9"]
+        assert evaluate(has, *given, act.Close(8)) == ["0", "1", "2", "3", "7", "9"]
+        assert evaluate(has, *given, act.CloseRange(8)) == ["0", "1", "2", "3", "7"]
+        assert evaluate(has, *given, act.CloseRange(7, 8)) == ["0", "1", "2", "3", "9"]
         os.set_inheritable(fd, True)
-        assert str(fd) not in ask(has)
-        assert str(fd) in ask(has, act.InheritDescriptors())
+        assert str(fd) not in evaluate(has)
+        assert str(fd) in evaluate(has, act.InheritDescriptors())
 
 
 def test_open(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("content")
-    assert ask("os.read(5, 9).decode()", act.Open(path, 5)) == "content"
+    assert evaluate("os.read(5, 9).decode()", act.Open(path, 5)) == "content"
     new = tmp_path / "new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    assert ask("os.write(5, b'x')", act.Open(new, 5, flags, 0o640)) == 1
+    assert evaluate("os.write(5, b'x')", act.Open(new, 5, flags, 0o640)) == 1
     assert new.read_text() == "x"
     assert new.stat().st_mode & 0o777 == 0o640
     fd = os.open(tmp_path, os.O_PATH)
     try:
-        assert ask("os.read(5, 9).decode()", act.Open("file", 5, dir=fd)) == "content"
+        assert evaluate("os.read(5, 9).decode()", act.Open("file", 5, dir=fd)) == "content"
     finally:
         os.close(fd)
 
 
 def test_directories(tmp_path: Path) -> None:
-    assert ask("os.getcwd()", act.Chdir(tmp_path)) == str(tmp_path)
+    assert evaluate("os.getcwd()", act.Chdir(tmp_path)) == str(tmp_path)
     fd = os.open(tmp_path, os.O_PATH)
     try:
-        assert ask("os.getcwd()", act.Fchdir(fd)) == str(tmp_path)
+        assert evaluate("os.getcwd()", act.Fchdir(fd)) == str(tmp_path)
     finally:
         os.close(fd)
-    assert ask("os.getcwd()", act.Chdir("/"), cwd=tmp_path) == "/"
+    assert evaluate("os.getcwd()", act.Chdir("/"), cwd=tmp_path) == "/"
 
 
 def test_process_attributes() -> None:
-    assert ask("os.umask(0)", act.Umask(0o27)) == 0o27
-    assert ask("os.getsid(0) == os.getpid()", act.Setsid()) is True
-    assert ask("[os.getpgid(0) == os.getpid(), os.getsid(0)]", act.ProcessGroup()) == [
+    assert evaluate("os.umask(0)", act.Umask(0o27)) == 0o27
+    assert evaluate("os.getsid(0) == os.getpid()", act.Setsid()) is True
+    assert evaluate("[os.getpgid(0) == os.getpid(), os.getsid(0)]", act.ProcessGroup()) == [
         True,
         os.getsid(0),
     ]
     nofile = act.Limit(resource.RLIMIT_NOFILE, 50, 60)
-    assert ask("resource.getrlimit(resource.RLIMIT_NOFILE)", nofile) == [50, 60]
+    assert evaluate("resource.getrlimit(resource.RLIMIT_NOFILE)", nofile) == [50, 60]
     core = act.Limit(resource.RLIMIT_CORE, 0, resource.getrlimit(resource.RLIMIT_CORE)[1])
-    assert ask("resource.getrlimit(resource.RLIMIT_CORE)", core)[0] == 0
-    assert ask("os.nice(0)", act.Nice(7)) == 7
-    assert ask("os.sched_getscheduler(0)", act.Scheduler(os.SCHED_BATCH)) == os.SCHED_BATCH
-    assert ask("list(os.sched_getaffinity(0))", act.Affinity([0])) == [0]
+    assert evaluate("resource.getrlimit(resource.RLIMIT_CORE)", core)[0] == 0
+    assert evaluate("os.nice(0)", act.Nice(7)) == 7
+    assert evaluate("os.sched_getscheduler(0)", act.Scheduler(os.SCHED_BATCH)) == os.SCHED_BATCH
+    assert evaluate("list(os.sched_getaffinity(0))", act.Affinity([0])) == [0]
     assert status("NoNewPrivs", act.NoNewPrivs()) == "1"
-    assert ask("int(open('/proc/self/oom_score_adj').read())", act.OomScoreAdj(500)) == 500
+    assert evaluate("int(open('/proc/self/oom_score_adj').read())", act.OomScoreAdj(500)) == 500
 
 
 def test_signals() -> None:
     assert int(status("SigBlk", act.SignalMask([signal.SIGUSR1])), 16) == 1 << 9
-    # Python ignores both.
+    # CPython ignores SIGPIPE and SIGXFSZ.
     both = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     assert int(status("SigIgn"), 16) & both == 0
     assert int(status("SigIgn", act.InheritSignals()), 16) & both == both
@@ -126,24 +126,24 @@ def test_signals() -> None:
     assert sf.run(["true"], actions=[act.ParentDeathSignal(signal.SIGKILL)]).ok
 
 
-def test_no_seccomp_without_the_right() -> None:
+def test_seccomp_filter_is_installed_with_no_new_privs() -> None:
     allow = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
     assert status("Seccomp", act.NoNewPrivs(), act.Seccomp(allow)) == "2"
 
 
 @root
 def test_ids() -> None:
-    assert ask("os.getresuid()", act.Uid(4321)) == [4321] * 3
-    assert ask("os.getresgid()", act.Gid(4321)) == [4321] * 3
+    assert evaluate("os.getresuid()", act.Uid(4321)) == [4321] * 3
+    assert evaluate("os.getresgid()", act.Gid(4321)) == [4321] * 3
     # exec makes the saved ids the effective ones.
-    assert ask("os.getresuid()", act.UserIds(effective=4321)) == [0, 4321, 4321]
-    assert ask("os.getresgid()", act.GroupIds(4321, None, 99))[:2] == [4321, os.getegid()]
+    assert evaluate("os.getresuid()", act.UserIds(effective=4321)) == [0, 4321, 4321]
+    assert evaluate("os.getresgid()", act.GroupIds(4321, None, 99))[:2] == [4321, os.getegid()]
     both = [act.Groups([5, 6]), act.Gid(7), act.Uid(8)]
-    assert ask("[os.getgroups(), os.getgid(), os.getuid()]", *both) == [[5, 6], 7, 8]
+    assert evaluate("[os.getgroups(), os.getgid(), os.getuid()]", *both) == [[5, 6], 7, 8]
     bind = 1 << 10
     kept = act.Capabilities(bind, bind, bind, bind, bind)
     assert int(status("CapEff", act.Uid(4321), kept), 16) == bind
-    assert ask("os.listdir('/')", act.Chroot("/"), act.Chdir("/"))
+    assert evaluate("os.listdir('/')", act.Chroot("/"), act.Chdir("/"))
 
 
 @root
@@ -151,16 +151,16 @@ def test_namespaces() -> None:
     uts = os.readlink("/proc/self/ns/uts")
     new = act.Namespaces(0x04000000)
     try:
-        assert ask("os.readlink('/proc/self/ns/uts')", new) != uts
+        assert evaluate("os.readlink('/proc/self/ns/uts')", new) != uts
     except PermissionError as error:
         pytest.skip(f"no namespaces here: {error}")
     with open("/proc/self/ns/uts", "rb") as own:
-        assert ask("os.readlink('/proc/self/ns/uts')", act.JoinNamespace(own)) == uts
+        assert evaluate("os.readlink('/proc/self/ns/uts')", act.JoinNamespace(own)) == uts
 
 
 def test_user_namespace() -> None:
     try:
-        assert ask("[os.getuid(), os.getgid()]", act.UserNamespace(12, 34)) == [12, 34]
+        assert evaluate("[os.getuid(), os.getgid()]", act.UserNamespace(12, 34)) == [12, 34]
     except PermissionError as error:
         pytest.skip(f"no user namespaces here: {error}")
 
@@ -179,8 +179,11 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("failing", "expected", "call"), FAILING)
-def test_the_index_is_the_callers(failing: act.Action, expected: type[OSError], call: str) -> None:
-    # Attributes are no actions of the core, and cwd by descriptor is one that is not in the list.
+def test_error_carries_the_callers_index_of_the_action(
+    failing: act.Action, expected: type[OSError], call: str
+) -> None:
+    # InheritSignals and SignalMask are attributes, not actions, in the core. A cwd given by
+    # descriptor is an action in the core, but not in the caller's list. The index counts neither.
     before = [act.Umask(0o22), act.InheritSignals(), act.Umask(0o22), act.SignalMask([])]
     fd = os.open("/", os.O_PATH)
     try:
@@ -196,7 +199,7 @@ def test_the_index_is_the_callers(failing: act.Action, expected: type[OSError], 
         os.close(fd)
 
 
-def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
+def test_cwd_that_is_no_directory_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         for cwd in (file.name, file.fileno()):
             with pytest.raises(NotADirectoryError) as caught:
@@ -225,12 +228,14 @@ def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
         (act.Action(), TypeError, r"actions\[0\]: expected one of spawnfd.actions"),
     ],
 )
-def test_wrong_fields(action: act.Action, expected: type[Exception], message: str) -> None:
+def test_wrong_fields_are_refused(
+    action: act.Action, expected: type[Exception], message: str
+) -> None:
     with pytest.raises(expected, match=message):
         sf.run(["true"], actions=[action])
 
 
-def test_at_most_256() -> None:
+def test_at_most_256_actions() -> None:
     assert sf.run(["true"], actions=[act.Umask(0)] * 256).ok
     fd = os.open("/", os.O_PATH)
     try:
@@ -243,7 +248,7 @@ def test_at_most_256() -> None:
     assert caught.value.errno == 7
 
 
-def test_actions_are_values() -> None:
+def test_actions_compare_by_value() -> None:
     assert act.Umask(1) == act.Umask(1) != act.Umask(2)
     assert act.Close(1) != act.Foreground(1)
     assert repr(act.Limit(1, None, 2)) == "Limit(resource=1, soft=None, hard=2)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""spawnfd.asyncio: what CPython's own suite does not look at."""
+"""spawnfd.asyncio: behaviour that CPython's own suite does not test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
-from subprocess_support import alone
+from subprocess_support import run_script
 
 
 def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
@@ -32,7 +32,7 @@ def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm_uvloop() -> None:
-    """It keeps a pair of descriptors from its first loop on."""
+    """uvloop keeps a pair of descriptors open from its first loop on."""
     with contextlib.suppress(ImportError):
         loop: Any = importlib.import_module("uvloop").new_event_loop()
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -41,7 +41,7 @@ def _warm_uvloop() -> None:
 
 @pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Runs a coroutine on one kind of event loop after the other."""
+    """Runs a coroutine on one kind of event loop."""
     runner: Callable[[Any], None] = request.param
     return runner
 
@@ -106,7 +106,7 @@ def test_errors(run: Any) -> None:
     run(main())
 
 
-def test_left_to_the_original() -> None:
+def test_preexec_fn_uses_the_original_implementation() -> None:
     async def main() -> None:
         before = sf.stats().passed.get("preexec_fn", 0)
         process = await create_subprocess_exec("true", preexec_fn=lambda: None)
@@ -116,8 +116,8 @@ def test_left_to_the_original() -> None:
     asyncio.run(main())
 
 
-def test_a_status_read_by_its_popen() -> None:
-    """asyncio up to 3.13 reports 255 here."""
+def test_status_reaped_through_popen_is_reported() -> None:
+    """asyncio before 3.14 reports 255 in this case."""
 
     async def main() -> None:
         process = await create_subprocess_shell("exit 5")
@@ -129,7 +129,7 @@ def test_a_status_read_by_its_popen() -> None:
     asyncio.run(main())
 
 
-def test_a_status_read_by_a_stranger(caplog: pytest.LogCaptureFixture) -> None:
+def test_status_reaped_by_other_code_is_255(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         process = await create_subprocess_exec("sleep", "60")
         process.kill()
@@ -143,9 +143,9 @@ def test_a_status_read_by_a_stranger(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("number", [1, 38], ids=["EPERM", "ENOSYS"])
 @pytest.mark.parametrize("calls", ["434", "424", "424, 434"], ids=["open", "send", "both"])
-def test_no_pidfds(calls: str, number: int) -> None:
-    """The end is asked for, signals go by the number."""
-    alone(
+def test_works_without_pidfds(calls: str, number: int) -> None:
+    """The loop polls for the end of the child, and signals are sent by pid."""
+    run_script(
         """
         import asyncio, gc, logging, signal
         import spawnfd.asyncio
@@ -166,7 +166,7 @@ def test_no_pidfds(calls: str, number: int) -> None:
                 assert await process.wait() == -signal
                 try: process.kill()
                 except ProcessLookupError: pass
-                else: raise AssertionError("known to have ended")
+                else: raise AssertionError("kill() of an ended process raised nothing")
             process = await exec("sleep", "60")
             process.kill()
             os.waitpid(process.pid, 0)
@@ -190,7 +190,7 @@ def test_no_pidfds(calls: str, number: int) -> None:
     )
 
 
-def test_in_another_thread() -> None:
+def test_loops_in_other_threads() -> None:
     async def main() -> None:
         process = await create_subprocess_exec("echo", "x", stdout=PIPE)
         assert await process.communicate() == (b"x\n", None)
@@ -211,7 +211,7 @@ def test_in_another_thread() -> None:
     assert failures == []
 
 
-def test_cancelled_while_it_starts() -> None:
+def test_cancelling_a_start() -> None:
     async def main() -> None:
         task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
         await asyncio.sleep(0)
@@ -225,7 +225,7 @@ def test_cancelled_while_it_starts() -> None:
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-def test_a_loop_closed_under_it() -> None:
+def test_closing_the_loop_leaves_the_program_running() -> None:
     loop = asyncio.new_event_loop()
     process = loop.run_until_complete(create_subprocess_exec("sleep", "60"))
     pid = process.pid
@@ -235,7 +235,7 @@ def test_a_loop_closed_under_it() -> None:
     os.waitpid(pid, 0)
 
 
-def test_debug_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_mode_logs_the_command(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         process = await create_subprocess_exec("true")
         await process.wait()

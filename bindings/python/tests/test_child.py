@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""spawn and Child."""
+"""spawn() and Child."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_wait_and_returncode() -> None:
     assert repr(child) == f"<spawnfd.Child {child.pid} ended: 7>"
 
 
-def test_waiting_is_not_killing() -> None:
+def test_wait_timeout_leaves_the_child_running() -> None:
     child = sf.spawn(["sleep", "60"])
     start = time.monotonic()
     assert child.wait(0.1) is None
@@ -45,7 +45,7 @@ def test_waiting_is_not_killing() -> None:
     assert child.wait() == -signal.SIGTERM
 
 
-def test_waiting_takes_no_descriptor() -> None:
+def test_wait_opens_no_descriptor() -> None:
     child = sf.spawn(["sleep", "60"])
     before = descriptors()
     assert child.wait(0.01) is None
@@ -54,7 +54,7 @@ def test_waiting_takes_no_descriptor() -> None:
     assert child.wait() == -signal.SIGKILL
 
 
-LOW = """
+STDIN_CLOSED = """
 import asyncio, os
 import spawnfd as sf
 
@@ -74,14 +74,14 @@ asyncio.run(main())
 """
 
 
-def test_what_is_waited_on_is_no_stream() -> None:
-    """Where the host has that closed."""
-    result = sf.run([sys.executable, "-c", LOW], timeout=240)
+def test_wait_does_not_use_a_closed_standard_stream() -> None:
+    """The descriptor that the library waits on must not get the number of a closed stdin."""
+    result = sf.run([sys.executable, "-c", STDIN_CLOSED], timeout=240)
     assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
 
 
-def test_a_number_taken_while_it_is_waited_for() -> None:
-    """What is there says nothing, and the end of the child wakes nobody."""
+def test_replacing_the_pidfd_during_wait_is_ebadf() -> None:
+    """The pipe at this number never becomes readable, and the child's end wakes no waiter."""
     child = sf.spawn(["sleep", "60"])
     reader, writer = os.pipe()
     number = child.pidfd
@@ -117,8 +117,8 @@ def test_signals() -> None:
     other.wait()
 
 
-def test_a_number_that_is_another_childs_by_now() -> None:
-    """As after a host has closed all its numbers, and made new ones."""
+def test_pidfd_replaced_by_another_childs_is_ebadf() -> None:
+    """This happens if the host closes all descriptors, and then starts other programs."""
     lost, other = sf.spawn(["sleep", "60"]), sf.spawn(["sleep", "60"])
     number, pid = lost.fileno(), lost.pid
     if os.fstat(number).st_ino == os.fstat(other.fileno()).st_ino:
@@ -135,7 +135,7 @@ def test_a_number_that_is_another_childs_by_now() -> None:
     del lost, use, caught
     gc.collect()
     assert other.wait(0) is None
-    # It has been left to the application.
+    # The library has left this number to the application.
     os.close(number)
     other.kill()
     assert other.wait(20) == -signal.SIGKILL
@@ -145,17 +145,17 @@ def test_a_number_that_is_another_childs_by_now() -> None:
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("what", ["file", "pidfd"])
-def test_what_is_at_its_number_by_now_is_left_alone(what: str, ended: bool) -> None:
-    """Neither waited for nor closed, if it is a file, or the pidfd of what has been reaped."""
+def test_descriptor_that_replaced_the_pidfd_is_left_alone(what: str, ended: bool) -> None:
+    """The library neither waits for nor closes a file, or the pidfd of a reaped process."""
     with sf.spawn(["sh", "-c", "exit 3"]) as other:
         taken = os.open(os.devnull, os.O_RDONLY) if what == "file" else os.dup(other.fileno())
     lost = sf.spawn(["true"] if ended else ["sleep", "60"])
     number, pid = lost.fileno(), lost.pid
-    is_told_apart = os.fstat(number).st_ino != os.fstat(taken).st_ino
-    if ended or not is_told_apart:
+    is_distinguishable = os.fstat(number).st_ino != os.fstat(taken).st_ino
+    if ended or not is_distinguishable:
         lost.kill()
         lost.wait(20)
-    if not is_told_apart:
+    if not is_distinguishable:
         os.close(taken)
         pytest.skip("all pidfds are one inode, before Linux 6.9")
     os.dup2(taken, number, inheritable=False)
@@ -178,7 +178,7 @@ def test_what_is_at_its_number_by_now_is_left_alone(what: str, ended: bool) -> N
 CLOSED_ALL = """
 import gc, os
 import spawnfd as sf
-# Waited for by another number, too.
+# wait() uses a second descriptor.
 child = sf.spawn(["sh", "-c", "sleep 0.1"])
 assert child.wait(20) == 0
 os.closerange(3, 64)
@@ -190,7 +190,7 @@ for file in files:
 """
 
 
-def test_what_an_application_opens_after_closing_all_stays_open() -> None:
+def test_files_opened_after_closing_all_descriptors_stay_open() -> None:
     host = [sys.executable, "-c", CLOSED_ALL]
     ended = subprocess.run(host, capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -234,7 +234,7 @@ def test_streams_by_descriptor() -> None:
         os.close(write)
 
 
-def test_dropped_while_it_runs() -> None:
+def test_dropped_child_is_reaped_when_it_ends() -> None:
     reader, writer = os.pipe()
     child = sf.spawn(["cat"], stdin=reader)
     os.close(reader)
@@ -246,11 +246,11 @@ def test_dropped_while_it_runs() -> None:
     assert eventually(lambda: pid not in children())
 
 
-def test_somebody_else_takes_the_status() -> None:
+def test_status_reaped_by_the_host() -> None:
     child = sf.spawn(["sh", "-c", "exit 7"])
     os.waitpid(child.pid, 0)
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):
-        # The kernel keeps it for the pidfd.
+        # The kernel keeps the status for the pidfd.
         assert child.wait() == 7
         return
     with pytest.raises(ChildProcessError) as caught:
@@ -259,7 +259,7 @@ def test_somebody_else_takes_the_status() -> None:
     assert caught.value.stage == "wait"
 
 
-def test_not_to_be_made() -> None:
+def test_child_has_no_constructor() -> None:
     with pytest.raises(TypeError, match="spawn"):
         sf.Child()
 
@@ -280,7 +280,7 @@ def test_several_async_waiters() -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_wait_leaves_the_child_alone() -> None:
+def test_cancelled_wait_leaves_the_child_running() -> None:
     async def main() -> None:
         child = sf.spawn(["sleep", "60"])
         with pytest.raises(asyncio.TimeoutError):
@@ -292,7 +292,7 @@ def test_a_cancelled_wait_leaves_the_child_alone() -> None:
     asyncio.run(main())
 
 
-def test_waiting_in_threads() -> None:
+def test_several_threads_wait() -> None:
     child = sf.spawn(["sleep", "60"])
     codes: list[int | None] = []
     threads = [threading.Thread(target=lambda: codes.append(child.wait())) for _ in range(4)]
@@ -319,7 +319,7 @@ def test_wrong_arguments(options: dict[str, Any], expected: type[Exception], mes
         sf.spawn(["true"], **options)
 
 
-def test_a_closed_descriptor() -> None:
+def test_closed_descriptor_is_ebadf() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.spawn(["true"], stdout=900)
     assert (caught.value.errno, caught.value.stage) == (9, "stdout")

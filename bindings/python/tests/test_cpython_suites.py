@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""CPython's own tests of subprocess and asyncio's, unmodified, with spawnfd installed.
+"""CPython's own tests of subprocess and asyncio.subprocess, unmodified, with spawnfd installed.
 
-Each interpreter runs the tests of its own `test` package; cold, and again with what they start most
-parked ahead; and those that examine the interpreters they start, each of which finds one parked for
-it. What fails has to stand in cpython/differences.txt, and what stands there has to fail.
-`make test` runs them cold, and of the first version; `make test-all` runs all.
+Each interpreter runs the tests of its own `test` package: cold, and with the programs parked that
+the tests start most. Test modules about the interpreter itself run with one interpreter parked for
+each that they start.
+
+cpython/differences.txt lists the tests that may fail. A listed test that passes is an error.
+`make test` runs the first version cold; `make test-all` runs everything.
 """
 
 from __future__ import annotations
@@ -22,24 +24,25 @@ HERE = Path(__file__).parent / "cpython"
 PACKAGE = Path(sf.__file__).parent.parent
 SUITES = ["test.test_subprocess", "test.test_asyncio.test_subprocess"]
 VERSIONS = ["3.11", "3.12", "3.13"]
-# Of the programs that could be started by spawnfd; it cannot do without a fork what these ask for.
+# The least share of programs that spawnfd must start, of those that it could start. A program with
+# preexec_fn needs a fork, which spawnfd does not do.
 SHARE = 0.95
 NEEDS_A_FORK = {"preexec_fn"}
-# How often what has failed has to pass then.
+# How often a failed test must pass afterwards to count as flaky.
 AGAIN = 3
-# What a start has a hand in: command line, paths, locale, hash seed, signals, end.
+# Modules that test what a start affects: command line, paths, locale, hash seed, signals, exit.
 OF_INTERPRETERS = [
     *["test.test_cmd_line", "test.test_cmd_line_script", "test.test_site", "test.test_utf8_mode"],
     *["test.test_c_locale_coercion", "test.test_hash", "test.test_faulthandler"],
     *["test.test_signal", "test.test_atexit"],
 ]
-# The others have options with which an interpreter cannot wait (-i, --help), or that are wrong, or
-# paths that are relative.
+# The least share of warm starts. The other interpreters cannot be parked: options such as -i and
+# --help, invalid options, or relative paths.
 WARM_SHARE = 0.65
 
 
 def listed(text: str, version: str, suite: str) -> dict[str, str]:
-    """The known differences: test id and reason."""
+    """The known differences: reasons by test id."""
     lines = [line.split(None, 2) for line in text.splitlines()]
     rows = [line for line in lines if line and not line[0].startswith("#")]
     assert all(len(row) == 3 for row in rows), "versions, test id, reason"
@@ -51,8 +54,8 @@ def listed(text: str, version: str, suite: str) -> dict[str, str]:
 
 
 def wrongly_listed(known: dict[str, str], outcome: dict[str, Any]) -> list[str]:
-    """What is said to differ and does not, or is not there."""
-    missing = [f"{test}: listed, but not there" for test in known if test not in outcome["ids"]]
+    """Errors for listed tests that pass or do not exist."""
+    missing = [f"{test}: listed, but missing" for test in known if test not in outcome["ids"]]
     return missing + [
         f"{test}: listed, but passed"
         for test in known
@@ -61,7 +64,7 @@ def wrongly_listed(known: dict[str, str], outcome: dict[str, Any]) -> list[str]:
 
 
 def run(python: str, package: str, cwd: Path, *tests: str, how: str = "cold") -> dict[str, Any]:
-    """What cpython/run_suite.py finds."""
+    """The report of cpython/run_suite.py."""
     command = [python, "-X", "faulthandler", str(HERE / "run_suite.py"), package, how]
     command += tests
     ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
@@ -71,7 +74,7 @@ def run(python: str, package: str, cwd: Path, *tests: str, how: str = "cold") ->
     return outcome
 
 
-def assert_none_is_ours(
+def assert_failures_are_not_ours(
     python: str,
     bad: dict[str, str],
     cwd: Path,
@@ -79,9 +82,9 @@ def assert_none_is_ours(
     without: str,
     how: str = "cold",
 ) -> None:
-    """What has failed fails `without`, too, or passes again and again; it is named.
+    """Asserts that each failed test fails `without` spawnfd too, or passes when run again.
 
-    Some tests have clocks of their own, by which a machine can be too slow once.
+    Some tests have their own time limits, which a slow machine may miss once. Prints the tests.
     """
     if not bad:
         return
@@ -91,12 +94,12 @@ def assert_none_is_ours(
     ours = bad.keys() - others.keys() - passed
     assert not ours, "\n".join(f"{test}:\n{bad[test]}" for test in sorted(ours))
     with capsys.disabled():
-        print(f"fails here without it, too: {sorted(bad.keys() & others.keys())}")
+        print(f"also fails without it: {sorted(bad.keys() & others.keys())}")
         for test in sorted(passed - others.keys()):
-            print(f"has failed once: {test}:\n{bad[test]}")
+            print(f"failed once: {test}:\n{bad[test]}")
 
 
-def test_the_list_is_checked() -> None:
+def test_list_of_differences_is_checked() -> None:
     text = "# a b c\n3.11,3.12 test.suite.A.one asserts a private name\n\n3.12 test.suite.B.two why"
     known = listed(text, "3.12", "test.suite")
     assert known == {"test.suite.A.one": "asserts a private name", "test.suite.B.two": "why"}
@@ -106,7 +109,7 @@ def test_the_list_is_checked() -> None:
         listed("3.11 test.suite.A.one", "3.11", "test.suite")
     assert wrongly_listed(known, {"ids": [*known], "bad": dict.fromkeys(known, "")}) == []
     assert wrongly_listed(known, {"ids": ["test.suite.A.one"], "bad": {}}) == [
-        "test.suite.B.two: listed, but not there",
+        "test.suite.B.two: listed, but missing",
         "test.suite.A.one: listed, but passed",
     ]
 
@@ -128,11 +131,11 @@ def test_suite_warm(
             f"\n{suite} of {version}, warm: {len(outcome['ids'])} run; {counters['warm']} of "
             f"{counters['made']} programs from parked processes, cold: {counters['cold']}"
         )
-    # What fails cold, too, is not about warm starts.
-    assert_none_is_ours(python, bad, tmp_path, capsys, str(PACKAGE), "warm")
+    # A test that also fails cold does not fail because of warm starts.
+    assert_failures_are_not_ours(python, bad, tmp_path, capsys, str(PACKAGE), "warm")
     only = (HERE / "cold_only.txt").read_text().split()
     assert not {*only} & {*outcome["ids"]}
-    # The rest finds nothing parked yet, or asks for what only a child has.
+    # The other starts find no parked process yet, or have options that only a cold start can do.
     assert counters["warm"] >= counters["made"] // 5
 
 
@@ -155,8 +158,8 @@ def test_suite_of_warm_interpreters(
             f"\n{suite} of {version}, {mode}: {len(outcome['ids'])} run, {outcome['skipped']} "
             f"skipped; {counters['warm']} of {counters['made']} programs from parked processes"
         )
-    assert_none_is_ours(python, bad, tmp_path, capsys, "-", mode)
-    # A machine may let one wait for too long.
+    assert_failures_are_not_ours(python, bad, tmp_path, capsys, "-", mode)
+    # On a busy machine a parked process may answer too late.
     warm = counters["warm"] + counters["cold"].get("slow", 0)
     assert warm >= max(1, counters["made"] * WARM_SHARE), counters
 
@@ -186,6 +189,6 @@ def test_suite(
         )
 
     bad = {test: text for test, text in outcome["bad"].items() if test not in known}
-    # What fails without us, too, is the machine's (no root, no /proc, ...).
-    assert_none_is_ours(python, bad, tmp_path, capsys, "-")
+    # A test that also fails without spawnfd fails because of the machine (no root, no /proc, ...).
+    assert_failures_are_not_ours(python, bad, tmp_path, capsys, "-")
     assert share >= SHARE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Env, and mappings in its place."""
+"""Env, and mappings as `env=`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 
 def seen(env: Any) -> dict[str, str]:
-    """The environment a program has."""
+    """The environment that a program receives."""
     output = sf.run(["/usr/bin/env", "-0"], env=env).check().stdout
     pairs = (line.partition(b"=") for line in output.split(b"\0")[:-1])
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def test_inherits_what_os_environ_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inherits_the_current_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPAWNFD_TEST", "one")
     assert seen(None)["SPAWNFD_TEST"] == "one"
-    # C libraries can have set more, as readline does.
+    # C libraries such as readline may have set further variables.
     assert seen(None).items() >= os.environ.items()
     env = sf.Env.inherit()
     monkeypatch.setenv("SPAWNFD_TEST", "two")
@@ -33,7 +33,7 @@ def test_inherits_what_os_environ_has_now(monkeypatch: pytest.MonkeyPatch) -> No
     assert "SPAWNFD_TEST" not in seen(None)
 
 
-# A host whose environ has a name twice, as only another program can give it one.
+# A host whose environ has the same name twice. Only execve() can produce that.
 TWICE = """
 import ctypes, sys
 argv = (ctypes.c_char_p * 4)(sys.executable.encode(), b"-c", sys.argv[1].encode(), None)
@@ -42,7 +42,7 @@ ctypes.CDLL(None).execve(argv[0], argv, environ)
 """
 
 
-def test_of_a_name_that_is_there_twice_the_first_counts() -> None:
+def test_duplicate_name_uses_the_first_value() -> None:
     ask = """
 import os, spawnfd as sf
 env = sf.Env.inherit()
@@ -55,7 +55,7 @@ print(env.get("X"), [variable for variable in found if variable.startswith(b"X="
     assert result.stdout == b"first [b'X=first']\n"
 
 
-def test_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deny_and_only_select_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", "secret")
     monkeypatch.setenv("API_KEY", "secret")
     denied = seen(sf.Env.inherit(deny=["*_TOKEN", "*_KEY"]))
@@ -68,7 +68,7 @@ def test_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen({}) == {}
 
 
-def test_changes_make_a_new_one() -> None:
+def test_changes_return_a_new_env() -> None:
     first = sf.Env.empty().set("A", "1")
     second = first.set("B", b"\xff").update({"C": "3", b"D": "4"}).unset("A", "Z")
     assert seen(first) == {"A": "1"}
@@ -99,7 +99,7 @@ def test_shows_no_values() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="env"):
         sf.Env.empty().set(name, "x")
     with pytest.raises(ValueError, match="env"):
@@ -119,7 +119,7 @@ names = st.binary(min_size=1, max_size=10).filter(lambda raw: not {0, ord("=")} 
 values = st.binary(max_size=20).filter(lambda raw: 0 not in raw)
 
 
-# How long it takes to think of examples is the machine's affair.
+# No deadline: generating examples takes long on a slow machine.
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(names, values, max_size=5))
 def test_variables_arrive(variables: dict[bytes, bytes]) -> None:

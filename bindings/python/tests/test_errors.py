@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The exceptions: what they are, and what they carry."""
+"""The exceptions: their types and their attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_not_found() -> None:
         assert str(error) == f"template: {error.call} = -1 ENOENT (No such file or directory)"
 
 
-def test_not_allowed(tmp_path: Path) -> None:
+def test_file_without_execute_permission(tmp_path: Path) -> None:
     path = tmp_path / "plain"
     path.write_text("#!/bin/sh\n")
     with pytest.raises(PermissionError) as caught:
@@ -41,7 +41,7 @@ def test_not_allowed(tmp_path: Path) -> None:
         sf.run([tmp_path])
 
 
-def test_no_executable(tmp_path: Path) -> None:
+def test_file_of_unknown_format(tmp_path: Path) -> None:
     path = tmp_path / "noise"
     path.write_bytes(b"\0noise")
     path.chmod(0o755)
@@ -50,7 +50,7 @@ def test_no_executable(tmp_path: Path) -> None:
     assert (caught.value.errno, caught.value.stage) == (errno.ENOEXEC, "exec")
 
 
-def test_relative_says_what_to_do() -> None:
+def test_relative_path_error_suggests_absolute_paths() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["bin/tool"])
     error = caught.value
@@ -60,14 +60,14 @@ def test_relative_says_what_to_do() -> None:
     assert "os.path.join(cwd" in str(error)
 
 
-def test_the_directory_is_the_file() -> None:
+def test_cwd_error_carries_the_directory() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         sf.run(["true"], cwd="/no/such")
     assert isinstance(caught.value, sf.SpawnError)
     assert (caught.value.stage, caught.value.filename) == ("cwd", "/no/such")
 
 
-def test_an_asynchronous_run_says_the_same() -> None:
+def test_run_async_raises_the_same_errors() -> None:
     async def main() -> None:
         wrong: list[tuple[list[str], Any]] = [
             (["/no/such/program"], {}),
@@ -90,7 +90,7 @@ def test_an_asynchronous_run_says_the_same() -> None:
     asyncio.run(main())
 
 
-def test_too_long() -> None:
+def test_argument_too_long_is_e2big() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["true", "x" * (1 << 20)])
     assert (caught.value.errno, caught.value.stage) == (errno.E2BIG, "exec")
@@ -103,7 +103,7 @@ def test_classes() -> None:
     assert str(sf.SpawnError(2, "plain")) == "[Errno 2] plain"
 
 
-def test_what_to_write_instead() -> None:
+def test_messages_suggest_what_to_write_instead() -> None:
     wrong: list[tuple[Any, str]] = [("ls -l", "str"), (b"ls -l", "bytes")]
     for line, what in wrong:
         with pytest.raises(
@@ -128,13 +128,13 @@ def test_what_to_write_instead() -> None:
             job.wait(-1)
 
 
-def test_tracebacks_say_what_to_catch() -> None:
+def test_exception_class_name_in_tracebacks() -> None:
     with pytest.raises(sf.SpawnError) as caught:
         sf.run(["no-such-program"])
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
 
 
-def test_the_path_of_an_action_is_the_file(go: Go) -> None:
+def test_action_error_carries_the_path(go: Go) -> None:
     wrong: list[tuple[act.Action, str | None]] = [
         (act.Chdir("/no/such"), "/no/such"),
         (act.Chdir(Path("/no/such")), "/no/such"),
@@ -158,31 +158,31 @@ def test_the_path_of_an_action_is_the_file(go: Go) -> None:
     go(main)
 
 
-# Run as on a kernel before 6.15, which does not keep the status of a child that is reaped already.
+# Runs under a filter that acts like a kernel before 6.15: it keeps no status of a reaped child.
 LOST = """
 import asyncio, errno, pickle, signal, sys
 import spawnfd as sf
 
 LINE = ["sh", "-c", "echo out; echo why >&2; exit 3"]
 
-def held():
+def run_job():
     with sf.start_sync(LINE) as job:
         assert len(list(job.events(lines=True))) == 2
         return job.result()
 
-async def awaited():
+async def run_async_job():
     async with sf.start(LINE) as job:
         return await job.result()
 
-def stopped():
+def stop_job():
     with sf.start_sync(["sh", "-c", "echo out; echo why >&2; sleep 60"]) as job:
         events = job.events(lines=True)
         next(events), next(events)
         return job.stop(grace=0)
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-results = [sf.run(LINE), asyncio.run(sf.run_async(LINE)), held(), asyncio.run(awaited())]
-results += [pickle.loads(pickle.dumps(results[0])), stopped()]
+results = [sf.run(LINE), asyncio.run(sf.run_async(LINE)), run_job(), asyncio.run(run_async_job())]
+results += [pickle.loads(pickle.dumps(results[0])), stop_job()]
 for result in results:
     stop = "cancelled" if result is results[-1] else "exited"
     assert (result.stop, result.text, result.stderr) == (stop, "out\\n", b"why\\n"), result
@@ -205,7 +205,7 @@ except ChildProcessError as error:
 """
 
 
-def test_a_status_that_somebody_else_has_taken() -> None:
+def test_lost_status_is_reported() -> None:
     get_info, refused = 0xC040FF0B, 0x0005_0000 | errno.ENOTTY
     rules = [
         (0x20, 0, 0, 0),
@@ -222,8 +222,8 @@ def test_a_status_that_somebody_else_has_taken() -> None:
     assert not ended.status_lost
 
 
-# In a process of its own: nobody else opens or closes anything there. Prints what did not fail as
-# it should.
+# Runs in a new process, so no other code opens or closes descriptors. Prints each call that did not
+# fail as expected.
 CLOSED = """
 import asyncio, errno, os, sys
 import spawnfd as sf
@@ -262,13 +262,13 @@ def is_open(number):
     return os.path.lexists(f"/proc/self/fd/{number}")
 
 async def main():
-    # What the event loop, the engine and the guard have is open throughout.
-    standing = await sf.start(["sleep", "60"])
+    # Keeps the descriptors of the event loop, the engine and the guard open throughout.
+    keeper = await sf.start(["sleep", "60"])
     running = asyncio.create_task(sf.run_async(["sleep", "60"], grace=0))
     for front in FRONTS:
         await front(["true"])
     if sys.argv[1] == "streams":
-        # As in a daemon; the pipes that a run makes have the lowest numbers.
+        # As in a daemon. The pipes of a run get the lowest free numbers.
         os.close(0)
     for front in FRONTS:
         for slot, options in SLOTS.items():
@@ -282,7 +282,7 @@ async def main():
                     found = error.errno, error.stage
                     if found != (errno.EBADF, STAGES.get(slot, slot)):
                         print(front.__name__, slot, number, error)
-    await standing.stop(grace=0)
+    await keeper.stop(grace=0)
     running.cancel()
 
 asyncio.run(main())
@@ -290,8 +290,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("which", ["numbers", "streams"])
-def test_a_closed_descriptor_stays_closed(which: str) -> None:
-    """What is opened for the start does not take the place of a number that the caller names."""
+def test_closed_descriptor_of_the_caller_stays_closed(which: str) -> None:
+    """Descriptors that the library opens for a start must not get a number the caller named."""
     command = [sys.executable, "-c", CLOSED, which]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -22,18 +22,18 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from interpreters import interpreter
-from patience import EVER
+from patience import TIMEOUT_S
 
 ECHO = sf.sh("while read x; do echo got $x; done")
-# In seconds: what takes longer hangs.
-PATIENCE = EVER
+# In seconds. A step that takes longer is treated as a hang.
+PATIENCE = TIMEOUT_S
 ROUNDS = 100
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 
-def in_a_copy(body: Callable[[], object]) -> None:
-    """Forks; the copy runs the body, and must end soon."""
+def in_fork(body: Callable[[], object]) -> None:
+    """Forks. The child runs the body, and must end within PATIENCE."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -63,8 +63,8 @@ def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
     assert str(caught.value)
 
 
-def alone(code: str, python: str = sys.executable) -> str:
-    """Runs code that forks in an interpreter of its own; its copies end as interpreters do."""
+def run_script(code: str, python: str = sys.executable) -> str:
+    """Runs code that forks in a new interpreter. Its forks finalize their interpreters."""
     package = str(Path(sf.__file__).parent.parent)
     start = f"""
 import sys
@@ -84,10 +84,10 @@ def ended(pid):
 
 
 @pytest.mark.parametrize("version", [None, "3.12", "3.13"])
-def test_an_idle_thread_is_gone_before_a_fork(version: str | None) -> None:
-    """As CPython counts, which warns of threads from 3.12 on."""
+def test_idle_engine_thread_ends_before_a_fork(version: str | None) -> None:
+    """CPython 3.12 and newer warn about a fork with several threads."""
     python = interpreter(version) if version else sys.executable
-    text = alone(
+    text = run_script(
         f"""
         ROUNDS, TRUE = {ROUNDS // 5}, ["true"]
         def threads():
@@ -118,7 +118,7 @@ def test_an_idle_thread_is_gone_before_a_fork(version: str | None) -> None:
             await asyncio.wait([task])
             return threads()
 
-        assert threads() == 1, "nothing has begun"
+        assert threads() == 1, "nothing has been started"
         for _ in range(ROUNDS):
             asyncio.run(awaited())
             assert threads() == 1
@@ -131,7 +131,7 @@ def test_an_idle_thread_is_gone_before_a_fork(version: str | None) -> None:
 
         with sf.start_sync(ECHO, stdin="stream") as job:
             asyncio.run(awaited())
-            assert threads() == 2, "it is needed"
+            assert threads() == 2, "a running job needs the engine"
             job.write("it\\n")
             assert next(job.events(lines=True)).text == "got it\\n"
         assert threads() == 1
@@ -143,7 +143,7 @@ def test_an_idle_thread_is_gone_before_a_fork(version: str | None) -> None:
 
 
 class Noise:
-    """Jobs that echo, written to by a thread: the engine is busy."""
+    """Keeps the engine busy: a thread writes to jobs that echo."""
 
     def __init__(self, count: int = 4) -> None:
         self.jobs = [sf.start_sync(ECHO, stdin="stream", keep=(0, 0)) for _ in range(count)]
@@ -163,14 +163,14 @@ class Noise:
         self.over.set()
         self.thread.join()
         for job in self.jobs:
-            assert job.wait(0) is None, "unharmed"
+            assert job.wait(0) is None, "the fork ended the job"
             job.close_stdin()
             assert job.wait(PATIENCE) is not None
             assert job.result().code == 0
 
 
 def misuse(job: sf.SyncJob, child: sf.Child) -> None:
-    """What a copy can do with what is not its own, and with what is."""
+    """Uses the parent's job and child in a fork, then the fork's own."""
     refuses(job.wait, ChildProcessError)
     refuses(job.result, ChildProcessError)
     refuses(partial(job.write, "copy\n"), BrokenPipeError)
@@ -187,25 +187,25 @@ def misuse(job: sf.SyncJob, child: sf.Child) -> None:
         assert next(own.events(lines=True)).text == "got mine\n"
 
 
-def test_a_copy_has_no_use_of_them() -> None:
+def test_fork_cannot_use_the_parents_jobs() -> None:
     with Noise() as noise:
         for round in range(ROUNDS):
             job = noise.jobs[round % 4]
             result = sf.start_sync(["echo", "here"])
             child = sf.spawn(["cat"], stdin="pipe")
 
-            in_a_copy(partial(misuse, job, child))
+            in_fork(partial(misuse, job, child))
             child.close()
             assert child.wait(PATIENCE) == 0
             assert result.result().text == "here\n"
 
 
-def test_a_copy_runs_a_loop_of_its_own() -> None:
+def test_fork_runs_its_own_event_loop() -> None:
     async def main() -> None:
         async def busy(job: sf.Job) -> None:
             async for event in job.events(lines=True):
                 assert event.text == "got it\n"
-                # It is stopped in the end, in the middle of this.
+                # stop() at the end of the test may interrupt the write.
                 with suppress(BrokenPipeError):
                     await job.write("it\n")
 
@@ -227,14 +227,14 @@ def test_a_copy_runs_a_loop_of_its_own() -> None:
                     await job.wait(1)
                 except ChildProcessError:
                     continue
-                raise AssertionError("another process's")
+                raise AssertionError("waited for another process's job")
 
         def copy() -> None:
             asyncio.run(inner())
 
         for _ in range(ROUNDS // 2):
-            # A copy has no loop that runs, says asyncio itself.
-            in_a_copy(copy)
+            # In a fork asyncio reports no running loop.
+            in_fork(copy)
             assert (await sf.run_async(["echo", "x"])).text == "x\n"
         for job, task in zip(jobs, tasks, strict=True):
             assert await job.wait(0) is None
@@ -250,7 +250,7 @@ def worker(pipe: Any, jobs: list[Any]) -> None:
     refuses(jobs[0].wait, ChildProcessError)
     result = asyncio.run(sf.run_async(["echo", "there"]))
     pipe.send((result, sf.run(["true"]).ok))
-    # The copy ends with its jobs in its hands.
+    # The worker exits while it still references the jobs.
 
 
 def test_multiprocessing_by_fork() -> None:
@@ -260,7 +260,7 @@ def test_multiprocessing_by_fork() -> None:
             ours, theirs = context.Pipe()
             process = context.Process(target=worker, args=(theirs, noise.jobs))
             process.start()
-            assert ours.poll(PATIENCE), "it hangs"
+            assert ours.poll(PATIENCE), "the worker hangs"
             result, ok = ours.recv()
             assert (result.text, ok) == ("there\n", True)
             process.join(PATIENCE)
@@ -270,8 +270,8 @@ def test_multiprocessing_by_fork() -> None:
             theirs.close()
 
 
-def test_a_copy_ends_as_interpreters_do() -> None:
-    text = alone(
+def test_fork_finalizes_its_interpreter() -> None:
+    text = run_script(
         """
         jobs = [sf.start_sync(ECHO, stdin="stream") for _ in range(4)]
         child, template = sf.spawn(["cat"], stdin="pipe"), sf.Template("true")
@@ -301,8 +301,8 @@ def test_a_copy_ends_as_interpreters_do() -> None:
     assert text == "over\n"
 
 
-def test_a_copy_of_a_loop_ends_as_interpreters_do() -> None:
-    text = alone(
+def test_fork_within_a_loop_finalizes_its_interpreter() -> None:
+    text = run_script(
         """
         async def main():
             jobs = [await sf.start(ECHO, stdin="stream") for _ in range(4)]
@@ -313,7 +313,7 @@ def test_a_copy_of_a_loop_ends_as_interpreters_do() -> None:
                 pid = os.fork()
                 if pid == 0:
                     signal.alarm(60)
-                    # Cancels what the tasks of the loop were about, as the interpreter ends.
+                    # Finalizing the interpreter cancels the tasks of the inherited loop.
                     os._exit(0) if round % 2 else copies()
                 ended(pid)
             for job in jobs:
@@ -342,8 +342,8 @@ def test_a_copy_of_a_loop_ends_as_interpreters_do() -> None:
     assert text == "over\n"
 
 
-def test_threads_that_start_programs() -> None:
-    """What another thread of the host holds at the fork is let go of by nobody in the copy."""
+def test_fork_while_other_threads_start_programs() -> None:
+    """A lock that another thread holds at the fork stays locked in the child."""
     over = threading.Event()
 
     def start(index: int) -> None:
@@ -358,16 +358,16 @@ def test_threads_that_start_programs() -> None:
         thread.start()
     try:
         for _ in range(ROUNDS):
-            in_a_copy(lambda: sf.run(["true"]).check())
-            in_a_copy(lambda: sf.subprocess.check_call(["true"]))
+            in_fork(lambda: sf.run(["true"]).check())
+            in_fork(lambda: sf.subprocess.check_call(["true"]))
     finally:
         over.set()
         for thread in threads:
             thread.join()
 
 
-def test_installing_in_a_copy() -> None:
-    """install() is called, and left, by another thread again and again."""
+def test_install_works_in_a_fork() -> None:
+    """Another thread calls install() and uninstall() at the time of the fork."""
     over = threading.Event()
 
     def switch() -> None:
@@ -379,15 +379,15 @@ def test_installing_in_a_copy() -> None:
     thread.start()
     try:
         for _ in range(ROUNDS):
-            in_a_copy(lambda: (sf.install(), sf.subprocess.check_call(["true"]), sf.uninstall()))
+            in_fork(lambda: (sf.install(), sf.subprocess.check_call(["true"]), sf.uninstall()))
     finally:
         over.set()
         thread.join()
         sf.uninstall()
 
 
-def held(directory: Path) -> set[int]:
-    """The descriptors of what lies in a directory."""
+def open_files(directory: Path) -> set[int]:
+    """The descriptors of this process that refer to files of a directory."""
     fds = Path("/proc/self/fd")
     links = {
         int(each): os.readlink(fds / each) for each in os.listdir(fds) if (fds / each).exists()
@@ -395,7 +395,7 @@ def held(directory: Path) -> set[int]:
     return {fd for fd, link in links.items() if os.path.dirname(link) == str(directory)}
 
 
-def test_a_copy_lets_go_of_cached_templates(tmp_path: Path) -> None:
+def test_fork_closes_cached_templates(tmp_path: Path) -> None:
     tools = [tmp_path / str(number) for number in range(4)]
     for tool in tools:
         shutil.copy("/bin/true", tool)
@@ -408,9 +408,9 @@ def test_a_copy_lets_go_of_cached_templates(tmp_path: Path) -> None:
 
     def generation(left: int) -> None:
         use()
-        assert len(held(tmp_path)) == 6, "its own, and nobody else's"
+        assert len(open_files(tmp_path)) == 6, "holds only its own templates"
         if left:
-            in_a_copy(partial(generation, left - 1))
+            in_fork(partial(generation, left - 1))
 
     def clear() -> None:
         with open(tmp_path / "other", "w") as other:
@@ -418,13 +418,13 @@ def test_a_copy_lets_go_of_cached_templates(tmp_path: Path) -> None:
             os.dup2(other.fileno(), taken)
             kept.clear()
             own.clear()
-            assert held(tmp_path) == {taken, other.fileno()}, "what is the application's stays"
+            assert open_files(tmp_path) == {taken, other.fileno()}, "closed the application's file"
 
     kept.clear()
     use()
-    before = held(tmp_path)
+    before = open_files(tmp_path)
     assert len(before) == 6
-    in_a_copy(clear)
-    in_a_copy(partial(generation, 3))
-    assert held(tmp_path) == before
+    in_fork(clear)
+    in_fork(partial(generation, 3))
+    assert open_files(tmp_path) == before
     kept.clear()

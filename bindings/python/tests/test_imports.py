@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The package imported again, and in another interpreter of the process."""
+"""Importing the package a second time, and in a second interpreter of the process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import spawnfd as sf
 START = f"import sys; sys.path.append({str(Path(sf.__file__).parent.parent)!r})"
 
 
-def alone(code: str, *args: str) -> str:
-    """Runs code in an interpreter of its own; what it prints."""
+def run_script(code: str, *args: str) -> str:
+    """Runs code in a new interpreter, and returns what it prints."""
     command = [sys.executable, "-c", START + code, *args]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -39,24 +39,24 @@ def use(sf):
     except sf.ExitError:
         pass
 
-def taken_out():
+def pop_modules():
     names = [name for name in sys.modules if name.split(".")[0] == "spawnfd"]
     return {name: sys.modules.pop(name) for name in names}
 
 use(sf)
-first = taken_out()
+first = pop_modules()
 import spawnfd
 assert spawnfd is not sf
 use(spawnfd)
-# As who has imported a fresh one for a while puts them back.
-taken_out()
+# A test may import a fresh copy for a while, and then restore the first modules.
+pop_modules()
 sys.modules.update(first)
 use(sf)
 """
 
 
-def test_another_time() -> None:
-    assert alone(AGAIN) == ""
+def test_second_import() -> None:
+    assert run_script(AGAIN) == ""
 
 
 INSTALLED = """
@@ -91,8 +91,8 @@ assert popen.stats().made == made + 1
 
 
 @pytest.mark.parametrize("names", [[], ["_popen"], ["_install"], ["_popen", "_install"]])
-def test_another_time_while_it_is_installed(names: list[str]) -> None:
-    assert alone(INSTALLED, *(f"spawnfd.{name}" for name in names)) == ""
+def test_second_import_while_installed(names: list[str]) -> None:
+    assert run_script(INSTALLED, *(f"spawnfd.{name}" for name in names)) == ""
 
 
 INTERPRETERS = """
@@ -116,8 +116,8 @@ sf.run(["true"]).check()
 """
 
 
-def test_in_another_interpreter() -> None:
-    assert alone(INTERPRETERS) == "refused"
+def test_subinterpreter_is_refused() -> None:
+    assert run_script(INTERPRETERS) == "refused"
 
 
 DEBUGGED = """
@@ -146,5 +146,5 @@ print(len(calls), dict(sf.stats().passed))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_debugger_keeps_its_place(when: str) -> None:
-    assert alone(DEBUGGED, when) == "1 {'patched': 1}\n"
+def test_patched_fork_exec_is_called(when: str) -> None:
+    assert run_script(DEBUGGED, when) == "1 {'patched': 1}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""install() and uninstall(): programs that are not changed."""
+"""install() and uninstall(): unmodified code starts its programs by spawnfd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POPEN: Any = getattr(os, "popen")  # noqa: B009 # deprecated softly
 
 
 def places() -> list[Any]:
-    """What install() replaces."""
+    """The attributes that install() replaces, and others that must stay."""
     return [
         Popen.__dict__["_execute_child"],
         LOOP.__dict__["_make_subprocess_transport"],
@@ -49,11 +49,11 @@ def _as_before() -> Iterator[None]:
 
 
 class Derived(Popen[str]):
-    """Made before anything is installed."""
+    """A subclass defined before install()."""
 
 
 def made_by(start: Any) -> int:
-    """How many programs spawnfd starts in the course of a call."""
+    """How many programs spawnfd starts during a call."""
     before = sf.stats().made
     start()
     return sf.stats().made - before
@@ -70,7 +70,7 @@ STARTS = [
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_there_and_back(start: Any) -> None:
+def test_install_and_uninstall_are_idempotent(start: Any) -> None:
     assert made_by(start) == 0
     sf.install()
     sf.install()
@@ -84,7 +84,7 @@ def test_there_and_back(start: Any) -> None:
     assert made_by(start) == 1
 
 
-def test_classes_and_functions_stay_what_they_are() -> None:
+def test_classes_and_functions_keep_their_identity() -> None:
     sf.install()
     assert subprocess.Popen is Popen
     assert subprocess.run is ORIGINAL[7]
@@ -96,7 +96,7 @@ def test_classes_and_functions_stay_what_they_are() -> None:
     assert caught.value.filename == "/nonexistent/program"
 
 
-def test_both_at_once_count_once() -> None:
+def test_installed_and_module_calls_count_once() -> None:
     sf.install()
     before = sf.stats()
     sf.subprocess.call(["true"])
@@ -107,7 +107,7 @@ def test_both_at_once_count_once() -> None:
     assert after.passed["preexec_fn"] - before.passed.get("preexec_fn", 0) == 2
 
 
-def test_somebody_has_wrapped_it() -> None:
+def test_wrapped_execute_child_is_kept() -> None:
     sf.install()
     inner: Any = Popen._execute_child  # type: ignore[attr-defined]
     calls: list[Any] = []
@@ -130,11 +130,11 @@ def test_somebody_has_wrapped_it() -> None:
         Popen._execute_child = ORIGINAL[0]  # type: ignore[attr-defined]
 
 
-def test_by_threads_amid_spawns() -> None:
+def test_threads_install_during_spawns() -> None:
     failures: list[BaseException] = []
     done = threading.Event()
 
-    def turn() -> None:
+    def switch() -> None:
         while not done.is_set():
             sf.install()
             sf.uninstall()
@@ -146,14 +146,14 @@ def test_by_threads_amid_spawns() -> None:
         except BaseException as error:
             failures.append(error)
 
-    turning = [threading.Thread(target=turn) for _ in range(2)]
+    switching = [threading.Thread(target=switch) for _ in range(2)]
     spawning = [threading.Thread(target=spawn) for _ in range(4)]
-    for thread in turning + spawning:
+    for thread in switching + spawning:
         thread.start()
     for thread in spawning:
         thread.join()
     done.set()
-    for thread in turning:
+    for thread in switching:
         thread.join()
     assert failures == []
 
@@ -179,13 +179,13 @@ def test_asyncio() -> None:
     assert made_by(lambda: asyncio.run(main())) == 4
 
 
-def test_what_was_warned_of_once_stays_so() -> None:
-    """Where each start by asyncio's own code has warnings come again, ours may: 3.12 and 3.13."""
+def test_warning_registry_is_not_reset() -> None:
+    """A start may reset the registry only if asyncio's own start does, as in 3.12 and 3.13."""
 
     async def main() -> None:
         for _ in range(3):
             warnings.warn_explicit("once", UserWarning, "place", 1, registry=registry)
-            # A plain name is searched by what has them come again.
+            # Searching PATH for a plain name imports code that resets the registry.
             process = await asyncio.create_subprocess_exec("/bin/true")
             assert await process.wait() == 0
 
@@ -200,9 +200,9 @@ def test_what_was_warned_of_once_stays_so() -> None:
     assert seen[0] == seen[1]
 
 
-@pytest.mark.skipif(not hasattr(asyncio, "SafeChildWatcher"), reason="watchers went with 3.14")
+@pytest.mark.skipif(not hasattr(asyncio, "SafeChildWatcher"), reason="3.14 removed child watchers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_watcher_of_the_programs_own() -> None:
+def test_custom_child_watcher_is_used() -> None:
     seen: list[int] = []
 
     class Watcher(asyncio.SafeChildWatcher):
@@ -233,8 +233,8 @@ def run_alone(code: str) -> None:
     subprocess.run(command, check=True, timeout=240)
 
 
-def test_classes_that_were_replaced_before() -> None:
-    """As eventlet does it: by ones that are derived from them."""
+def test_subclasses_installed_before_the_import() -> None:
+    """eventlet replaces the classes by derived ones."""
     code = """
         import sys, subprocess
         from asyncio import unix_events
@@ -254,8 +254,8 @@ def test_classes_that_were_replaced_before() -> None:
     run_alone(code)
 
 
-def test_a_class_that_was_none_at_the_import() -> None:
-    """As unittest.mock and pytest-subprocess do it, for a while."""
+def test_popen_mocked_during_the_import() -> None:
+    """unittest.mock and pytest-subprocess replace Popen for a while."""
     run_alone("""
         import sys, subprocess
         from unittest import mock
@@ -270,7 +270,7 @@ def test_a_class_that_was_none_at_the_import() -> None:
     """)
 
 
-def test_a_class_that_is_gone_at_the_import() -> None:
+def test_popen_class_collected_before_the_import() -> None:
     run_alone("""
         import gc, sys, subprocess
         subprocess.Popen = lambda *args, **options: None

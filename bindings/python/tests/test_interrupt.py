@@ -12,27 +12,27 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from patience import EVER, signal_after
+from patience import TIMEOUT_S, signal_after
 
 
-def test_ctrl_c_ends_the_run() -> None:
+def test_ctrl_c_kills_the_tree() -> None:
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), signal_after(0.2, signal.SIGINT):
-        # The grandchild holds the pipe: it has to go, too.
+        # The grandchild has the pipe open, so it must be killed, too.
         sf.run(sf.sh("sleep 1000 & sleep 1000"))
-    assert time.monotonic() - start < EVER
+    assert time.monotonic() - start < TIMEOUT_S
 
 
-def test_what_came_out_goes_on_with_it() -> None:
-    line = f"trap 'echo told; exit 3' TERM; echo out; kill -INT {os.getpid()}; sleep 60 & wait"
+def test_keyboard_interrupt_carries_the_result() -> None:
+    line = f"trap 'echo trapped; exit 3' TERM; echo out; kill -INT {os.getpid()}; sleep 60 & wait"
     with pytest.raises(KeyboardInterrupt) as caught:
         sf.run(sf.sh(line), grace=60)
     result = cast(Any, caught.value).result
     assert isinstance(result, sf.Result)
-    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntold\n")
+    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntrapped\n")
 
 
-def test_an_exception_keeps_a_result_of_its_own() -> None:
+def test_exception_keeps_its_own_result() -> None:
     def handle(*_: object) -> None:
         sf.run(["sh", "-c", "echo inner; exit 7"]).check()
 
@@ -46,14 +46,14 @@ def test_an_exception_keeps_a_result_of_its_own() -> None:
 
 
 def test_ctrl_c_while_the_program_writes() -> None:
-    """There is always something to read, and no sleep to be interrupted."""
+    """run() always has output to read, so it never sleeps in a call that a signal interrupts."""
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), signal_after(0.1, signal.SIGINT):
-        sf.run(["yes"], timeout=2 * EVER)
-    assert time.monotonic() - start < EVER
+        sf.run(["yes"], timeout=2 * TIMEOUT_S)
+    assert time.monotonic() - start < TIMEOUT_S
 
 
-def test_a_handler_that_returns_changes_nothing() -> None:
+def test_handler_that_returns_changes_nothing() -> None:
     seen: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
     try:
@@ -68,7 +68,7 @@ def test_a_handler_that_returns_changes_nothing() -> None:
     assert seen == [signal.SIGUSR1] * 2
 
 
-def test_a_handler_that_raises() -> None:
+def test_exception_of_a_handler_ends_the_run() -> None:
     def handler(number: int, frame: object) -> None:
         raise RuntimeError("enough")
 
@@ -80,7 +80,7 @@ def test_a_handler_that_raises() -> None:
         signal.signal(signal.SIGUSR1, old)
 
 
-def test_ctrl_c_during_wait_leaves_the_child_alone() -> None:
+def test_ctrl_c_during_wait_leaves_the_child_running() -> None:
     child = sf.spawn(["sleep", "60"], actions=[sf.actions.Setsid()])
     with pytest.raises(KeyboardInterrupt), signal_after(0.1, signal.SIGINT):
         child.wait()
@@ -89,7 +89,7 @@ def test_ctrl_c_during_wait_leaves_the_child_alone() -> None:
     assert child.wait() == -9
 
 
-def run_for_ever() -> None:
+def run_forever() -> None:
     while True:
         sf.run(["sleep", "0.001"])
 
@@ -97,18 +97,18 @@ def run_for_ever() -> None:
 def test_many_interrupts() -> None:
     for _ in range(20):
         with pytest.raises(KeyboardInterrupt), signal_after(0.01, signal.SIGINT):
-            run_for_ever()
+            run_forever()
 
 
-def test_what_a_handler_raises_while_arguments_are_read_is_not_lost() -> None:
+def test_exception_of_a_handler_while_arguments_are_read() -> None:
     class Enough(Exception):
         pass
 
     def handler(number: int, frame: object) -> None:
         raise Enough
 
-    # Sends the signal from native code: the interpreter has no turn to run the handler before
-    # the actions are read.
+    # Native code sends the signal, so the interpreter cannot run the handler before the actions
+    # are read.
     send = filter(None, map(ctypes.CDLL(None)["raise"], [signal.SIGUSR1]))
     old = signal.signal(signal.SIGUSR1, handler)
     try:

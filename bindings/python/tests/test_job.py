@@ -14,23 +14,23 @@ from pathlib import Path
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go, comes, is_alive
-from patience import Gate, deaf
+from conftest import Go, is_alive, wait_until
+from patience import Gate, ignores_sigterm
 
-# What does not depend on the loop is asked of one of each kind.
-few = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
+# For behaviour that does not depend on the loop: one loop of each kind.
+two_loops = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
 
-DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
-
-
-async def gone(pid: int) -> None:
-    """Waits for one that was told to end: of a tree only the program has been waited for."""
-    await comes(lambda: not is_alive(pid))
+IGNORES_SIGTERM = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
 
 
-async def until(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
-    """Waits for what a job is to print."""
-    await comes(lambda: text in job.read(since).text)
+async def wait_for_end(pid: int) -> None:
+    """Waits for a killed descendant. The job waits for its program only."""
+    await wait_until(lambda: not is_alive(pid))
+
+
+async def wait_for_output(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
+    """Waits until a job has printed the text."""
+    await wait_until(lambda: text in job.read(since).text)
     return job.read(since)
 
 
@@ -52,16 +52,16 @@ def test_streaming(go: Go) -> None:
     go(main)
 
 
-def test_a_background_job(go: Go) -> None:
+def test_background_job_reads_and_writes(go: Go) -> None:
     async def main() -> None:
         job = await sf.start(sf.sh("echo one; read line; echo two $line; cat"), stdin="stream")
-        first = await until(job, "one\n")
+        first = await wait_for_output(job, "one\n")
         assert (first.text, first.bytes, first.next, first.lost) == ("one\n", b"one\n", 4, 0)
         assert await job.wait(0.05) is None
         assert await job.wait(0) is None
         await job.write(b"more\n")
         await job.write("täxt")
-        assert (await until(job, "täxt", first.next)).text == "two more\ntäxt"
+        assert (await wait_for_output(job, "täxt", first.next)).text == "two more\ntäxt"
         job.close_stdin()
         with pytest.raises(BrokenPipeError):
             await job.write(b"x")
@@ -74,28 +74,28 @@ def test_a_background_job(go: Go) -> None:
     go(main)
 
 
-def test_stop(go: Go) -> None:
+def test_stop_waits_for_the_grace_period(go: Go) -> None:
     async def main() -> None:
         polite = await sf.start(sf.sh("trap 'echo bye; exit 7' TERM; echo ready; sleep 60 & wait"))
-        await until(polite, "ready")
+        await wait_for_output(polite, "ready")
         result = await polite.stop(grace=20)
         assert (result.stop, result.code, result.text) == ("cancelled", 7, "ready\nbye\n")
         assert await polite.stop() is result
 
-        deaf = await sf.start(DEAF)
-        await until(deaf, "ready")
+        ignoring = await sf.start(IGNORES_SIGTERM)
+        await wait_for_output(ignoring, "ready")
         begun = time.monotonic()
-        assert (await deaf.stop(grace=0.2)).signal == 9
+        assert (await ignoring.stop(grace=0.2)).signal == 9
         assert time.monotonic() - begun >= 0.2
 
         stopped = await sf.start(sf.sh("echo ready; kill -STOP $$"))
-        await until(stopped, "ready")
+        await wait_for_output(stopped, "ready")
         assert (await stopped.stop(grace=20)).signal == 15
 
     go(main)
 
 
-@few
+@two_loops
 def test_a_slow_consumer_slows_the_program(go: Go) -> None:
     async def main() -> None:
         size = 3_000_000
@@ -111,8 +111,8 @@ def test_a_slow_consumer_slows_the_program(go: Go) -> None:
     go(main)
 
 
-@few
-def test_nobody_looks_and_the_oldest_is_lost(go: Go) -> None:
+@two_loops
+def test_unread_output_drops_the_oldest(go: Go) -> None:
     async def main() -> None:
         size = 3_000_000
         job = await sf.start(sf.sh(f"head -c {size} /dev/zero; echo end"), window=100_000)
@@ -130,8 +130,8 @@ def test_nobody_looks_and_the_oldest_is_lost(go: Go) -> None:
     go(main)
 
 
-@few
-def test_a_held_job_waits_for_its_events(go: Go) -> None:
+@two_loops
+def test_hold_blocks_the_program_until_events_are_read(go: Go) -> None:
     async def main() -> None:
         size = 3_000_000
         async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
@@ -141,8 +141,8 @@ def test_a_held_job_waits_for_its_events(go: Go) -> None:
     go(main)
 
 
-@few
-def test_a_break_lets_go_of_the_program(go: Go) -> None:
+@two_loops
+def test_break_lets_the_program_go_on(go: Go) -> None:
     async def main() -> None:
         line = sf.sh("echo ready; head -c 3000000 /dev/zero; echo; echo end")
         async with sf.start(line, window=1) as job:
@@ -157,8 +157,8 @@ def test_a_break_lets_go_of_the_program(go: Go) -> None:
     go(main)
 
 
-@few
-def test_characters_across_chunks(go: Go) -> None:
+@two_loops
+def test_characters_split_across_chunks_are_decoded(go: Go) -> None:
     async def main() -> None:
         line = sf.sh(r"printf 'a\360\237'; read x; printf '\246\200b'; read x; printf '\303'")
         texts: list[str] = []
@@ -173,7 +173,7 @@ def test_characters_across_chunks(go: Go) -> None:
     go(main)
 
 
-@few
+@two_loops
 def test_long_lines_are_split(go: Go) -> None:
     async def main() -> None:
         async with sf.start(["printf", "abcdefgh\r\ni\n"]) as job:
@@ -183,14 +183,14 @@ def test_long_lines_are_split(go: Go) -> None:
     go(main)
 
 
-@few
-def test_many_events_leave_room_for_others(go: Go) -> None:
+@two_loops
+def test_events_let_other_tasks_run(go: Go) -> None:
     async def main() -> None:
         seen = 0
         async with sf.start(["yes"]) as job, anyio.create_task_group() as group:
 
             async def other() -> None:
-                await comes(lambda: seen > 100)
+                await wait_until(lambda: seen > 100)
                 group.cancel_scope.cancel()
 
             group.start_soon(other)
@@ -203,14 +203,14 @@ def test_many_events_leave_room_for_others(go: Go) -> None:
     go(main)
 
 
-@few
+@two_loops
 def test_signals(go: Go) -> None:
     async def main() -> None:
         line = "trap 'echo got' USR1; echo ready; while :; do sleep 0.02; done"
         job = await sf.start(sf.sh(line))
-        await until(job, "ready")
+        await wait_for_output(job, "ready")
         job.signal(10)
-        await until(job, "got")
+        await wait_for_output(job, "got")
         job.signal(15, tree=True)
         result = await job.result()
         assert (result.stop, result.signal) == ("exited", 15)
@@ -219,31 +219,31 @@ def test_signals(go: Go) -> None:
     go(main)
 
 
-def test_leaving_the_block_ends_the_tree(go: Go) -> None:
+def test_leaving_the_block_kills_the_tree(go: Go) -> None:
     async def main() -> None:
         async with sf.start(sf.sh("sleep 60 & echo $!; wait")) as job:
-            child = int((await until(job, "\n")).text)
-        await gone(child)
+            child = int((await wait_for_output(job, "\n")).text)
+        await wait_for_end(child)
         result = await job.result()
         assert (result.stop, result.signal, result.text) == ("cancelled", 15, f"{child}\n")
 
         with suppress(ZeroDivisionError):
-            async with sf.start(DEAF, grace=0.1) as job:
-                await until(job, "ready")
+            async with sf.start(IGNORES_SIGTERM, grace=0.1) as job:
+                await wait_for_output(job, "ready")
                 raise ZeroDivisionError
         assert (await job.result()).signal == 9
 
         job = await sf.start(["sleep", "60"])
         async with job:
             pass
-        await gone(job.pid)
+        await wait_for_end(job.pid)
 
     go(main)
 
 
-def test_a_generator_that_is_closed(go: Go) -> None:
+def test_closing_a_generator_stops_its_job(go: Go) -> None:
     async def lines(waits: bool) -> AsyncGenerator[sf.Job]:
-        async with sf.start(DEAF, grace=0.1) as job:
+        async with sf.start(IGNORES_SIGTERM, grace=0.1) as job:
             try:
                 async for _ in job.events():
                     yield job
@@ -263,11 +263,11 @@ def test_a_generator_that_is_closed(go: Go) -> None:
     go(main)
 
 
-def test_cancelling_ends_the_tree_and_keeps_the_output(go: Go) -> None:
+def test_cancelling_kills_the_tree_and_keeps_the_output(go: Go) -> None:
     async def main() -> None:
         jobs: list[sf.Job] = []
         with anyio.CancelScope() as scope:
-            async with sf.start(DEAF, grace=0.3) as job:
+            async with sf.start(IGNORES_SIGTERM, grace=0.3) as job:
                 jobs.append(job)
                 async for _ in job.events():
                     scope.cancel()
@@ -280,8 +280,8 @@ def test_cancelling_ends_the_tree_and_keeps_the_output(go: Go) -> None:
     go(main)
 
 
-@few
-def test_a_cancelled_wait_leaves_the_program_alone(go: Go) -> None:
+@two_loops
+def test_cancelled_wait_leaves_the_program_running(go: Go) -> None:
     async def main() -> None:
         job = await sf.start(sf.sh("read line; echo x"), stdin="stream")
         with anyio.move_on_after(0.1) as scope:
@@ -313,21 +313,21 @@ def test_cancelling_at_every_moment(go: Go) -> None:
     go(main)
 
 
-def test_run_async_ends_with_its_task(go: Go, tmp_path: Path) -> None:
+def test_cancelling_run_async_kills_the_program(go: Go, tmp_path: Path) -> None:
     async def main() -> None:
         assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
         with pytest.raises(FileNotFoundError):
             await sf.run_async(["no-such-program"])
         pid, ready, begun = tmp_path / "pid", tmp_path / "ready", math.inf
         async with anyio.create_task_group() as group:
-            line = sf.sh(f"echo $$ > {pid}; {deaf(ready)[-1]}")
+            line = sf.sh(f"echo $$ > {pid}; {ignores_sigterm(ready)[-1]}")
             group.start_soon(partial(sf.run_async, line, grace=0.3))
-            await comes(ready.exists)
+            await wait_until(ready.exists)
             begun = time.monotonic()
             group.cancel_scope.cancel()
         assert group.cancel_scope.cancelled_caught
         assert time.monotonic() - begun >= 0.3
-        await gone(int(pid.read_text()))
+        await wait_for_end(int(pid.read_text()))
 
     go(main)
 
@@ -346,8 +346,8 @@ def test_many_at_once(go: Go) -> None:
     go(main)
 
 
-@few
-def test_several_wait_for_one(go: Go) -> None:
+@two_loops
+def test_several_tasks_wait_for_one_job(go: Go) -> None:
     async def main() -> None:
         job = await sf.start(["sleep", "0.2"])
         results: list[sf.Result] = []
@@ -363,37 +363,37 @@ def test_several_wait_for_one(go: Go) -> None:
     go(main)
 
 
-@few
-def test_detached_it_runs_on(go: Go, tmp_path: Path) -> None:
-    mark, gate = tmp_path / "mark", Gate(tmp_path)
+@two_loops
+def test_detached_job_runs_on(go: Go, tmp_path: Path) -> None:
+    marker, gate = tmp_path / "marker", Gate(tmp_path)
 
     async def main() -> None:
-        async with sf.start(sf.sh(f"{gate.wait}; echo > {mark}")) as job:
+        async with sf.start(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
             job.detach()
         assert await job.wait(0) is None
         del job
         gc.collect()
         gate.open()
-        await comes(mark.exists)
+        await wait_until(marker.exists)
 
     go(main)
 
 
-@few
-def test_dropping_ends(go: Go) -> None:
+@two_loops
+def test_dropping_a_job_kills_its_program(go: Go) -> None:
     async def main() -> None:
         job = await sf.start(["sleep", "60"])
         pid = job.pid
         del job
         await anyio.sleep(0)
         gc.collect()
-        await gone(pid)
+        await wait_for_end(pid)
 
     go(main)
 
 
-@few
-def test_what_cannot_be_started(go: Go) -> None:
+@two_loops
+def test_start_errors(go: Go) -> None:
     async def main() -> None:
         with pytest.raises(FileNotFoundError):
             await sf.start(["no-such-program"])
@@ -417,7 +417,7 @@ def test_what_cannot_be_started(go: Go) -> None:
     go(main)
 
 
-@few
+@two_loops
 def test_templates(go: Go) -> None:
     async def main() -> None:
         async with sf.Template("/bin/echo").start(["x"]) as job:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What goes into a job."""
+"""Input of jobs: streams and terminals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import spawnfd as sf
 from conftest import Go
 from patience import Gate
-from test_job import few, until
+from test_job import two_loops, wait_for_output
 
 
-@few
-def test_writing_waits_for_room(go: Go, tmp_path: Path) -> None:
+@two_loops
+def test_write_blocks_while_the_pipe_is_full(go: Go, tmp_path: Path) -> None:
     async def main() -> None:
         large = bytes(range(256)) * 8000
         gate = Gate(tmp_path)
@@ -41,15 +41,15 @@ def test_writing_waits_for_room(go: Go, tmp_path: Path) -> None:
             assert scope.cancelled_caught
             async with anyio.create_task_group() as group:
                 group.start_soon(job.stop)
-                # It waits, and is told.
+                # The write blocks until stop() closes the pipe.
                 with pytest.raises(BrokenPipeError):
                     await job.write(large)
 
     go(main)
 
 
-@few
-def test_writing_where_nothing_is_read(go: Go) -> None:
+@two_loops
+def test_write_without_a_stream_is_an_error(go: Go) -> None:
     async def main() -> None:
         async with sf.start(["sleep", "60"]) as job:
             with pytest.raises(ValueError, match="stdin="):
@@ -62,8 +62,8 @@ def test_writing_where_nothing_is_read(go: Go) -> None:
     go(main)
 
 
-@few
-def test_one_writes_at_a_time(go: Go) -> None:
+@two_loops
+def test_concurrent_writes_are_refused(go: Go) -> None:
     async def main() -> None:
         async with (
             sf.start(["sleep", "60"], stdin="stream") as job,
@@ -83,19 +83,21 @@ def test_one_writes_at_a_time(go: Go) -> None:
     go(main)
 
 
-@few
-def test_a_terminal(go: Go) -> None:
+@two_loops
+def test_terminal_input_and_size(go: Go) -> None:
     async def main() -> None:
         line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
         async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
-            first = await until(job, "33 77\r\n")
+            first = await wait_for_output(job, "33 77\r\n")
             with pytest.raises(ValueError, match="columns: -1 is out of range"):
                 job.resize(5, -1)
             with pytest.raises(ValueError, match="data: 'utf-8' codec can't encode"):
                 await job.write("\ud800")
             job.resize(5, 6)
             await job.write("hello\n")
-            assert (await until(job, "got hello\r\n", first.next)).text.startswith("5 6\r\n")
+            assert (await wait_for_output(job, "got hello\r\n", first.next)).text.startswith(
+                "5 6\r\n"
+            )
             job.close_stdin()
             result = await job.result()
             assert result.ok

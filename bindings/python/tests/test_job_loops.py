@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Event loops closed, cancelled by their own means, several at once; how often they are woken."""
+"""Jobs on event loops: closed loops, native cancellation, several loops, and count of wakeups."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
-from conftest import LOOPS, Go, children, comes
-from patience import EVER, Gate, deaf, eventually
+from conftest import LOOPS, Go, children, wait_until
+from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
 from spawnfd import _loop, _port, _spawnfd, _trio
-from test_job import until
+from test_job import wait_for_output
 
 
 def is_engine_at_rest() -> bool:
-    """Whether its thread, if there is one, waits for what comes: all that has come is handed on."""
+    """Whether the engine's thread sleeps or does not exist: it has handled all events."""
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
@@ -40,13 +40,15 @@ def is_engine_at_rest() -> bool:
     return True
 
 
-def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # As in a program that does not use it.
+def test_asyncio_cancellation_without_anyio(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As in a program that does not use anyio.
     monkeypatch.delitem(sys.modules, "anyio")
     ready, grace = tmp_path / "ready", 0.4
 
     async def inside(jobs: list[sf.Job]) -> None:
-        async with sf.start(deaf(ready), grace=grace) as job:
+        async with sf.start(ignores_sigterm(ready), grace=grace) as job:
             jobs.append(job)
             await job.result()
 
@@ -56,7 +58,7 @@ def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch, tmp_p
         ready.unlink()
         begun = time.monotonic()
         for _ in range(3):
-            # Told again while it waits for the end, it goes on waiting.
+            # A second cancellation does not shorten the wait for the program's end.
             task.cancel()
             await asyncio.sleep(0.05)
             assert not task.done() or time.monotonic() - begun >= grace
@@ -71,12 +73,12 @@ def test_asyncio_cancels_by_its_own_means(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert result is not None
         assert (result.signal, result.text) == (9, "ready\n")
 
-        await cancel(asyncio.create_task(sf.run_async(deaf(ready), grace=grace)))
+        await cancel(asyncio.create_task(sf.run_async(ignores_sigterm(ready), grace=grace)))
 
     asyncio.run(main())
 
 
-def test_cancelled_while_leaving(tmp_path: Path) -> None:
+def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
 
     async def main() -> None:
@@ -85,7 +87,7 @@ def test_cancelled_while_leaving(tmp_path: Path) -> None:
         async def leave() -> None:
             line = f"trap '' TERM; echo ready; {gate.wait}"
             async with sf.start(sf.sh(line), grace=1000) as job:
-                await until(job, "ready")
+                await wait_for_output(job, "ready")
                 leaving.set()
 
         task = asyncio.create_task(leave())
@@ -100,7 +102,7 @@ def test_cancelled_while_leaving(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_wait_for() -> None:
+def test_wait_for_timeout_leaves_the_program_running() -> None:
     async def main() -> None:
         job = await sf.start(["sleep", "60"])
         with pytest.raises(asyncio.TimeoutError):
@@ -111,7 +113,7 @@ def test_wait_for() -> None:
     asyncio.run(main())
 
 
-def test_a_job_goes_from_loop_to_loop() -> None:
+def test_job_moves_between_loops() -> None:
     async def begin() -> sf.Job:
         return await sf.start(["cat"], stdin="stream")
 
@@ -121,7 +123,7 @@ def test_a_job_goes_from_loop_to_loop() -> None:
         await job.write(b"x")
         nonlocal written
         written += "x"
-        await until(job, written)
+        await wait_for_output(job, written)
         assert await job.wait(0.05) is None
 
     asyncio.run(go_on())
@@ -142,7 +144,7 @@ def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("how", ["result", "events", "write"])
-def test_a_loop_closed_under_its_jobs(how: str) -> None:
+def test_closing_a_loop_kills_jobs_of_its_tasks(how: str) -> None:
     async def inside() -> None:
         async with sf.start(["sleep", "60"], stdin="stream") as job:
             if how == "result":
@@ -159,13 +161,13 @@ def test_a_loop_closed_under_its_jobs(how: str) -> None:
     task = step(loop, inside())
     assert not task.done()
     loop.close()
-    # The coroutine goes, and with it the program.
+    # Destroying the coroutine kills the program.
     del task, loop
     gc.collect()
     assert complaints == ["Task was destroyed but it is pending!"]
 
 
-def test_a_loop_closed_and_the_job_held() -> None:
+def test_job_that_outlives_its_loop() -> None:
     loop = asyncio.new_event_loop()
 
     async def begin() -> sf.Job:
@@ -179,7 +181,7 @@ def test_a_loop_closed_and_the_job_held() -> None:
     gc.collect()
 
 
-def test_never_awaited_starts_nothing() -> None:
+def test_start_without_await_starts_nothing() -> None:
     with pytest.warns(RuntimeWarning, match="never awaited"):
         sf.start(["no-such-program"])
 
@@ -208,7 +210,7 @@ def test_loops_in_threads() -> None:
     assert not failures
 
 
-def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, begin = 0, _spawnfd.begin
 
     def counted_begin(*arguments: Any) -> Any:
@@ -238,12 +240,12 @@ def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         waiting = [asyncio.create_task(job.result()) for job in jobs]
         runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
         port: Any = _loop.here()
-        # They are not all started at once.
+        # The loop starts the programs in batches.
         while begun < len(runs):
             await asyncio.sleep(0.001)
         os.close(reader)
         count = counting(port)
-        # The loop is busy while all of them end.
+        # The loop is blocked here while all programs end.
         os.close(writer)
         assert eventually(lambda: children() == before)
         assert eventually(is_engine_at_rest)
@@ -254,9 +256,9 @@ def test_one_wake_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
 
 
-def test_a_handler_that_raises_while_results_are_handed_on() -> None:
+def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
     class Future:
-        """What a signal handler raises in, once, before or after it knows."""
+        """A future in which a signal handler raises once, before or after it stores the result."""
 
         def __init__(self, early: bool) -> None:
             self.early, self.raised, self.results = early, False, list[object]()
@@ -280,10 +282,10 @@ def test_a_handler_that_raises_while_results_are_handed_on() -> None:
     pending = dict(enumerate(futures))
     for key in pending:
         _spawnfd.begin(queue, key, None, ["true"], {}, None, False)
-    # Most of them come in one batch, if not all.
+    # Most results, if not all, arrive in one batch.
     while children():
         time.sleep(0.01)
-    interrupted, deadline = 0, time.monotonic() + EVER
+    interrupted, deadline = 0, time.monotonic() + TIMEOUT_S
     while pending and time.monotonic() < deadline:
         queue.block(1)
         try:
@@ -295,10 +297,10 @@ def test_a_handler_that_raises_while_results_are_handed_on() -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_what_a_loop_listens_to_is_taken(
+def test_replaced_queue_descriptor_is_noticed(
     loop: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Who waits is told all the same, and the next one listens to another descriptor."""
+    """The waiters still get their results or EBADF, and later runs use a new descriptor."""
     reader, writer = os.pipe()
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
@@ -318,7 +320,7 @@ def test_what_a_loop_listens_to_is_taken(
         with theirs.open("r+b", buffering=0) as file:
             file.seek(3)
             os.dup2(file.fileno(), number, inheritable=False)
-            # The loop is busy until one of them has come, and longer than it may be in the dark.
+            # Blocks the loop until one result is there, and for longer than UNSEEN.
             os.close(writer)
             assert eventually(lambda: len(children() - before) == 1)
             assert eventually(is_engine_at_rest)
@@ -332,14 +334,14 @@ def test_what_a_loop_listens_to_is_taken(
             del port, caught
             gc.collect()
             assert file.tell() == 3
-        # It has been left to the application.
+        # The library has left this number to the application.
         os.close(number)
 
     LOOPS[loop](main)
     assert theirs.read_text() == "theirs"
 
 
-def test_a_port_given_up_while_starts_wait() -> None:
+def test_port_released_while_starts_are_queued() -> None:
     async def main() -> None:
         port: Any = _loop.here()
         port.gate.started = _port.STARTS_A_TURN
@@ -352,7 +354,7 @@ def test_a_port_given_up_while_starts_wait() -> None:
     asyncio.run(main())
 
 
-def test_trio_has_one_port_a_run() -> None:
+def test_trio_has_one_port_per_run() -> None:
     async def main() -> None:
         assert isinstance(_loop.here(), _trio._TrioPort)
         assert _loop.here() is _loop.here()
@@ -361,7 +363,7 @@ def test_trio_has_one_port_a_run() -> None:
     trio.run(main)
 
 
-def test_trio_half_imported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("trio", "sniffio", "anyio"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
 
@@ -373,8 +375,8 @@ def test_trio_half_imported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_trio_that_does_not_say_whether_it_is_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Before 0.23.
+def test_trio_without_in_trio_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in trio before 0.23.
     monkeypatch.delattr(trio.lowlevel, "in_trio_task")
 
     async def main() -> None:
@@ -387,7 +389,7 @@ def test_trio_that_does_not_say_whether_it_is_a_task(monkeypatch: pytest.MonkeyP
 def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         with monkeypatch.context() as patch:
-            # As trio-asyncio does it.
+            # trio-asyncio sets this.
             patch.setattr(sniffio.thread_local, "name", "asyncio")
             with pytest.raises(RuntimeError, match="no running event loop"):
                 _loop.here()
@@ -408,14 +410,14 @@ def test_trio_within_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_trio_shields_the_end(tmp_path: Path) -> None:
+def test_trio_waits_for_the_program_after_cancellation(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
 
     async def main() -> None:
         begun = math.inf
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sf.run_async, deaf(ready), grace=0.3))
-            await comes(ready.exists)
+            nursery.start_soon(partial(sf.run_async, ignores_sigterm(ready), grace=0.3))
+            await wait_until(ready.exists)
             begun = trio.current_time()
             nursery.cancel_scope.cancel()
         assert nursery.cancel_scope.cancelled_caught
@@ -425,7 +427,7 @@ def test_trio_shields_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["a generator", "a system task", "two tasks and a generator"])
-def test_trio_cleans_up_after_the_main_task(where: str) -> None:
+def test_trio_stops_jobs_after_the_main_task(where: str) -> None:
     ended: list[str] = []
     kept: list[AsyncGenerator[None]] = []
 
@@ -463,7 +465,7 @@ def test_trio_cleans_up_after_the_main_task(where: str) -> None:
     assert sorted(ended) == ["cancelled"] * stopped + ["exited"] * ("generator" in where)
 
 
-def test_trio_waits_again_after_the_main_task() -> None:
+def test_trio_waits_for_jobs_after_the_main_task() -> None:
     ended: list[str] = []
 
     async def task(job: sf.Job) -> None:
@@ -478,13 +480,13 @@ def test_trio_waits_again_after_the_main_task() -> None:
         trio.lowlevel.spawn_system_task(task, await sf.start(["sleep", "1000"]))
         await trio.lowlevel.checkpoint()
 
-    # In which order trio ends its own tasks is left to chance.
+    # The order in which trio ends system tasks is random.
     for _ in range(10):
         trio.run(main)
     assert ended == ["cancelled"] * 10
 
 
-def test_trio_interrupted_again_does_not_wait_for_the_end(tmp_path: Path) -> None:
+def test_trio_second_interrupt_ends_the_wait(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     before = children()
 
@@ -497,19 +499,19 @@ def test_trio_interrupted_again_does_not_wait_for_the_end(tmp_path: Path) -> Non
 
     async def main() -> None:
         trio.lowlevel.spawn_system_task(interrupt)
-        await sf.run_async(deaf(ready), grace=1000)
+        await sf.run_async(ignores_sigterm(ready), grace=1000)
 
     begun = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
             trio.run(main)
-        assert time.monotonic() - begun < 2 * EVER
+        assert time.monotonic() - begun < 2 * TIMEOUT_S
     finally:
         for pid in children() - before:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_trio_what_a_handler_raises_is_not_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trio_passes_on_exceptions_of_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def interrupted(port: _trio._TrioPort, *_: int) -> None:
         monkeypatch.undo()
         await trio.lowlevel.wait_readable(port.queue.fileno())
@@ -524,6 +526,6 @@ def test_trio_what_a_handler_raises_is_not_kept_back(monkeypatch: pytest.MonkeyP
     begun = time.monotonic()
     with pytest.raises(BaseException, match="Trio nursery") as caught:
         trio.run(main)
-    assert time.monotonic() - begun < 2 * EVER
+    assert time.monotonic() - begun < 2 * TIMEOUT_S
     raised: Any = caught.value
     assert [type(error) for error in raised.exceptions] == [SystemExit]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Jobs for threads, and signals while they block."""
+"""SyncJob in threads, and signals while its methods block."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import EVER, Gate, eventually, signal_after
+from patience import TIMEOUT_S, Gate, eventually, signal_after
 from spawnfd import _job
-from subprocess_support import alone
+from subprocess_support import run_script
 
-DEAF = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+IGNORES_SIGTERM = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
 
 
-def until(job: sf.SyncJob, text: str, since: int = 0) -> sf.Chunk:
-    """Waits for what a job is to print."""
+def wait_for_output(job: sf.SyncJob, text: str, since: int = 0) -> sf.Chunk:
+    """Waits until a job has printed the text."""
     assert eventually(lambda: text in job.read(since).text)
     return job.read(since)
 
@@ -42,9 +42,9 @@ def test_streaming() -> None:
     assert job.result() is result
 
 
-def test_a_background_job() -> None:
+def test_background_job_reads_and_writes() -> None:
     job = sf.start_sync(sf.sh("echo one; read line; echo two $line"), stdin="stream")
-    first = until(job, "one\n")
+    first = wait_for_output(job, "one\n")
     assert job.wait(0.05) is None
     assert job.wait(0) is None
     job.write("more\n")
@@ -54,9 +54,9 @@ def test_a_background_job() -> None:
         job.write(b"x")
 
 
-def test_stop() -> None:
-    job = sf.start_sync(DEAF)
-    until(job, "ready")
+def test_stop_kills_after_the_grace_period() -> None:
+    job = sf.start_sync(IGNORES_SIGTERM)
+    wait_for_output(job, "ready")
     begun = time.monotonic()
     result = job.stop(grace=0.2)
     assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
@@ -70,7 +70,7 @@ def test_a_slow_consumer_slows_the_program() -> None:
         assert sum(len(event.bytes) for event in job.events()) == size
 
 
-def test_writing_waits_for_room() -> None:
+def test_write_blocks_while_the_pipe_is_full() -> None:
     large = bytes(range(256)) * 8000
     with sf.start_sync(sf.sh("sleep 0.2; cat | wc -c"), stdin="stream") as job:
         job.write(bytearray(large))
@@ -78,19 +78,19 @@ def test_writing_waits_for_room() -> None:
         assert job.result().text == f"{len(large)}\n"
 
 
-def test_a_terminal() -> None:
+def test_terminal_input_and_size() -> None:
     line = "stty -echo; stty size; read line; stty size; echo got $line"
     with sf.start_sync(sf.sh(line), terminal=(33, 77)) as job:
-        first = until(job, "33 77\r\n")
+        first = wait_for_output(job, "33 77\r\n")
         job.resize(5, 6)
         job.write("hello\n")
-        assert until(job, "got hello\r\n", first.next).text.startswith("5 6\r\n")
+        assert wait_for_output(job, "got hello\r\n", first.next).text.startswith("5 6\r\n")
         assert job.result().ok
 
 
-def test_leaving_the_block_ends_it() -> None:
-    with suppress(ZeroDivisionError), sf.start_sync(DEAF, grace=0.1) as job:
-        until(job, "ready")
+def test_leaving_the_block_ends_the_program() -> None:
+    with suppress(ZeroDivisionError), sf.start_sync(IGNORES_SIGTERM, grace=0.1) as job:
+        wait_for_output(job, "ready")
         raise ZeroDivisionError
     result = job.wait(0)
     assert result is not None
@@ -100,7 +100,7 @@ def test_leaving_the_block_ends_it() -> None:
     assert job.result().signal == 15
 
 
-def test_a_late_failure_is_not_lost() -> None:
+def test_late_start_failure_is_raised_on_exit() -> None:
     actions = [sf.actions.Chdir("/no")]
     with pytest.raises(FileNotFoundError), sf.start_sync(["true"], actions=actions) as job:
         assert list(job.events()) == []
@@ -108,18 +108,18 @@ def test_a_late_failure_is_not_lost() -> None:
         sf.start_sync(["no-such-program"])
 
 
-def test_detached_it_runs_on(tmp_path: Path) -> None:
-    mark, gate = tmp_path / "mark", Gate(tmp_path)
-    with sf.start_sync(sf.sh(f"{gate.wait}; echo > {mark}")) as job:
+def test_detached_job_runs_on(tmp_path: Path) -> None:
+    marker, gate = tmp_path / "marker", Gate(tmp_path)
+    with sf.start_sync(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
         job.detach()
     assert job.wait(0) is None
-    assert not mark.exists()
+    assert not marker.exists()
     gate.open()
     assert job.result().ok
-    assert mark.exists()
+    assert marker.exists()
 
 
-def test_ctrl_c_during_a_wait_leaves_the_program_alone() -> None:
+def test_ctrl_c_during_wait_leaves_the_program_running() -> None:
     job = sf.start_sync(["sleep", "1000"])
     with pytest.raises(KeyboardInterrupt), signal_after(0.1, signal.SIGINT):
         job.wait()
@@ -136,14 +136,14 @@ BLOCKING: dict[str, Callable[[sf.SyncJob], object]] = {
 
 
 @pytest.mark.parametrize("block", BLOCKING.values(), ids=BLOCKING)
-def test_ctrl_c_in_a_block_ends_it(block: Callable[[sf.SyncJob], object]) -> None:
+def test_ctrl_c_in_the_block_ends_the_program(block: Callable[[sf.SyncJob], object]) -> None:
     begun = time.monotonic()
     jobs: list[sf.SyncJob] = []
 
     def interrupted() -> None:
-        with sf.start_sync(DEAF, stdin="stream", grace=0.1) as job:
+        with sf.start_sync(IGNORES_SIGTERM, stdin="stream", grace=0.1) as job:
             jobs.append(job)
-            until(job, "ready")
+            wait_for_output(job, "ready")
             with signal_after(0.3, signal.SIGINT):
                 block(job)
 
@@ -151,10 +151,10 @@ def test_ctrl_c_in_a_block_ends_it(block: Callable[[sf.SyncJob], object]) -> Non
         interrupted()
     (job,) = jobs
     assert job.result().signal == 9
-    assert time.monotonic() - begun < 2 * EVER
+    assert time.monotonic() - begun < 2 * TIMEOUT_S
 
 
-def test_a_handler_that_returns_changes_nothing() -> None:
+def test_handler_that_returns_changes_nothing() -> None:
     seen: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
     try:
@@ -166,8 +166,8 @@ def test_a_handler_that_returns_changes_nothing() -> None:
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
-def test_an_iterator_interrupted_anywhere_lets_go_of_the_program() -> None:
-    """Ctrl-C as it is made, or as it goes."""
+def test_interrupted_iterator_lets_the_program_go_on() -> None:
+    """Ctrl-C arrives while the iterator is created or destroyed."""
     source = _job.__file__
 
     for place in itertools.count(1):
@@ -197,7 +197,7 @@ def test_an_iterator_interrupted_anywhere_lets_go_of_the_program() -> None:
             break
 
 
-def test_several_threads_wait_for_one() -> None:
+def test_several_threads_wait_for_one_job() -> None:
     results: list[sf.Result] = []
     job = sf.start_sync(["sleep", "0.3"])
     threads = [threading.Thread(target=lambda: results.append(job.result())) for _ in range(4)]
@@ -208,7 +208,7 @@ def test_several_threads_wait_for_one() -> None:
     assert results == [job.result()] * 4
 
 
-def test_many_threads() -> None:
+def test_many_threads_run_jobs() -> None:
     texts: list[str] = []
 
     def work(name: int) -> None:
@@ -224,7 +224,7 @@ def test_many_threads() -> None:
     assert sorted(texts) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(10))
 
 
-def test_a_spill_goes_with_job_and_result(tmp_path: Path) -> None:
+def test_spill_file_lives_as_long_as_job_or_result(tmp_path: Path) -> None:
     job = sf.start_sync(["seq", "1000"], keep=(4, 4), spill=sf.Spill(1 << 20, tmp_path))
     result = job.result()
     assert len(os.listdir(tmp_path)) == 1
@@ -234,33 +234,33 @@ def test_a_spill_goes_with_job_and_result(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_made_by_functions_only() -> None:
+def test_jobs_have_no_constructor() -> None:
     for cls in (sf.Job, sf.SyncJob):
         with pytest.raises(TypeError, match=r"spawnfd\.start"):
             cls()
 
 
-def test_one_docstring() -> None:
+def test_sync_and_async_share_docstrings() -> None:
     for name in ("wait", "result", "stop", "write", "events"):
         assert getattr(sf.SyncJob, name).__doc__ == getattr(sf.Job, name).__doc__
     assert sf.start_sync.__doc__ == sf.start.__doc__
     assert sf.Template.start_sync.__doc__ == sf.Template.start.__doc__
 
 
-def test_ended_before_it_was_the_program(tmp_path: Path) -> None:
-    """Who starts a job does not wait until it is the program; it can be signalled before."""
+def test_signalled_before_exec(tmp_path: Path) -> None:
+    """start() does not wait for exec, so a job can be signalled before it."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     sf.start_sync(["true"]).result()
-    stands = [sf.actions.Open(gate, 9)]
+    blocks = [sf.actions.Open(gate, 9)]
     for tree in (False, True):
-        job = sf.start_sync(["true"], actions=stands)
+        job = sf.start_sync(["true"], actions=blocks)
         job.signal(signal.SIGKILL, tree=tree)
         assert (job.result().stop, job.result().signal) == ("exited", signal.SIGKILL)
-    job = sf.start_sync(["true"], actions=stands)
+    job = sf.start_sync(["true"], actions=blocks)
     assert (job.stop(0).stop, job.result().signal) == ("cancelled", signal.SIGKILL)
-    # By somebody else it is a program that could not be started.
-    job = sf.start_sync(["true"], actions=stands)
+    # A signal that the job did not send itself is a failed start.
+    job = sf.start_sync(["true"], actions=blocks)
     os.kill(job.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(sf.SpawnError) as caught:
@@ -269,8 +269,8 @@ def test_ended_before_it_was_the_program(tmp_path: Path) -> None:
         assert caught.value.call.endswith(", signal: 9 (SIGKILL)")
 
 
-def test_no_descriptor_where_a_stream_was_closed() -> None:
-    """Who puts a stream there must not find it full of our news."""
+def test_queue_does_not_use_a_closed_standard_stream() -> None:
+    """A host that opens a stream at this number must not get the queue's data."""
     script = """
 import os, spawnfd
 os.close(0)
@@ -307,7 +307,7 @@ if sys.argv[2] == "before":
 for thread in threads:
     thread.start()
 if sys.argv[2] == "meanwhile":
-    # stop() would be done.
+    # stop() would have finished before, without an error.
     failed.append(errno.EBADF)
     take()
 for thread in threads:
@@ -325,23 +325,25 @@ print(*sorted(set(failed)))
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_numbers_closed_and_taken(when: str, tmp_path: Path) -> None:
-    """As daemons do. What the application has there is neither read, written nor closed."""
+def test_queue_descriptors_closed_and_replaced(when: str, tmp_path: Path) -> None:
+    """Daemons close all descriptors. Files opened at these numbers stay untouched."""
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
-    assert alone("import errno\n" + TAKEN, str(theirs), when) == f"{errno.EBADF} {errno.EPIPE}\n"
+    assert (
+        run_script("import errno\n" + TAKEN, str(theirs), when) == f"{errno.EBADF} {errno.EPIPE}\n"
+    )
     assert theirs.read_text() == "theirs"
 
 
-def test_who_could_not_be_looked_for_is_not_nobody() -> None:
+def test_failed_search_for_leftovers_is_reported() -> None:
     line = sf.sh("sleep 1000 >/dev/null 2>&1 & echo $!; read x")
     job = sf.start_sync(line, stdin="stream", tree="group")
-    left = int(until(job, "\n").text)
+    left = int(wait_for_output(job, "\n").text)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         job.write("\n")
-        # Waiting takes a descriptor.
+        # job.wait() needs a descriptor, so poll the core.
         eventually(lambda: job._core.result() is not None)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -351,8 +353,8 @@ def test_who_could_not_be_looked_for_is_not_nobody() -> None:
     assert not sf.run(["true"]).leftovers_unknown
 
 
-def test_reading_leaves_the_gil_to_others() -> None:
-    """So what it waits for, a slow disk's spill, does not hold up all threads."""
+def test_read_releases_the_gil() -> None:
+    """Reading a spill file from a slow disk must not block all threads."""
     interval = sys.getswitchinterval()
     go, ran = threading.Event(), threading.Event()
 
@@ -363,11 +365,11 @@ def test_reading_leaves_the_gil_to_others() -> None:
     with sf.start_sync(["sleep", "1000"], window=100) as job:
         thread = threading.Thread(target=other)
         thread.start()
-        # Nobody gets the GIL who is not given it.
+        # With this interval a thread gets the GIL only if another releases it.
         sys.setswitchinterval(1000)
         try:
             go.set()
-            deadline = time.monotonic() + EVER
+            deadline = time.monotonic() + TIMEOUT_S
             while not ran.is_set() and time.monotonic() < deadline:
                 job.read()
             assert ran.is_set()
@@ -377,8 +379,8 @@ def test_reading_leaves_the_gil_to_others() -> None:
         job.stop(0)
 
 
-def test_a_small_stack() -> None:
-    """The thread is the caller's: a run needs little of it."""
+def test_run_on_a_small_stack() -> None:
+    """run() uses the calling thread's stack, which may be small."""
     script = """
 import threading, spawnfd
 threading.stack_size(64 << 10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Seccomp filters, of single calls and whole profiles: programs start without these calls."""
+"""Programs start under seccomp filters that refuse single calls, or whole profiles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from subprocess_support import alone
+from subprocess_support import run_script
 
-# Numbers of asm/unistd_64.h.
+# System call numbers from asm/unistd_64.h.
 CALLS = {
     "get_mempolicy": 239,
     "keyctl": 250,
@@ -29,10 +29,10 @@ CALLS = {
     "faccessat2": 439,
 }
 
-numbered = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
+needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86_64")
 
 
-# The first argument: the calls that kill, and a number of threads, which wait until the end.
+# The first argument: the calls that kill the caller, and the count of threads that wait meanwhile.
 STARTS = """
 import asyncio, threading
 calls, threads = eval(sys.argv[1])
@@ -61,13 +61,13 @@ waiting.set()
 """
 
 
-@numbered
+@needs_x86_64
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize(
     "calls", [*([name] for name in CALLS), ["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy"]]
 )
 def test_programs_start_without_the_calls(calls: list[str], threads: int) -> None:
-    alone(STARTS, repr(({name: CALLS[name] for name in calls}, threads)))
+    run_script(STARTS, repr(({name: CALLS[name] for name in calls}, threads)))
 
 
 @pytest.fixture(scope="session")
@@ -91,12 +91,13 @@ def test_programs_start_under_the_profile(
     confine: str, profile: str, answer: str, threads: int
 ) -> None:
     prefix = [confine, "--profile", profile + answer, "--"]
-    alone(STARTS, f"({{}}, {threads})", prefix=prefix)
+    run_script(STARTS, f"({{}}, {threads})", prefix=prefix)
 
 
-@numbered
-def test_a_death_in_an_action_is_the_program_s_in_a_drop_in_and_an_error_elsewhere() -> None:
-    alone(
+@needs_x86_64
+def test_sigsys_in_an_action() -> None:
+    """The drop-in reports a killed program, as subprocess does. run() raises an error."""
+    run_script(
         """
         import errno
         from spawnfd import actions
@@ -106,8 +107,9 @@ def test_a_death_in_an_action_is_the_program_s_in_a_drop_in_and_an_error_elsewhe
         assert subprocess.run(["true"]).returncode == 0
         for _ in range(2):
             try: sf.run(["true"], actions=[actions.Umask(0o22), actions.Setsid()])
-            except sf.SpawnError as error: told = error
-            assert (told.stage, told.action, told.errno) == ("action", 1, errno.ECANCELED), told
-            assert "killed by SIGSYS (a seccomp filter)" in str(told)
+            except sf.SpawnError as error: caught = error
+            found = caught.stage, caught.action, caught.errno
+            assert found == ("action", 1, errno.ECANCELED), caught
+            assert "killed by SIGSYS (a seccomp filter)" in str(caught)
         """
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a run may use, and how many runs there are at once."""
+"""Limits of a run's resources, and of the number of concurrent runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import Go
-from patience import EVER, eventually
-from test_options import Run, both
+from patience import TIMEOUT_S, eventually
+from test_options import Run, each_run
 
 BURN = sf.sh("while :; do :; done")
-# Where no cgroup is taken.
+# Options of a run that uses no cgroup.
 GUARD: dict[str, Any] = {"tree": "guard"}
 
 
-@both
+@each_run
 def test_cpu_time(run: Run) -> None:
     limits = sf.Limits(cpu_time=0.5)
     result = run(BURN, limits=limits, **GUARD)
@@ -31,13 +31,13 @@ def test_cpu_time(run: Run) -> None:
     assert "limit='cpu_time (rlimit)'" in repr(result).replace('"', "'")
     with pytest.raises(sf.ExitError, match=r"reached its limit of cpu_time \(rlimit\)"):
         result.check()
-    # By a cgroup where one can be had.
+    # With tree="auto" a cgroup enforces the limit, if the run has one.
     result = run(BURN, limits=limits)
     assert result.stop == "limit"
     assert result.limits["cpu_time"] == ("cgroup" if result.tree == "cgroup" else "rlimit")
 
 
-@both
+@each_run
 def test_memory(run: Run) -> None:
     line = ["perl", "-e", "$x = 'x' x (400 << 20); print 1"]
     result = run(line, limits=sf.Limits(memory=200 << 20, enforce="best-effort"), **GUARD)
@@ -45,8 +45,8 @@ def test_memory(run: Run) -> None:
     assert run(["true"]).limits == {}
 
 
-@both
-def test_what_nobody_enforces(run: Run) -> None:
+@each_run
+def test_limits_that_cannot_be_enforced(run: Run) -> None:
     for limits in (sf.Limits(cpus=1.5), sf.Limits(memory=1 << 30, enforce="cgroup")):
         with pytest.raises(sf.SpawnError) as caught:
             run(["true"], limits=limits, **GUARD)
@@ -56,8 +56,8 @@ def test_what_nobody_enforces(run: Run) -> None:
     assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "nobody"})
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="RLIMIT_NPROC does more for who is not root")
-@both
+@pytest.mark.skipif(os.getuid() != 0, reason="RLIMIT_NPROC limits users other than root")
+@each_run
 def test_pids(run: Run) -> None:
     limits = sf.Limits(pids=5, enforce="best-effort")
     line = sf.sh("for i in 1 2 3 4 5 6 7; do sleep 1000 & done; wait")
@@ -81,13 +81,13 @@ def test_pids(run: Run) -> None:
         (sf.Limits(enforce="x"), ValueError, r'limits\.enforce: "x" is not one of'),  # type: ignore[arg-type]
     ],
 )
-@both
+@each_run
 def test_wrong_limits(run: Run, limits: Any, expected: type[Exception], message: str) -> None:
     with pytest.raises(expected, match=message):
         run(["true"], limits=limits)
 
 
-def test_a_limiter() -> None:
+def test_limiter_attributes() -> None:
     limiter = sf.Limiter(2)
     assert (limiter.limit, limiter.running, limiter.waiting) == (2, 0, 0)
     limiter.limit = 8
@@ -100,26 +100,26 @@ def test_a_limiter() -> None:
     assert limiter.limit == 8
 
 
-@both
-def test_waiting_in_a_thread(run: Run) -> None:
+@each_run
+def test_run_waits_for_the_limiter(run: Run) -> None:
     limiter = sf.Limiter(1)
     results: list[sf.Result] = []
-    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as held:
+    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as holder:
         thread = threading.Thread(
-            target=lambda: results.append(run(["echo", "1"], limiter=limiter, timeout=EVER))
+            target=lambda: results.append(run(["echo", "1"], limiter=limiter, timeout=TIMEOUT_S))
         )
         thread.start()
         assert eventually(lambda: limiter.waiting == 1)
         assert limiter.running == 1
-        held.close_stdin()
-        assert held.result().ok
+        holder.close_stdin()
+        assert holder.result().ok
     thread.join()
     assert results[0].text == "1\n"
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
-@both
-def test_refused_gives_its_place_back(run: Run) -> None:
+@each_run
+def test_refused_run_releases_the_limiter(run: Run) -> None:
     limiter = sf.Limiter(1)
     kept: list[BaseException] = []
     for options in ({"cwd": "/nonexistent"}, {"grace": -1}, {"no": 1}):
@@ -132,7 +132,7 @@ def test_refused_gives_its_place_back(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", [sf.run, sf.start_sync])
-def test_a_signal_handler_that_raises_leaves_the_line(run: Callable[..., Any]) -> None:
+def test_exception_of_a_handler_leaves_the_limiter_queue(run: Callable[..., Any]) -> None:
     limiter = sf.Limiter(0)
 
     class Interrupted(Exception):
@@ -156,7 +156,7 @@ def test_a_signal_handler_that_raises_leaves_the_line(run: Callable[..., Any]) -
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
-def test_many_tasks(go: Go) -> None:
+def test_many_tasks_respect_the_limit(go: Go) -> None:
     async def main() -> None:
         limiter = sf.Limiter(3)
         most = 0
@@ -179,10 +179,10 @@ def test_many_tasks(go: Go) -> None:
     go(main)
 
 
-def test_jobs_wait_and_leave_the_line(go: Go) -> None:
+def test_jobs_queue_and_cancelled_ones_leave(go: Go) -> None:
     async def main() -> None:
         limiter = sf.Limiter(1)
-        async with sf.start(["cat"], stdin="stream", limiter=limiter) as held:
+        async with sf.start(["cat"], stdin="stream", limiter=limiter) as holder:
             for run in (sf.run_async, sf.start):
                 with anyio.move_on_after(0.05) as scope:
                     await run(["true"], limiter=limiter)
@@ -199,22 +199,22 @@ def test_jobs_wait_and_leave_the_line(go: Go) -> None:
                     while limiter.waiting < 1:
                         await anyio.sleep(0.005)
                 limiter.limit = 2
-            held.close_stdin()
-            assert (await held.result()).ok
+            holder.close_stdin()
+            assert (await holder.result()).ok
         assert (limiter.running, limiter.waiting) == (0, 0)
 
     go(main)
     gc.collect()
 
 
-def test_after_a_fork() -> None:
+def test_limiter_after_a_fork() -> None:
     limiter = sf.Limiter(1)
-    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as held:
+    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as holder:
         pid = os.fork()
         if pid == 0:
             free = (limiter.limit, limiter.running) == (1, 0)
             os._exit(0 if free and sf.run(["true"], limiter=limiter).ok else 1)
         assert os.waitpid(pid, 0) == (pid, 0)
         assert limiter.running == 1
-        held.close_stdin()
-        assert held.result().ok
+        holder.close_stdin()
+        assert holder.result().ok

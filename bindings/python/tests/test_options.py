@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a supervised run can be asked for, and what its Result tells of it, in any way to run it."""
+"""Options of a supervised run and the fields of its Result, for each function that runs one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import EVER, Gate, deaf, eventually, in_time
+from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm, in_time
 
 
 def run_async(argv: Any, **options: Any) -> sf.Result:
@@ -29,25 +29,27 @@ def run_job(argv: Any, **options: Any) -> sf.Result:
         return job.result()
 
 
-both = pytest.mark.parametrize("run", [sf.run, run_async, run_job])
+each_run = pytest.mark.parametrize("run", [sf.run, run_async, run_job])
 Run = Callable[..., sf.Result]
 
 
-@both
-def test_grace(run: Run, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
+@each_run
+def test_timeout_waits_for_the_grace_period(run: Run, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
     start = time.monotonic()
-    result = in_time(mark, 0.2, lambda timeout: run(deaf(mark), timeout=timeout, grace=0.3))
+    result = in_time(
+        marker, 0.2, lambda timeout: run(ignores_sigterm(marker), timeout=timeout, grace=0.3)
+    )
     assert (result.stop, result.signal, result.text) == ("timeout", 9, "ready\n")
-    assert 0.5 <= time.monotonic() - start < 2 * EVER
-    mark.unlink()
-    line = sf.sh(f"trap 'echo bye; exit 7' TERM; : > '{mark}'; sleep 1000 & wait")
-    polite = in_time(mark, 0.3, lambda timeout: run(line, timeout=timeout, grace=1000))
+    assert 0.5 <= time.monotonic() - start < 2 * TIMEOUT_S
+    marker.unlink()
+    line = sf.sh(f"trap 'echo bye; exit 7' TERM; : > '{marker}'; sleep 1000 & wait")
+    polite = in_time(marker, 0.3, lambda timeout: run(line, timeout=timeout, grace=1000))
     assert (polite.stop, polite.code, polite.text) == ("timeout", 7, "bye\n")
     assert run(["sleep", "60"], timeout=0.1, grace=0).signal == 9
 
 
-@both
+@each_run
 def test_output_limit(run: Run) -> None:
     result = run(["yes"], output_limit=1_000_000, keep=(10, 10))
     assert (result.stop, result.signal, result.ok) == ("output_limit", 15, False)
@@ -57,7 +59,7 @@ def test_output_limit(run: Run) -> None:
         result.check()
 
 
-@both
+@each_run
 def test_spill(run: Run, tmp_path: Path) -> None:
     line = sf.sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done")
     expected = "".join(f"{i}\n" for i in range(100))
@@ -87,19 +89,19 @@ def test_spill(run: Run, tmp_path: Path) -> None:
     assert (little.spill_path, little.spilled, little.seen_bytes) == (None, None, 2)
 
 
-def number_of(path: Path) -> int:
-    """Where this process has a file open."""
+def descriptor_of(path: Path) -> int:
+    """The descriptor at which this process has the file open."""
     return next(n for n in range(3, 1 << 16) if os.path.realpath(f"/proc/self/fd/{n}") == str(path))
 
 
-def test_the_number_of_a_spill_has_become_the_applications(tmp_path: Path) -> None:
+def test_replaced_spill_descriptor_is_left_alone(tmp_path: Path) -> None:
     mine, spills = tmp_path / "mine", tmp_path / "spills"
     mine.touch()
     spills.mkdir()
     spill = sf.Spill(1 << 20, dir=spills)
 
     ended = sf.run(["seq", "1000"], keep=(4, 4), spill=spill)
-    number = number_of(Path(ended.spill_path or ""))
+    number = descriptor_of(Path(ended.spill_path or ""))
     with mine.open("rb+") as file:
         os.dup2(file.fileno(), number)
     del ended
@@ -110,7 +112,7 @@ def test_the_number_of_a_spill_has_become_the_applications(tmp_path: Path) -> No
     line = "seq 1000; read x; seq 1000"
     with sf.start_sync(sf.sh(line), stdin="stream", keep=(4, 4), spill=spill) as job:
         assert eventually(lambda: any(path.stat().st_size for path in spills.iterdir()))
-        number = number_of(next(spills.iterdir()))
+        number = descriptor_of(next(spills.iterdir()))
         with mine.open("rb+") as file:
             os.dup2(file.fileno(), number)
         job.write("go\n")
@@ -129,47 +131,47 @@ def test_spill_is_a_value() -> None:
         sf.Spill(5).max_bytes = 6  # type: ignore[misc]
 
 
-@both
-def test_what_is_there_is_read_when_the_time_is_over(run: Run) -> None:
-    # More than is read in one go: the program has ended by then.
+@each_run
+def test_drain_zero_reads_what_was_written(run: Run) -> None:
+    # More than one read returns: the program has ended before the last read.
     size = 1 << 20
     line = (
         f"import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, {size}); os.write(1, bytes({size}))"
     )
     result = run([sys.executable, "-c", f"{line}; os._exit(0)"], drain=0.0, keep=(size, 0))
     assert (len(result.stdout), result.drain) == (size, "eof")
-    # Somebody writes on: for him nobody waits.
+    # A leftover process goes on writing. run() does not wait for it.
     assert run(sf.sh("yes & exit 3"), drain=0.0).drain.startswith("cut: ")
 
 
-@both
-def test_drain(run: Run, tmp_path: Path) -> None:
+@each_run
+def test_drain_waits_for_leftover_writers(run: Run, tmp_path: Path) -> None:
     line = sf.sh("setsid sh -c 'sleep 0.4; echo late' & echo early")
-    assert run(line, drain=EVER).text == "early\nlate\n"
+    assert run(line, drain=TIMEOUT_S).text == "early\nlate\n"
     gate = Gate(tmp_path)
     line = sf.sh(f'setsid sh -c "{gate.wait}; echo late" & echo early')
     cut = run(line, drain=0.0, leftovers="detach")
     assert cut.text == "early\n"
     assert cut.drain.startswith("cut: ")
-    # It ends by itself.
+    # The detached process ends by itself.
     gate.open()
 
 
-@both
+@each_run
 def test_input_refused(run: Run) -> None:
     large = bytes(1 << 20)
     assert run(["true"], input=large).input_refused
     assert not run(sf.sh("cat >/dev/null"), input=large).input_refused
 
 
-@both
+@each_run
 @pytest.mark.parametrize("leftovers", ["kill", "adopt", "detach"])
-def test_nothing_is_left_over(run: Run, leftovers: str) -> None:
+def test_run_without_leftovers(run: Run, leftovers: str) -> None:
     result = run(["echo", "x"], leftovers=leftovers)
     assert (result.text, result.leftovers) == ("x\n", [])
 
 
-def test_text_is_decoded_across_cuts() -> None:
+def test_text_drops_characters_cut_by_an_omission() -> None:
     result = sf.run(["printf", "aéz"], keep=(2, 1))
     assert (result.stdout, result.text) == (b"a\xc3z", "az")
     result = sf.run(sf.sh(r"printf '\303'; sleep 0.1; printf '\251 \377'"))
@@ -255,28 +257,28 @@ def test_spawn_has_its_own_options(name: str, where: str) -> None:
         sf.spawn(["true"], **{name: 1})  # type: ignore[call-arg]
 
 
-@both
-def test_what_no_float_can_be_is_for_ever(run: Run) -> None:
+@each_run
+def test_huge_timeouts_mean_forever(run: Run) -> None:
     assert run(["true"], timeout=10**400, grace=10**400, drain=10**400).ok
     with sf.start_sync(["true"]) as job, sf.spawn(["true"]) as child:
         assert (job.wait(10**400), child.wait(10**400)) == (job.result(), 0)
 
 
-def test_an_action_is_named_by_its_index_in_any_way() -> None:
+def test_action_index_in_each_run() -> None:
     fd = os.open("/", os.O_PATH)
     try:
         for run in (sf.run, run_async, run_job):
             with pytest.raises(sf.SpawnError) as caught:
-                # The cwd is an action of the core, too.
+                # The cwd is an action of the core, too, but the index does not count it.
                 run(["true"], cwd=fd, actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
             assert caught.value.action == 1
     finally:
         os.close(fd)
 
 
-@both
+@each_run
 @pytest.mark.parametrize("tree", ["group", "guard", "auto"])
-def test_what_is_left_behind(run: Run, tree: str) -> None:
+def test_leftovers_are_named(run: Run, tree: str) -> None:
     named = "until grep -q sleep /proc/$!/comm; do :; done"
     line = ["sh", "-c", f"sleep 1000 >/dev/null 2>&1 & {named}; echo $!"]
     result = run(line, tree=tree)
@@ -288,8 +290,8 @@ def test_what_is_left_behind(run: Run, tree: str) -> None:
     os.kill(int(detached.text), signal.SIGKILL)
 
 
-@both
-def test_who_has_left_the_session_may_survive_and_the_result_says_so(run: Run) -> None:
+@each_run
+def test_guard_may_miss_processes_of_a_new_session(run: Run) -> None:
     daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'"
     result = run(["sh", "-c", daemon], tree="guard", drain=20)
     os.kill(int(result.text), signal.SIGKILL)
@@ -297,8 +299,8 @@ def test_who_has_left_the_session_may_survive_and_the_result_says_so(run: Run) -
     assert (result.tree, result.tree_complete) == ("guard", False)
 
 
-@both
-def test_a_tree_in_a_pid_namespace(run: Run) -> None:
+@each_run
+def test_pid_namespace_kills_the_whole_tree(run: Run) -> None:
     line = "setsid -f sleep 1000 >/dev/null 2>&1; echo $$; exit 3"
     try:
         result = run(["sh", "-c", line], tree="pidns")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is sent between processes (multiprocessing, ProcessPoolExecutor), and what is not."""
+"""Objects that can be pickled for other processes (multiprocessing), and objects that cannot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def results(tmp_path: Path) -> list[sf.Result]:
     ]
 
 
-def test_results(tmp_path: Path) -> None:
+def test_results_are_pickled(tmp_path: Path) -> None:
     seen: set[str] = set()
     for result in results(tmp_path):
         seen.add(result.stop)
@@ -61,7 +61,7 @@ def test_results(tmp_path: Path) -> None:
     assert {"text", "spilled", "leftovers", "started", "tree", "args", "cpu"} <= set(FIELDS)
 
 
-def test_the_file_stays_where_it_belongs(tmp_path: Path) -> None:
+def test_unpickled_result_does_not_own_the_spill_file(tmp_path: Path) -> None:
     result = sf.run(sf.sh("seq 1000"), keep=(10, 10), spill=sf.Spill(1 << 20, dir=tmp_path))
     path = Path(result.spill_path or "")
     again = pickle.loads(pickle.dumps(result))
@@ -74,7 +74,7 @@ def test_the_file_stays_where_it_belongs(tmp_path: Path) -> None:
     assert again.spill_path == str(path)
 
 
-def test_what_is_no_result() -> None:
+def test_invalid_state_is_refused() -> None:
     restore, (state,) = sf.run(["true"]).__reduce__()
     with pytest.raises(ValueError, match='"tomorrow"'):
         restore(state | {"stop": "tomorrow"})
@@ -107,7 +107,7 @@ def errors(tmp_path: Path) -> list[Exception]:
     return found
 
 
-def test_errors(tmp_path: Path) -> None:
+def test_errors_are_pickled(tmp_path: Path) -> None:
     names = ["errno", "strerror", "filename", "stage", "action", "call"]
     found = errors(tmp_path)
     assert isinstance(found[0], sf.StaleTemplate)
@@ -124,7 +124,7 @@ def test_errors(tmp_path: Path) -> None:
                     assert getattr(again, name) == getattr(error, name), name
 
 
-def test_values() -> None:
+def test_values_are_pickled() -> None:
     env = sf.Env.empty().set("A", "1").set(b"B\xff", b"\xfe").set("C", "")
     spill = sf.Spill(5, dir="/tmp", persist=True)
     values: list[Any] = [
@@ -147,7 +147,7 @@ def test_values() -> None:
     assert pickle.loads(pickle.dumps(env)).items() == env.items()
 
 
-def test_output_as_it_comes() -> None:
+def test_events_and_chunks_are_pickled() -> None:
     with sf.start_sync(sf.sh("printf 'a\\303'; sleep 0.1; printf '\\251\\n' >&2; echo x")) as job:
         values: list[Any] = [*job.events(), *job.events(lines=True), job.read()]
         values.append(pickle.loads(pickle.dumps(values[0])))
@@ -162,7 +162,7 @@ def test_output_as_it_comes() -> None:
                 assert getattr(again, name) == getattr(value, name)
 
 
-def test_what_belongs_to_this_process() -> None:
+def test_process_bound_objects_are_refused() -> None:
     template = sf.Template("true")
     assert copy.copy(template) is template
     assert copy.deepcopy({"tool": template})["tool"] is template
@@ -183,39 +183,39 @@ def test_what_belongs_to_this_process() -> None:
         pickle.dumps(template)
 
 
-def run_there(code: int) -> sf.Result:
+def run_in_worker(code: int) -> sf.Result:
     return sf.run(sf.sh(f"echo {os.getpid()}; exit {code}"))
 
 
-def fail_there(_: int) -> sf.Result:
+def fail_in_worker(_: int) -> sf.Result:
     return sf.run(["no-such-program"])
 
 
-def check_there(code: int) -> sf.Result:
-    return run_there(code).check()
+def check_in_worker(code: int) -> sf.Result:
+    return run_in_worker(code).check()
 
 
 @pytest.fixture
-def helpers_end() -> Iterator[None]:
-    """multiprocessing keeps processes of its own for the next time."""
+def stop_helpers() -> Iterator[None]:
+    """Ends the helper processes that multiprocessing keeps for later use."""
     yield
     for module, name in ((forkserver, "_forkserver"), (resource_tracker, "_resource_tracker")):
         getattr(module, name)._stop()
 
 
-@pytest.mark.usefixtures("helpers_end")
+@pytest.mark.usefixtures("stop_helpers")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-def test_a_pool_of_processes(method: str) -> None:
+def test_process_pool_returns_results_and_errors(method: str) -> None:
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(2, mp_context=context) as pool:
-        for code, result in enumerate(pool.map(run_there, range(4))):
+        for code, result in enumerate(pool.map(run_in_worker, range(4))):
             assert result.code == code
             assert int(result.text) != os.getpid()
         with pytest.raises(FileNotFoundError) as missing:
-            pool.submit(fail_there, 0).result()
+            pool.submit(fail_in_worker, 0).result()
         assert isinstance(missing.value, sf.SpawnError)
         assert missing.value.stage == "template"
         with pytest.raises(sf.ExitError) as ended:
-            pool.submit(check_there, 7).result()
+            pool.submit(check_in_worker, 7).result()
         assert ended.value.result.code == 7

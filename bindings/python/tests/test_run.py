@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""run: results, streams, arguments."""
+"""run(): results, streams, arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import spawnfd as sf
 from conftest import is_alive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from patience import EVER, eventually, in_time
+from patience import TIMEOUT_S, eventually, in_time
 
 
 def test_result() -> None:
@@ -29,15 +29,15 @@ def test_result() -> None:
     assert (result.drain, result.leftovers) == ("eof", [])
     assert result.started == "clone"
     assert result.args == ["sh", "-c", "echo out; echo err >&2; exit 3"]
-    assert 0 < result.wall < EVER
-    assert 0 < result.cpu < EVER
+    assert 0 < result.wall < TIMEOUT_S
+    assert 0 < result.cpu < TIMEOUT_S
     assert result.max_rss > 100_000
     assert result.stdout is result.stdout
     for part in ("exited", "code=3", r"stdout=b'out\n'", "'sh'"):
         assert part in repr(result)
 
 
-def test_result_is_frozen() -> None:
+def test_result_is_immutable() -> None:
     result = sf.run(["true"])
     with pytest.raises(AttributeError):
         result.code = 1  # type: ignore[misc]
@@ -54,7 +54,7 @@ if sys.argv[1] == "later":
         pass
 
 class Last:
-    # Taken down with the module, these are still needed then.
+    # Defaults keep these objects alive after the module's globals are cleared.
     def __del__(self, how=sys.argv[1], run=sf.run, print=print, expected=expected):
         print(run(["sleep", "60"], timeout=0.1, grace=0).stop)
         if how == "later":
@@ -68,12 +68,12 @@ last = Last()
 
 
 @pytest.mark.parametrize(("which", "expected"), [("first", "timeout\n"), ("later", "timeout\n2\n")])
-def test_runs_as_the_interpreter_ends(which: str, expected: str) -> None:
+def test_run_during_interpreter_shutdown(which: str, expected: str) -> None:
     result = sf.run([sys.executable, "-c", ENDING, which], timeout=240)
     assert (result.code, result.text, result.stderr) == (0, expected, b"")
 
 
-def test_signal_and_check() -> None:
+def test_check_raises_for_a_signal() -> None:
     result = sf.run(sf.sh("echo last words >&2; kill -TERM $$"))
     assert (result.ok, result.code, result.signal, result.stop) == (False, None, 15, "exited")
     with pytest.raises(sf.ExitError, match="killed by SIGTERM: last words") as caught:
@@ -85,12 +85,12 @@ def test_signal_and_check() -> None:
         sf.run(["false"]).check()
 
 
-STANDING = """
+BLOCKED_OPEN = """
 import asyncio, ctypes, errno, os, signal, sys, threading, time
 import spawnfd as sf
 how, gate = sys.argv[1:]
 actions = [sf.actions.Open(gate, 9)]
-# Without clone3 all signals are blocked until exec.
+# Without clone3 the child blocks all signals until exec.
 ctypes.CDLL(None, use_errno=True).syscall(435, None, 0)
 ended_by = signal.SIGKILL if ctypes.get_errno() == errno.ENOSYS else signal.SIGTERM
 begun = time.monotonic()
@@ -108,7 +108,7 @@ elif how == "run_async":
         late = asyncio.create_task(asyncio.sleep(0.1))
         result = await sf.run_async(["true"], actions=actions, timeout=timeout)
         return late.done(), result
-    # Where a slow machine has both due at once, either may come first.
+    # On a slow machine both may be due at once, and either may come first.
     for timeout in (0.3, 1.2, 4.8, 9.6):
         is_late_done, result = asyncio.run(both(timeout))
         if is_late_done:
@@ -136,16 +136,16 @@ with os.fdopen(os.open(gate, os.O_RDWR)):
 
 
 @pytest.mark.parametrize("how", ["run", "thread", "signal", "run_async", "start", "failure"])
-def test_the_first_program_opens_a_fifo(tmp_path: Path, how: str) -> None:
-    """Nobody opens its other end: the host does not wait with the child for that."""
+def test_open_of_a_fifo_does_not_block_the_host(tmp_path: Path, how: str) -> None:
+    """The child blocks, because nothing opens the FIFO's other end. The host's timeout ends it."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    command = [sys.executable, "-c", STANDING, how, str(gate)]
+    command = [sys.executable, "-c", BLOCKED_OPEN, how, str(gate)]
     host = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert host.stdout == "ended\nb'through\\n' clone\n", host.stderr
 
 
-STANDING_APART = """
+BLOCKED_OPEN_OF_ACTIONS = """
 import asyncio, os, sys, time
 import spawnfd as sf
 what, gate = sys.argv[1:]
@@ -208,30 +208,30 @@ except FileNotFoundError as error:
         "pidns",
     ],
 )
-def test_what_has_to_be_waited_for_opens_a_fifo(tmp_path: Path, what: str) -> None:
-    """Not where it may stand still for ever."""
+def test_open_of_a_fifo_blocks_the_host_with_no_option(tmp_path: Path, what: str) -> None:
+    """These options usually make the host wait for exec. It must not if an open may block."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    command = [sys.executable, "-c", STANDING_APART, what, str(gate)]
+    command = [sys.executable, "-c", BLOCKED_OPEN_OF_ACTIONS, what, str(gate)]
     host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if host.stderr.startswith("refused: "):
         pytest.skip(host.stderr)
     assert host.stdout == "ended\n", host.stderr
 
 
-def test_timeout_ends_the_group(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
+def test_timeout_kills_the_group(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
     start = time.monotonic()
-    line = sf.sh(f"echo before; sleep 1000 & : > '{mark}'; sleep 1000")
-    result = in_time(mark, 0.2, lambda timeout: sf.run(line, timeout=timeout))
+    line = sf.sh(f"echo before; sleep 1000 & : > '{marker}'; sleep 1000")
+    result = in_time(marker, 0.2, lambda timeout: sf.run(line, timeout=timeout))
     assert (result.stop, result.signal, result.stdout) == ("timeout", 15, b"before\n")
     assert result.drain == "eof"
-    assert 0.2 <= result.wall <= time.monotonic() - start < 2 * EVER
+    assert 0.2 <= result.wall <= time.monotonic() - start < 2 * TIMEOUT_S
     with pytest.raises(sf.ExitError, match=rf"was ended after {result.wall:.3f} s"):
         result.check()
 
 
-def test_what_holds_the_pipe_is_named() -> None:
+def test_drain_names_processes_with_the_pipe_open() -> None:
     result = sf.run(sf.sh("setsid sleep 1000 & echo $!"))
     assert result.ok
     pid = int(result.text)
@@ -243,7 +243,7 @@ def test_what_holds_the_pipe_is_named() -> None:
             os.kill(holder, 9)
 
 
-def test_head_and_tail() -> None:
+def test_keep_limits_head_and_tail() -> None:
     code = "import sys; sys.stdout.write(''.join(f'{i:07d}\\n' for i in range(100000)))"
     result = sf.run([sys.executable, "-c", code], keep=(16, 8))
     assert result.stdout == b"0000000\n0000001\n0099999\n"
@@ -301,25 +301,25 @@ def test_arg0() -> None:
     assert result.args[0] == "other"
 
 
-def test_only_the_standard_descriptors() -> None:
+def test_program_has_only_the_standard_descriptors() -> None:
     inheritable = os.dup(0)
     os.set_inheritable(inheritable, True)
     try:
         result = sf.run(["ls", "/proc/self/fd"])
     finally:
         os.close(inheritable)
-    # 3 is ls's own, of the directory.
+    # ls opens the directory at 3.
     assert result.text.split() == ["0", "1", "2", "3"]
 
 
-def test_names_are_searched(tmp_path: Path, script: Path) -> None:
+def test_names_are_searched_in_path(tmp_path: Path, script: Path) -> None:
     assert sf.run(["tool"], env={"PATH": str(tmp_path)}).text == "one\n"
     assert sf.run(["tool"], env=sf.Env.inherit().set("PATH", tmp_path)).ok
     with pytest.raises(FileNotFoundError):
         sf.run(["tool"])
 
 
-def test_a_changed_program_is_no_error(script: Path) -> None:
+def test_run_notices_a_changed_program(script: Path) -> None:
     assert sf.run([script]).text == "one\n"
     script.write_text("#!/bin/sh\necho two\n")
     assert sf.run([script]).text == "two\n"
@@ -369,15 +369,15 @@ def test_sh() -> None:
         (["true"], {"actions": ["x"]}, TypeError, r"actions\[0\]"),
     ],
 )
-def test_wrong_arguments(
+def test_wrong_arguments_are_refused(
     argv: Any, options: dict[str, Any], expected: type[Exception], message: str
 ) -> None:
     with pytest.raises(expected, match=message):
         sf.run(argv, **options)
 
 
-def test_the_gil_is_released(tmp_path: Path) -> None:
-    """The program ends when another thread has had many turns since it began."""
+def test_run_releases_the_gil(tmp_path: Path) -> None:
+    """The program ends only after another thread has run Python code for a while."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -388,7 +388,7 @@ def test_the_gil_is_released(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=spin)
     thread.start()
-    assert sf.run(["cat", fifo], timeout=EVER).ok
+    assert sf.run(["cat", fifo], timeout=TIMEOUT_S).ok
     thread.join()
 
 
@@ -407,7 +407,7 @@ def test_threads() -> None:
     assert sorted(results) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(20))
 
 
-def test_fork_of_the_host() -> None:
+def test_run_after_a_fork() -> None:
     assert sf.run(["true"]).ok
     pid = os.fork()
     if pid == 0:
@@ -419,7 +419,7 @@ def test_fork_of_the_host() -> None:
     assert sf.run(["echo", "y"]).text == "y\n"
 
 
-# No NUL: that is an error. Lone surrogates stand for bytes that are no UTF-8.
+# NUL is left out: it is an error. Lone surrogates represent bytes that are not UTF-8.
 arguments = st.one_of(
     st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"")),
     st.binary(max_size=20).map(lambda raw: os.fsdecode(raw.replace(b"\0", b""))),
@@ -427,7 +427,7 @@ arguments = st.one_of(
 )
 
 
-# How long it takes to think of examples is the machine's affair.
+# No deadline: generating examples takes long on a slow machine.
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(arguments, max_size=5))
 def test_arguments_arrive(args: list[str | bytes]) -> None:
@@ -441,9 +441,9 @@ def run_async(argv: Any, **options: Any) -> sf.Result:
 
 
 @pytest.mark.parametrize("run", [sf.run, run_async])
-def test_run_adopts_nobody(run: Callable[..., sf.Result]) -> None:
+def test_run_kills_leftovers_instead_of_adopting(run: Callable[..., sf.Result]) -> None:
     line = "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo hi"
     result = run(sf.sh(line), leftovers="adopt")
     assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
-    # Killed, and about to end.
+    # It has been killed, but may not have ended yet.
     assert eventually(lambda: not is_alive(result.leftovers[0].pid))

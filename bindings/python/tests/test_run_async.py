@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""run_async: what is its own; that it takes and gives what run does is asked of both."""
+"""run_async(): behaviour on event loops. test_options.py tests what it shares with run()."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 import spawnfd as sf
 import trio
 from conftest import Go, children, is_alive, threads
-from patience import EVER, eventually, in_time, longer
+from patience import TIMEOUT_S, eventually, growing_timeouts, in_time
 from spawnfd import _loop, _port, _spawnfd
 from spawnfd._types import Args
 
@@ -60,7 +60,7 @@ def test_many_at_once() -> None:
     asyncio.run(main())
 
 
-def test_large_outputs_side_by_side() -> None:
+def test_concurrent_large_outputs() -> None:
     async def main() -> None:
         size = 3 << 20
         command = ["head", "-c", str(size), "/dev/zero"]
@@ -76,26 +76,26 @@ def test_large_outputs_side_by_side() -> None:
     asyncio.run(main())
 
 
-def test_an_endless_writer_starves_nobody() -> None:
+def test_endless_writer_does_not_starve_other_runs() -> None:
     async def main(timeout: float) -> bool:
         endless = asyncio.create_task(sf.run_async(["yes"], timeout=timeout))
         await asyncio.sleep(0.1)
         for _ in range(20):
             assert (await sf.run_async(["echo", "x"])).text == "x\n"
-        was_beside_them = not endless.done()
+        ran_meanwhile = not endless.done()
         result = await endless
         assert result.stop == "timeout"
-        return was_beside_them and result.omitted_bytes > 1 << 20
+        return ran_meanwhile and result.omitted_bytes > 1 << 20
 
-    assert any(asyncio.run(main(timeout)) for timeout in longer(1.0))
+    assert any(asyncio.run(main(timeout)) for timeout in growing_timeouts(1.0))
 
 
-def test_a_blocked_loop_keeps_no_program_back(tmp_path: Path) -> None:
+def test_blocked_loop_does_not_block_programs(tmp_path: Path) -> None:
     async def main(timeout: float) -> None:
         before = children()
         ended, ready = tmp_path / "ended", tmp_path / "ready"
         ended.unlink(missing_ok=True)
-        # More than a pipe holds: somebody has to read it.
+        # More than a pipe holds: the engine's thread must read it.
         writer = asyncio.create_task(
             sf.run_async(sf.sh(f"head -c 300000 /dev/zero; echo > {ended}"), keep=(300_000, 0))
         )
@@ -111,8 +111,8 @@ def test_a_blocked_loop_keeps_no_program_back(tmp_path: Path) -> None:
     in_time(tmp_path / "ready", 0.1, lambda timeout: asyncio.run(main(timeout)))
 
 
-def test_a_loop_turns_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others see to their events while hundreds of programs are started."""
+def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each iteration of the loop starts only a limited number of programs."""
     turn, starts = 0, dict[int, int]()
     begin = _spawnfd.begin
 
@@ -138,8 +138,8 @@ def test_a_loop_turns_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> No
     assert max(starts.values()) <= 2 * _port.STARTS_A_TURN
 
 
-def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One starts where another ends, as long as none of them is old."""
+def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the running programs are young, a new one waits until one of them ends."""
     most, begin = 0, _spawnfd.begin
 
     def counted(*arguments: Any) -> Any:
@@ -159,19 +159,19 @@ def test_few_short_programs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, trio.run])
-def test_programs_that_wait_for_each_other(run: Any, tmp_path: Path) -> None:
-    """However many there are, the last one is started while all others run."""
+def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -> None:
+    """The last program is started even if all others run and wait for it."""
     many = 8 * _port.YOUNG_AT_ONCE
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    # What is written stays there.
-    held = os.open(fifo, os.O_RDWR)
+    # Keeps written data in the FIFO while it has no reader.
+    kept_open = os.open(fifo, os.O_RDWR)
     ended = 0
 
     async def one(last: bool) -> None:
         nonlocal ended
         line = f"yes go | head -n {many - 1} > fifo" if last else "read line < fifo"
-        result = await sf.run_async(sf.sh(line), cwd=tmp_path, timeout=2 * EVER)
+        result = await sf.run_async(sf.sh(line), cwd=tmp_path, timeout=2 * TIMEOUT_S)
         assert result.ok
         ended += 1
 
@@ -184,12 +184,12 @@ def test_programs_that_wait_for_each_other(run: Any, tmp_path: Path) -> None:
         asyncio.run(main())
     else:
         trio.run(main)
-    os.close(held)
+    os.close(kept_open)
     assert ended == many
 
 
-def test_short_programs_beside_long_ones() -> None:
-    """Those that have run for long take nobody's place."""
+def test_long_running_programs_do_not_delay_starts() -> None:
+    """Programs that have run for a while do not count as young."""
 
     async def main() -> None:
         many = 2 * _port.YOUNG_AT_ONCE
@@ -201,7 +201,7 @@ def test_short_programs_beside_long_ones() -> None:
         for _ in range(3):
             assert (await sf.run_async(["true"])).ok
             await asyncio.sleep(0.01)
-        # Nobody has to wait any more.
+        # The next start does not wait.
         assert port.gate.enter(port)
         for task in long:
             task.cancel()
@@ -210,7 +210,7 @@ def test_short_programs_beside_long_ones() -> None:
     asyncio.run(main())
 
 
-def test_cancelled_before_its_turn() -> None:
+def test_runs_cancelled_in_the_start_queue() -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
         await asyncio.sleep(0)
@@ -224,8 +224,8 @@ def test_cancelled_before_its_turn() -> None:
     asyncio.run(main())
 
 
-def test_who_leaves_the_gate_takes_nobody_s_place() -> None:
-    """Nobody is let in who is not there any more: trio tells no place of its task's end."""
+def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
+    """The gate must not admit a cancelled task: trio does not tell the gate of the task's end."""
 
     async def main() -> None:
         many = 3 * _port.YOUNG_AT_ONCE
@@ -243,7 +243,7 @@ def test_who_leaves_the_gate_takes_nobody_s_place() -> None:
     trio.run(main)
 
 
-def test_a_coroutine_closed_at_the_gate() -> None:
+def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
     async def main() -> None:
         port: Any = _loop.here()
         port.gate.started = _port.STARTS_A_TURN
@@ -260,7 +260,7 @@ def test_a_coroutine_closed_at_the_gate() -> None:
     asyncio.run(main())
 
 
-def test_timeouts_in_any_order() -> None:
+def test_timeouts_expire_independently() -> None:
     async def main(most: float) -> bool:
         times = [most, most / 5, most / 2]
         runs = [sf.run_async(["sleep", "1000"], timeout=timeout) for timeout in times]
@@ -268,13 +268,13 @@ def test_timeouts_in_any_order() -> None:
         assert [result.stop for result in results] == ["exited", "timeout", "timeout", "timeout"]
         walls = [result.wall for result in results[1:]]
         assert all(wall >= timeout for wall, timeout in zip(walls, times, strict=True))
-        # Each by its own clock, none behind another that was there before it.
+        # A run with a shorter timeout ends first, although another run started before it.
         return walls[1] < walls[2] < walls[0]
 
-    assert any(asyncio.run(main(most)) for most in longer(0.5))
+    assert any(asyncio.run(main(most)) for most in growing_timeouts(0.5))
 
 
-def test_cancel_ends_the_group(tmp_path: Path) -> None:
+def test_cancelling_kills_the_group(tmp_path: Path) -> None:
     async def main() -> None:
         pids = tmp_path / "pids"
         command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
@@ -286,18 +286,18 @@ def test_cancel_ends_the_group(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The grandchild was killed too; init (or the sub-reaper) may not have reaped it yet.
+        # The grandchild was killed too, but init (or the sub-reaper) may not have reaped it yet.
         assert eventually(lambda: not any(map(is_alive, found)))
 
     asyncio.run(main())
 
 
-# It says so when it is there, and again when it is told to end.
-TOLD = "trap 'echo told; exit 3' TERM; echo out; touch {}; while :; do sleep 0.05; done"
+# Creates a file once it runs, and prints a line on SIGTERM.
+TRAPS = "trap 'echo trapped; exit 3' TERM; echo out; touch {}; while :; do sleep 0.05; done"
 
 
 async def run_and_catch(argv: Args, caught: list[BaseException]) -> None:
-    """Keeps the exception that a run goes on with."""
+    """Appends the exception that the run raises, and raises it again."""
     try:
         await sf.run_async(argv, grace=60)
     except BaseException as error:
@@ -312,12 +312,12 @@ def result_of(error: BaseException) -> sf.Result:
     return result
 
 
-def test_a_cancellation_has_what_came_out(go: Go, tmp_path: Path) -> None:
+def test_cancellation_carries_the_result(go: Go, tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(run_and_catch, sf.sh(TOLD.format(ready)), caught)
+            group.start_soon(run_and_catch, sf.sh(TRAPS.format(ready)), caught)
             with anyio.fail_after(20):
                 while not ready.exists():
                     await anyio.sleep(0.01)
@@ -327,14 +327,14 @@ def test_a_cancellation_has_what_came_out(go: Go, tmp_path: Path) -> None:
     go(main)
     [error] = caught
     result = result_of(error)
-    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntold\n")
+    assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntrapped\n")
 
 
-def test_so_has_the_last_of_several(tmp_path: Path) -> None:
+def test_last_of_several_cancellations_carries_the_result(tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
     async def main() -> None:
-        task = asyncio.create_task(run_and_catch(sf.sh(TOLD.format(ready)), caught))
+        task = asyncio.create_task(run_and_catch(sf.sh(TRAPS.format(ready)), caught))
         while not ready.exists():
             await asyncio.sleep(0.01)
         for text in ("first", "second"):
@@ -345,11 +345,11 @@ def test_so_has_the_last_of_several(tmp_path: Path) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 20))
     [error] = caught
-    assert result_of(error).text == "out\ntold\n"
+    assert result_of(error).text == "out\ntrapped\n"
 
 
 @pytest.mark.parametrize("first", ["the result", "the cancellation"])
-def test_cancelled_as_the_result_comes(first: str) -> None:
+def test_cancelled_when_the_result_arrives(first: str) -> None:
     caught: list[BaseException] = []
 
     async def main() -> None:
@@ -357,7 +357,8 @@ def test_cancelled_as_the_result_comes(first: str) -> None:
         port: Any = _loop.here()
         while not port.pending:
             await asyncio.sleep(0)
-        # It has ended, the loop does not know yet, and the task has no turn in between.
+        # The program has ended, but the loop has not read the result. The task does not run
+        # between the two calls below.
         assert select.select([port.queue.fileno()], [], [], 20)[0]
         both: list[Any] = [port._drain, task.cancel]
         for one in both if first == "the result" else reversed(both):
@@ -371,7 +372,7 @@ def test_cancelled_as_the_result_comes(first: str) -> None:
     assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
 
 
-def test_a_closed_coroutine_leaves_nothing_to_wait_for() -> None:
+def test_closed_coroutine_leaves_no_pending_result() -> None:
     async def main() -> None:
         coroutine = sf.run_async(["sleep", "60"])
         coroutine.send(None)
@@ -383,7 +384,7 @@ def test_a_closed_coroutine_leaves_nothing_to_wait_for() -> None:
     asyncio.run(main())
 
 
-def test_cancel_at_every_moment() -> None:
+def test_cancelling_at_every_moment() -> None:
     async def main() -> None:
         for turn in range(40):
             task = asyncio.create_task(sf.run_async(["true"]))
@@ -397,8 +398,8 @@ def test_cancel_at_every_moment() -> None:
     asyncio.run(main())
 
 
-def test_interrupted_as_soon_as_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler raises where the call has returned, and nobody has what it gave."""
+def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may raise after the native call returned and before its result is stored."""
     begin, before = _spawnfd.begin, children()
 
     def interrupted(*arguments: Any) -> None:
@@ -414,11 +415,11 @@ def test_interrupted_as_soon_as_it_is_started(monkeypatch: pytest.MonkeyPatch) -
     assert eventually(lambda: children() == before)
 
 
-def test_wait_for_ends_it() -> None:
+def test_wait_for_timeout_kills_the_program() -> None:
     async def main() -> None:
         with pytest.raises(asyncio.TimeoutError) as caught:
             await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
-        # Before, a task that is awaited makes an exception of its own.
+        # Before 3.11 an awaited task raises a new exception.
         if sys.version_info >= (3, 11):
             assert caught.value.__cause__ is not None
             assert result_of(caught.value.__cause__).stop == "cancelled"
@@ -426,10 +427,10 @@ def test_wait_for_ends_it() -> None:
     asyncio.run(main())
 
 
-def test_never_awaited_starts_nothing(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    sf.run_async(["touch", str(mark)]).close()
-    assert not mark.exists()
+def test_run_async_without_await_starts_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    sf.run_async(["touch", str(marker)]).close()
+    assert not marker.exists()
 
 
 def test_two_loops_in_two_threads() -> None:
@@ -457,7 +458,7 @@ def test_two_loops_in_two_threads() -> None:
     assert not failures
 
 
-def test_loops_one_after_another_leave_no_descriptor() -> None:
+def test_consecutive_loops_leave_no_descriptor() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
         loop = asyncio.new_event_loop()
@@ -475,20 +476,20 @@ def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_closed_under_its_runs() -> None:
+def test_closing_a_loop_kills_its_runs() -> None:
     loop = asyncio.new_event_loop()
     complaints: list[object] = []
     loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
     task = step(loop, sf.run_async(["sleep", "60"]))
     assert not task.done()
     loop.close()
-    # The coroutine goes, and with it the program.
+    # Destroying the coroutine kills the program.
     del task, loop
     gc.collect()
     assert complaints == ["Task was destroyed but it is pending!"]
 
 
-def test_a_loop_closed_while_a_run_ends() -> None:
+def test_program_that_ends_after_its_loop_is_reaped() -> None:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: None)
     before = children()
@@ -503,8 +504,8 @@ def test_a_loop_closed_while_a_run_ends() -> None:
     gc.collect()
 
 
-def test_a_run_during_another_loops_run() -> None:
-    """A thread whose loop is between two steps runs another loop."""
+def test_loops_of_two_threads_interleave() -> None:
+    """One loop runs while a run of another thread's loop is pending."""
 
     async def outer() -> None:
         task = asyncio.ensure_future(sf.run_async(["sleep", "0.1"]))
@@ -521,18 +522,18 @@ def test_a_run_during_another_loops_run() -> None:
     asyncio.run(outer())
 
 
-def test_idle_between_runs() -> None:
+def test_run_after_the_engine_thread_ended() -> None:
     async def main() -> None:
         for _ in range(2):
             assert (await sf.run_async(["true"])).ok
-            # Longer than the engine's thread stays.
+            # The idle engine thread ends within this time.
             await asyncio.sleep(0.7)
 
     asyncio.run(main())
     assert eventually(lambda: "spawnfd-engine" not in threads())
 
 
-def test_one_docstring() -> None:
+def test_sync_and_async_share_docstrings() -> None:
     assert sf.run_async.__doc__ == sf.run.__doc__
     assert sf.Template.run_async.__doc__ == sf.Template.run.__doc__
     assert sf.Child.wait_async.__doc__ == sf.Child.wait.__doc__

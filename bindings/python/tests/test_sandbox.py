@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that are started through a command which confines them."""
+"""Sandbox: a command that confines the program which it executes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 
-# It reads what it is given as 5, as bwrap does a filter, and hands nothing of it on.
+# Reads descriptor 5, as bwrap reads a filter, and closes it before it executes the program.
 FRONT = ["/bin/sh", "-c", 'WORD=$(cat <&5); export WORD; exec "$@" 5<&-', "front"]
 SHOW = ["/bin/sh", "-c", 'printf "%s:" "$WORD" "$@"; ls /proc/self/fd | wc -l', "show", "a", "b c"]
 
@@ -32,7 +32,7 @@ def word(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
-def test_it_stands_in_front() -> None:
+def test_sandbox_command_executes_the_program() -> None:
     sandbox = sf.Sandbox(["env", "-i", "WHERE=inside"])
     result = sf.run(["/bin/sh", "-c", "echo $WHERE $1", "sh", "x y"], sandbox=sandbox)
     assert result.stdout == b"inside x y\n"
@@ -40,8 +40,8 @@ def test_it_stands_in_front() -> None:
     assert "env" in repr(sandbox)
 
 
-def test_the_program_is_found_by_it(tmp_path: Path) -> None:
-    """A relative path is one from where the sandbox's command is."""
+def test_sandbox_command_searches_the_program(tmp_path: Path) -> None:
+    """A relative path counts from the working directory of the sandbox's command."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\necho here\n")
     script.chmod(0o755)
@@ -51,16 +51,16 @@ def test_the_program_is_found_by_it(tmp_path: Path) -> None:
     assert (missing.stop, missing.code) == ("exited", 127)
 
 
-def test_each_start_reads_for_itself(word: int) -> None:
+def test_each_start_reads_from_the_beginning(word: int) -> None:
     sandbox = sf.Sandbox(FRONT, fds={5: word})
     os.lseek(word, 0, os.SEEK_END)
     for _ in range(3):
         assert sf.run(SHOW, sandbox=sandbox).stdout == b"word:a:b c:4\n"
-    # The caller's own has not moved.
+    # The offset of the caller's descriptor has not moved.
     assert os.lseek(word, 0, os.SEEK_CUR) == 12
 
 
-def test_at_once(word: int) -> None:
+def test_concurrent_starts_read_from_the_beginning(word: int) -> None:
     sandbox = sf.Sandbox(FRONT, fds={5: word})
 
     async def main() -> list[bytes]:
@@ -70,9 +70,9 @@ def test_at_once(word: int) -> None:
     assert asyncio.run(main()) == [b"word:a:b c:4\n"] * 12
 
 
-@pytest.mark.parametrize("kind", ["memfd", "temporary", "not to be written", "snapshot"])
-def test_what_was_just_made(kind: str, tmp_path: Path) -> None:
-    """As a filter for bwrap is made. It is there for reading only."""
+@pytest.mark.parametrize("kind", ["memfd", "temporary", "read-only", "snapshot"])
+def test_descriptor_of_a_new_file(kind: str, tmp_path: Path) -> None:
+    """A filter for bwrap is often such a file. The sandbox's command gets it read-only."""
     if kind == "memfd":
         fd = os.memfd_create("word")
     elif kind == "temporary":
@@ -93,7 +93,7 @@ def test_what_was_just_made(kind: str, tmp_path: Path) -> None:
         assert sf.run(SHOW, sandbox=sandbox).stdout.startswith(b"just made:")
 
 
-def test_what_is_written_is_shared(tmp_path: Path) -> None:
+def test_writable_file_is_shared(tmp_path: Path) -> None:
     front = ["/bin/sh", "-c", 'echo line >&5; exec "$@" 5<&-', "front"]
     with (tmp_path / "log").open("w") as log:
         sandbox = sf.Sandbox(front, fds={5: log})
@@ -102,8 +102,8 @@ def test_what_is_written_is_shared(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "line\nline\n"
 
 
-def test_it_is_found_in_the_path_of_this_process(tmp_path: Path) -> None:
-    """What is confined is not to choose what confines it."""
+def test_sandbox_command_is_searched_in_the_hosts_path(tmp_path: Path) -> None:
+    """The PATH of the confined program must not select the command that confines it."""
     evil = tmp_path / "env"
     evil.write_text("#!/bin/sh\necho not confined\n")
     evil.chmod(0o755)
@@ -112,14 +112,14 @@ def test_it_is_found_in_the_path_of_this_process(tmp_path: Path) -> None:
     assert sf.run(["sh", "-c", "echo $A"], sandbox=sandbox, env=env).stdout == b"confined\n"
 
 
-def test_a_program_is_no_option() -> None:
+def test_program_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"argv\[0\]: \"--bind\": the sandbox's command would take"
     ):
         sf.run(["--bind", "/", "/", "/bin/sh"], sandbox=sf.Sandbox(["env"]))
 
 
-def test_what_is_no_file_is_shared() -> None:
+def test_pipe_is_shared() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"once")
     os.close(writing)
@@ -129,16 +129,16 @@ def test_what_is_no_file_is_shared() -> None:
     assert sf.run(SHOW, sandbox=sandbox).stdout.startswith(b":")
 
 
-def test_every_way_to_start(word: int) -> None:
+def test_all_start_functions_use_the_sandbox(word: int) -> None:
     sandbox = sf.Sandbox(FRONT, fds={5: word})
     expected = b"word:a:b c:4\n"
 
-    async def held() -> bytes:
+    async def run_job() -> bytes:
         async with sf.start(SHOW, sandbox=sandbox) as job:
             assert job.args == [*FRONT, *SHOW]
             return (await job.result()).stdout
 
-    assert asyncio.run(held()) == expected
+    assert asyncio.run(run_job()) == expected
     with sf.start_sync(SHOW, sandbox=sandbox) as job:
         assert job.result().stdout == expected
     assert sf.TemplateCache().run(SHOW, sandbox=sandbox).stdout == expected
@@ -148,8 +148,8 @@ def test_every_way_to_start(word: int) -> None:
         child.wait()
 
 
-def test_actions_are_those_of_the_command_in_front(word: int) -> None:
-    """An action that fails is counted as the caller counts."""
+def test_actions_apply_to_the_sandbox_command(word: int) -> None:
+    """The error has the caller's index of the action."""
     sandbox = sf.Sandbox(FRONT, fds={5: word})
     wrong = [sf.actions.Umask(0o22), sf.actions.Chdir("/nonexistent")]
     with pytest.raises(FileNotFoundError) as caught:
@@ -160,13 +160,13 @@ def test_actions_are_those_of_the_command_in_front(word: int) -> None:
     assert result.stdout == b"word:a:b c:5\n"
 
 
-def test_there_is_no_such_command() -> None:
+def test_missing_sandbox_command() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-sandbox"):
         sf.Sandbox(["no-such-sandbox"])
 
 
-def test_looking_for_it_leaves_the_gil_to_others() -> None:
-    """So a directory in PATH that does not answer does not hold up all threads."""
+def test_search_releases_the_gil() -> None:
+    """A directory of PATH on a file system that hangs must not block all threads."""
     interval = sys.getswitchinterval()
     go, ran = threading.Event(), threading.Event()
 
@@ -176,7 +176,7 @@ def test_looking_for_it_leaves_the_gil_to_others() -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    # Nobody gets the GIL who is not given it.
+    # With this interval a thread gets the GIL only if another releases it.
     sys.setswitchinterval(1000)
     try:
         go.set()
@@ -189,17 +189,17 @@ def test_looking_for_it_leaves_the_gil_to_others() -> None:
         thread.join()
 
 
-def test_a_number_beyond_the_limit(word: int) -> None:
+def test_descriptor_number_beyond_the_limit(word: int) -> None:
     sandbox = sf.Sandbox(["env"], fds={2_000_000_000: word, 5: word})
     with pytest.raises(sf.SpawnError, match="descriptor 2000000000") as caught:
         sf.run(["true"], sandbox=sandbox)
     assert caught.value.stage == "descriptors"
 
 
-def test_a_file_that_may_not_be_opened_again(tmp_path: Path) -> None:
-    """Nothing is started that would read what is left of another's."""
+def test_file_that_cannot_be_reopened_is_refused(tmp_path: Path) -> None:
+    """Without reopening, the start would share its file offset with other starts."""
     if os.getuid() != 0:
-        pytest.skip("needs root: it gives up its right to the file")
+        pytest.skip("needs root, to give up access to the file")
     path = tmp_path / "word"
     path.write_text("secret")
     path.chmod(0o600)

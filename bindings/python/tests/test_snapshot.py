@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Files as they were."""
+"""Snapshots of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def contents(snapshot: sf.Snapshot) -> bytes:
         return file.read()
 
 
-def test_it_stays_as_it_was(tmp_path: Path) -> None:
+def test_snapshot_keeps_the_old_contents(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
     with sf.snapshot(path) as snapshot, path.open("rb") as file, sf.snapshot(file) as other:
@@ -41,7 +41,7 @@ def test_it_stays_as_it_was(tmp_path: Path) -> None:
     assert repr(snapshot) == "<spawnfd.Snapshot closed>"
 
 
-def test_a_program_that_is_replaced(tmp_path: Path) -> None:
+def test_snapshot_of_a_replaced_program_runs(tmp_path: Path) -> None:
     program = tmp_path / "program"
     shutil.copy("/bin/echo", program)
     with sf.snapshot(str(program)) as snapshot:
@@ -50,7 +50,7 @@ def test_a_program_that_is_replaced(tmp_path: Path) -> None:
         assert (result.code, result.stdout) == (0, b"still here\n")
 
 
-def test_its_number_has_become_the_applications() -> None:
+def test_replaced_descriptor_is_left_alone() -> None:
     for closes in (False, True):
         snapshot = sf.snapshot("/bin/echo")
         number = snapshot.fileno()
@@ -76,9 +76,9 @@ def test_its_number_has_become_the_applications() -> None:
                 os.close(number)
 
 
-def test_a_cache(tmp_path: Path) -> None:
+def test_cache_notices_changes(tmp_path: Path) -> None:
     cache = sf.SnapshotCache(2)
-    # What has just changed could change again unseen.
+    # The cache does not keep a file that changed a moment ago: it could change again unnoticed.
     old = "/etc/passwd"
     with cache.get(old) as one, cache.get(old) as two, open(old, "rb") as file:
         with cache.get(file) as three:
@@ -95,7 +95,7 @@ def test_a_cache(tmp_path: Path) -> None:
     assert "hits=2" in repr(cache)
 
 
-def test_what_none_is_taken_of(tmp_path: Path) -> None:
+def test_files_that_cannot_be_snapshotted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     cache = sf.SnapshotCache()
     for take in (sf.snapshot, cache.get):

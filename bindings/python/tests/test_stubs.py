@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an editor shows of the native classes, which it can only take from the stubs."""
+"""The stubs of the native classes have the classes' docstrings. Editors read only the stubs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def words(doc: str | None) -> list[str]:
 
 
 @pytest.mark.parametrize("node", NATIVE, ids=lambda node: node.name)
-def test_the_stubs_say_what_help_says(node: ast.ClassDef) -> None:
+def test_stub_docstrings_equal_runtime_docstrings(node: ast.ClassDef) -> None:
     native = getattr(sf, node.name)
     assert words(ast.get_docstring(node)) == words(native.__doc__)
-    said: dict[str, str | None] = {}
+    stub_docs: dict[str, str | None] = {}
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("__"):
-            said[method.name] = said.get(method.name) or ast.get_docstring(method)
-    for name, doc in said.items():
+            stub_docs[method.name] = stub_docs.get(method.name) or ast.get_docstring(method)
+    for name, doc in stub_docs.items():
         assert doc, name
         assert words(doc) == words(getattr(native, name).__doc__), name
 
 
-def test_there_are_some() -> None:
+def test_stubs_cover_the_native_classes() -> None:
     named = {node.name for node in NATIVE}
     assert named == {"Chunk", "Env", "Event", "Limiter", "Result", "Sandbox", "Snapshot"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""spawnfd.subprocess beside the original: what is CPython's own suites do not look at."""
+"""spawnfd.subprocess compared with the original: cases that CPython's own suites do not test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from spawnfd import subprocess as ours
-from subprocess_support import PYTHON, Counted, alone, failure
+from subprocess_support import PYTHON, CountersSince, failure, run_script
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 BOTH = [original, ours]
@@ -34,8 +34,8 @@ def test_public_names() -> None:
             assert mine is theirs
 
 
-def test_every_function_starts_by_spawnfd() -> None:
-    counted = Counted()
+def test_every_function_uses_spawnfd() -> None:
+    counted = CountersSince()
     assert ours.run(["echo", "a"], capture_output=True, text=True, check=True).stdout == "a\n"
     assert ours.call(["true"]) == 0
     assert ours.check_call(["true"]) == 0
@@ -53,7 +53,7 @@ def test_every_function_starts_by_spawnfd() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """What can be in the way of a program."""
+    """Files that a start may find in place of a program."""
     (tmp_path / "dir").mkdir()
     for name, text in [
         ("plain", "text"),
@@ -164,7 +164,7 @@ def files(tmp_path: Path) -> Path:
         (["x"], {"env": {"PATH": ":relative"}}),
     ],
 )
-def test_the_same_error(args: Any, options: dict[str, Any], files: Path) -> None:
+def test_errors_equal_the_originals(args: Any, options: dict[str, Any], files: Path) -> None:
     def fill(value: Any) -> Any:
         if isinstance(value, str):
             return value.replace("{}", str(files))
@@ -176,13 +176,13 @@ def test_the_same_error(args: Any, options: dict[str, Any], files: Path) -> None
 
     if "process_group" in options and sys.version_info < (3, 11):
         pytest.skip("process_group came with Python 3.11")
-    counted = Counted()
+    counted = CountersSince()
     args, options = fill(args), fill(options)
     assert failure(ours, args, **options) == failure(original, args, **options)
     assert counted.get()[:2] == (0, {})
 
 
-def test_a_bad_program_is_passed_over_in_the_path(files: Path, tmp_path: Path) -> None:
+def test_path_search_skips_bad_programs(files: Path, tmp_path: Path) -> None:
     good = tmp_path / "good"
     good.mkdir()
     for name in ["plain", "no_interpreter", "dir", "word"]:
@@ -192,13 +192,13 @@ def test_a_bad_program_is_passed_over_in_the_path(files: Path, tmp_path: Path) -
 
 
 def look(module: Any, *, code: str = "", **options: Any) -> str:
-    """What a child finds: its descriptors, session, mask, ids, signals, directory."""
+    """A child's report: its descriptors, session, mask, ids, signals, directory."""
     report = """
         import os, sys, signal
         fds = [n for n in sorted(map(int, os.listdir("/proc/self/fd"))) if n < 1000]
         alive = [n for n in fds if os.path.exists(f"/proc/self/fd/{n}")]
         own = os.getpid()
-        # glibc's posix_spawn leaves its own two signals, 32 and 33, ignored.
+        # glibc's posix_spawn leaves its internal signals 32 and 33 ignored.
         status = open("/proc/self/status").read().splitlines()
         for i, line in enumerate(status):
             if line.startswith("SigIgn"):
@@ -232,12 +232,12 @@ def look(module: Any, *, code: str = "", **options: Any) -> str:
         {"restore_signals": False},
         {"stdin": original.DEVNULL, "stderr": original.STDOUT},
         {"env": {"B": "2", "A": "1", b"C": b"\xff"}},
-        # With cwd no version uses posix_spawn, which takes no empty name.
+        # No version uses posix_spawn with a cwd. posix_spawn refuses an empty name.
         {"env": {"B": "2", "A": "1", "": "x"}, "cwd": "/"},
         {"executable": PYTHON, "close_fds": 1, "start_new_session": 0},
     ],
 )
-def test_the_same_child(options: dict[str, Any]) -> None:
+def test_children_equal_the_originals(options: dict[str, Any]) -> None:
     if "process_group" in options and sys.version_info < (3, 11):
         pytest.skip("process_group came with Python 3.11")
     inheritable, other = os.open("/", os.O_RDONLY), os.open("/usr", os.O_RDONLY)
@@ -252,7 +252,7 @@ def test_the_same_child(options: dict[str, Any]) -> None:
         options["pass_fds"] = named[options["pass_fds"]]
     code = 'print(open("/proc/self/environ", "rb").read())' if "env" in options else ""
     try:
-        counted = Counted()
+        counted = CountersSince()
         assert look(ours, code=code, **options) == look(original, code=code, **options)
         assert counted.get() == (1, {}, 0)
         assert os.get_inheritable(inheritable)
@@ -274,19 +274,19 @@ def test_the_same_child(options: dict[str, Any]) -> None:
         {"user": 65534, "extra_groups": []},
     ],
 )
-def test_the_same_ids(options: dict[str, Any]) -> None:
-    counted = Counted()
+def test_ids_equal_the_originals(options: dict[str, Any]) -> None:
+    counted = CountersSince()
     code = "print(os.getresuid(), os.getresgid(), os.getgroups())"
     command = ["/usr/bin/env", "python3", "-S", "-c", "import os; " + code]
     if original.run(command, capture_output=True, user=65534).returncode != 0:
-        pytest.skip("another user finds no python3 here")
+        pytest.skip("user 65534 cannot run python3")
     outputs = [module.check_output(command, **options) for module in BOTH]
     assert outputs[0] == outputs[1]
     assert counted.get() == (1, {}, 0)
 
 
-def test_a_descriptor_from_before_the_limit_was_lowered() -> None:
-    out = alone(
+def test_descriptor_above_a_lowered_limit() -> None:
+    out = run_script(
         """
         import resource
         os.dup2(os.open("/dev/null", os.O_RDONLY), 900)
@@ -302,7 +302,7 @@ def test_a_descriptor_from_before_the_limit_was_lowered() -> None:
     assert out == "1 {'refused': 1}\n"
 
 
-def test_a_shell_and_what_it_is_called() -> None:
+def test_argv0_of_shells() -> None:
     for module in BOTH:
         assert module.getoutput('echo "$0"') == "/bin/sh"
         run = module.run(["sh", "-c", "echo $0 $1", "zero", "one"], executable="/bin/sh", stdout=-1)
@@ -314,8 +314,8 @@ def test_a_shell_and_what_it_is_called() -> None:
 
 
 @pytest.mark.parametrize("close_fds", [True, False])
-def test_no_arguments(close_fds: bool) -> None:
-    """CPython starts that, or does not, by the call that it makes."""
+def test_empty_argument_list(close_fds: bool) -> None:
+    """Whether CPython accepts an empty list depends on the system call that it uses."""
     outcomes: list[Any] = []
     for module in BOTH:
         try:
@@ -325,7 +325,7 @@ def test_no_arguments(close_fds: bool) -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_an_iterator_of_arguments() -> None:
+def test_arguments_from_an_iterator() -> None:
     for module in BOTH:
         assert module.check_output(iter(["echo", "a", "b"])) == b"a b\n"
         assert module.check_output(iter(["echo", "a"]), preexec_fn=lambda: None) == b"a\n"
@@ -333,7 +333,7 @@ def test_an_iterator_of_arguments() -> None:
 
 def test_relative_paths(files: Path) -> None:
     (files / "link").symlink_to("/bin/echo")
-    counted = Counted()
+    counted = CountersSince()
     for module in BOTH:
         assert module.check_output(["./link", "x"], cwd=files) == b"x\n"
         assert module.check_output(["x", "y"], executable="./link", cwd=str(files)) == b"y\n"
@@ -342,7 +342,7 @@ def test_relative_paths(files: Path) -> None:
     assert counted.get() == (3, {}, 0)
 
 
-def test_what_each_process_finds_of_itself() -> None:
+def test_proc_self_paths() -> None:
     usr, echo = os.open("/usr", os.O_RDONLY), os.open("/bin/echo", os.O_RDONLY)
     high = fcntl.fcntl(usr, fcntl.F_DUPFD_CLOEXEC, 200)
     own = f"/proc/{os.getpid()}/fd/{high}"
@@ -374,11 +374,9 @@ def test_what_each_process_finds_of_itself() -> None:
 
 @pytest.mark.parametrize("threads", [0, 1])
 @pytest.mark.parametrize("refused", [(), (437,)], ids=["", "openat2"])
-def test_links_to_what_each_process_finds_of_itself(
-    tmp_path: Path, threads: int, refused: tuple[int, ...]
-) -> None:
-    """A number in a path is that of the caller's descriptor, whatever a child of ours has there."""
-    alone(
+def test_links_to_proc_self_paths(tmp_path: Path, threads: int, refused: tuple[int, ...]) -> None:
+    """A number in /proc/self/fd means the caller's descriptor, although the child has others."""
+    run_script(
         """
         import threading
         threads, refused = eval(sys.argv[1])
@@ -406,7 +404,8 @@ def test_links_to_what_each_process_finds_of_itself(
         for args, options in table:
             theirs = subprocess.check_output(args, **options)
             assert sf.subprocess.check_output(args, **options) == theirs, (args, options)
-        # Nothing but what leads there, and, where it cannot be asked, what leads through links.
+        # Starts by paths to /proc/self are left to the original. Where openat2 cannot detect such
+        # paths, starts by paths with links are left to it, too.
         stats = sf.stats()
         assert (stats.made, stats.failed) == (2 if refused else 3, 0), stats
         os._exit(0)
@@ -424,7 +423,7 @@ def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "dir" / "bin" / "sh").symlink_to("/bin/sh")
     for path in (files / "dir").iterdir():
         path.chmod(0o755)
-    counted = Counted()
+    counted = CountersSince()
 
     def both(*args: Any, **options: Any) -> bytes:
         outputs = [module.check_output(*args, **options) for module in BOTH]
@@ -432,7 +431,7 @@ def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return outputs[1]
 
     assert both(["./script"], cwd=files) == b"./script\n"
-    # What it names counts from the directory the child is in.
+    # A relative script path counts from the child's working directory.
     monkeypatch.chdir(files)
     assert both(["./script", "x"], cwd="dir") == b"dir ./script x\n"
     assert both(["x", "y"], executable="./script", cwd=b"dir") == b"dir ./script y\n"
@@ -440,18 +439,18 @@ def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert both(["script"], cwd="dir", env={"PATH": ":/bin"}) == b"dir script\n"
     assert both(["script"], env={"PATH": "none:dir:/bin"}) == b"dir dir/script\n"
     assert both("./script a", shell=True, cwd="dir") == b"dir ./script a\n"
-    # So does its interpreter, also when the script has an absolute path.
+    # The path of its interpreter does, too, even if the script's path is absolute.
     assert both([files / "dir" / "odd"], cwd="/") == f"odd {files}/dir/odd\n".encode()
     assert both(["./odd"], cwd="dir") == b"odd ./odd\n"
     assert both([files / "script"], cwd="dir") == f"{files}/script\n".encode()
-    # And it is looked up anew each time.
+    # Each start looks the script up again.
     (files / "dir" / "script").unlink()
     (files / "dir" / "script").symlink_to("../script")
     assert both(["./script"], cwd="dir") == b"./script\n"
     assert counted.get() == (11, {}, 0)
 
 
-def test_relative_where_the_directory_has_no_path(tmp_path: Path) -> None:
+def test_relative_path_in_a_removed_directory(tmp_path: Path) -> None:
     code = """
         os.chdir(sys.argv[1])
         os.rmdir(sys.argv[1])
@@ -463,12 +462,12 @@ def test_relative_where_the_directory_has_no_path(tmp_path: Path) -> None:
         assert sf.stats() == sf.subprocess.Stats(0, {}, 1), sf.stats()
     """
     (tmp_path / "gone").mkdir()
-    alone(code, str(tmp_path / "gone"))
+    run_script(code, str(tmp_path / "gone"))
 
 
-def test_left_to_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_options_use_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reason(*args: Any, **options: Any) -> dict[str, int]:
-        counted = Counted()
+        counted = CountersSince()
         ours.Popen(*args, **options).wait()
         made, passed, failed = counted.get()
         assert (made, failed) == (0, 0)
@@ -486,27 +485,27 @@ def test_left_to_the_original(files: Path, monkeypatch: pytest.MonkeyPatch) -> N
         fork_exec: Any = getattr(original, "_fork_exec")  # noqa: B009 # in no stub
         calls: list[Any] = []
 
-        def seam(*args: Any) -> Any:
+        def wrapper(*args: Any) -> Any:
             calls.append(args)
             return fork_exec(*args)
 
         with monkeypatch.context() as patch:
-            patch.setattr(original, "_fork_exec", seam)
+            patch.setattr(original, "_fork_exec", wrapper)
             assert reason(["true"]) == {"patched": 1}
         assert len(calls) == 1
 
 
-def test_an_interpreter_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_interpreter_uses_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     from spawnfd import _popen
 
     monkeypatch.setattr(_popen, "_UNDERSTOOD", False)
-    counted = Counted()
+    counted = CountersSince()
     assert ours.call(["true"]) == 0
     assert counted.get() == (0, {"interpreter": 1}, 0)
 
 
-def test_nothing_forks() -> None:
-    alone(
+def test_starts_call_no_fork() -> None:
+    run_script(
         """
         def forked(): raise SystemExit("forked")
         os.register_at_fork(before=forked)
@@ -520,8 +519,8 @@ def test_nothing_forks() -> None:
     )
 
 
-def test_audited_once() -> None:
-    output = alone(
+def test_each_start_is_audited_once() -> None:
+    output = run_script(
         """
         def hook(event, args):
             if event == "subprocess.Popen": print(*args, flush=True)
@@ -544,10 +543,10 @@ def test_audited_once() -> None:
 
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2], [0, 2]])
-def test_without_standard_streams(closed: list[int], tmp_path: Path) -> None:
-    """What the core keeps must not take the place of a stream that is connected later."""
+def test_host_without_standard_streams(closed: list[int], tmp_path: Path) -> None:
+    """Descriptors that the core keeps must not get numbers 0 to 2: the host may open them."""
     output = tmp_path / "output"
-    alone(
+    run_script(
         """
         closed = list(map(int, sys.argv[2:]))
         code = "import os; print([fd for fd in (0, 1, 2) if os.path.exists(f'/proc/self/fd/{fd}')])"
@@ -562,7 +561,7 @@ def test_without_standard_streams(closed: list[int], tmp_path: Path) -> None:
                 try: os.fstat(fd)
                 except OSError: os.dup2(closed[-1], fd)
             os.write(closed[-1], piped + b"%d\\n" % plain)
-            # The streams are whose they are, whatever the core drops now.
+            # The streams belong to the host: the core's cache must not close them.
             sf.TemplateCache.shared().clear()
             for fd in (0, 1, 2):
                 os.fstat(fd)
@@ -576,8 +575,8 @@ def test_without_standard_streams(closed: list[int], tmp_path: Path) -> None:
     assert lines[:2] == lines[2:]
 
 
-def test_threads_at_once() -> None:
-    counted = Counted()
+def test_many_threads_start_programs() -> None:
+    counted = CountersSince()
     failures: list[str] = []
 
     def work(number: int) -> None:
@@ -596,9 +595,9 @@ def test_threads_at_once() -> None:
     assert counted.get() == (200, {}, 0)
 
 
-def test_threads_without_standard_input() -> None:
-    """Only one at a time can keep the core's descriptors out of the gap: others may be left out."""
-    alone(
+def test_threads_of_a_host_without_stdin() -> None:
+    """One thread at a time can keep descriptor 0 free. The others may use the original."""
+    run_script(
         """
         import threading
         os.close(0)
@@ -619,7 +618,7 @@ def test_threads_without_standard_input() -> None:
 
 
 @root
-def test_a_root_that_may_not_set_groups() -> None:
+def test_root_without_cap_setgid() -> None:
     status = Path("/proc/self/status").read_text()
     bounding = next(line for line in status.splitlines() if line.startswith("CapBnd"))
     less = int(bounding.split()[1], 16) & ~(1 << 6)
@@ -638,8 +637,8 @@ def test_a_root_that_may_not_set_groups() -> None:
     assert (result.stderr, result.text) == (b"", "{'groups': 1}\n")
 
 
-def test_counters_in_a_fork() -> None:
-    alone(
+def test_fork_counts_separately() -> None:
+    run_script(
         """
         sf.subprocess.call(["true"])
         if (pid := os.fork()) == 0:
@@ -651,8 +650,8 @@ def test_counters_in_a_fork() -> None:
     )
 
 
-def test_a_status_that_is_lost() -> None:
-    alone(
+def test_lost_status_is_zero() -> None:
+    run_script(
         """
         import signal
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""spawnfd.subprocess beside the original where something raises, is killed, or is closed."""
+"""spawnfd.subprocess compared with the original: exceptions, killed children, closed streams."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from spawnfd import subprocess as ours
-from subprocess_support import PYTHON, Counted, alone, failure
+from subprocess_support import PYTHON, CountersSince, failure, run_script
 
 
 class Once:
-    """Raises the first time that it is asked, and only then."""
+    """Raises on the first use, and answers later ones."""
 
     def __init__(self, error: Exception | None, answer: Any) -> None:
         self.error = error
@@ -31,7 +31,7 @@ class Once:
 
 
 class Stops(Once):
-    """Raises amid its items, and goes on with others."""
+    """An iterator that raises at the item None, and then goes on."""
 
     def __iter__(self) -> Any:
         return self
@@ -53,7 +53,7 @@ class Variables(dict[str, str]):
 
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, OverflowError, TimeoutError, KeyError])
-def test_what_the_callers_own_objects_raise(kind: Any) -> None:
+def test_exceptions_of_the_callers_objects_are_passed_on(kind: Any) -> None:
     def ways(error: Exception) -> list[tuple[Any, dict[str, Any]]]:
         return [
             (Stops(error, ["false", None, "echo", "wrong"]), {}),
@@ -64,7 +64,7 @@ def test_what_the_callers_own_objects_raise(kind: Any) -> None:
             (["true"], {"env": {"A": Once(error, "b")}}),
         ]
 
-    counted = Counted()
+    counted = CountersSince()
     for args, options in ways(error := kind("once")):
         with pytest.raises(kind) as caught:
             ours.Popen(args, **options)
@@ -77,7 +77,7 @@ def test_templates_leave_descriptors_for_pipes(tmp_path: Path) -> None:
         tool = tmp_path / str(number)
         tool.write_text("#!/bin/sh\n")
         tool.chmod(0o755)
-    out = alone(
+    out = run_script(
         """
         import resource
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -92,7 +92,7 @@ def test_templates_leave_descriptors_for_pipes(tmp_path: Path) -> None:
     assert out == "64\n"
 
 
-def test_a_path_that_has_items() -> None:
+def test_path_object_that_is_iterable() -> None:
     class Listed(Once, os.PathLike):  # type: ignore[type-arg]
         pass
 
@@ -100,10 +100,10 @@ def test_a_path_that_has_items() -> None:
     assert failure(ours, args, shell=True) == failure(original, args, shell=True)
 
 
-def test_variables_that_can_be_read_once() -> None:
+def test_env_whose_items_can_be_read_once() -> None:
     class Variables:
         def __init__(self) -> None:
-            # CPython takes lists for pairs, which are left to it.
+            # CPython accepts lists as pairs. Such a start is left to the original.
             self.left = iter([["A", "b"], ["C", "d"]])
 
         def items(self) -> Any:
@@ -118,23 +118,23 @@ def test_variables_that_can_be_read_once() -> None:
     assert output(ours) == output(original) == b"A=b\nC=d\n"
 
 
-def test_a_variable_without_a_name() -> None:
+def test_variable_without_a_name() -> None:
     def outcome(module: Any) -> Any:
-        # By its path, as CPython 3.13 starts it in another way then, and refuses it.
+        # CPython 3.13 starts a program given by path with posix_spawn, which refuses the variable.
         env: Any = shutil.which("env")
         try:
             return module.run([env], env={"": "b"}, capture_output=True).stdout
         except ValueError as error:
             return str(error)
 
-    counted = Counted()
+    counted = CountersSince()
     assert outcome(ours) == outcome(original)
     assert counted.get()[0] == 0
 
 
-def test_what_a_hook_or_a_handler_raises() -> None:
-    """By its type it might be about the arguments; it is not, and nothing is started after it."""
-    alone(
+def test_exceptions_of_hooks_and_handlers_start_nothing() -> None:
+    """A ValueError of a hook must not be taken for an error in the arguments."""
+    run_script(
         """
         import signal
         raised, way = [ValueError("mine")], ""
@@ -157,17 +157,17 @@ def test_what_a_hook_or_a_handler_raises() -> None:
     )
 
 
-numbered = pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+needs_x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs x86_64")
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
 INTERPRETERS = [PYTHON, *map(str, sorted(PYENV.glob("versions/3.1[0-9]*/bin/python3")))]
 
 
-@numbered
+@needs_x86_64
 @pytest.mark.parametrize("python", INTERPRETERS)
 @pytest.mark.parametrize("calls", ["56, 57, 58, 435", "59, 322", "80", "112"])
-def test_what_the_kernel_refuses(calls: str, python: str) -> None:
-    """To fork, to exec, to change the directory, to begin a session: each names its own file."""
-    alone(
+def test_kernel_errors_equal_the_originals(calls: str, python: str) -> None:
+    """Failures of fork, exec, chdir and setsid. Each error names its own file."""
+    run_script(
         """
         calls = eval(f"[{sys.argv[1]}]")
         def failure(module, args, options):
@@ -193,11 +193,11 @@ def test_what_the_kernel_refuses(calls: str, python: str) -> None:
     )
 
 
-@numbered
+@needs_x86_64
 @pytest.mark.parametrize("calls", ["59, 322", "112"])
-def test_killed_before_it_is_the_program(calls: str) -> None:
-    """A filter ends who calls execve, or setsid on the way there: the end is the program's."""
-    alone(
+def test_child_killed_before_exec(calls: str) -> None:
+    """A filter kills the child at execve or setsid. Popen reports this as the program's end."""
+    run_script(
         """
         import asyncio, resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -225,9 +225,9 @@ def test_killed_before_it_is_the_program(calls: str) -> None:
     )
 
 
-def test_a_handler_amid_the_counting() -> None:
-    """It starts programs of its own, wherever the thread is, and may change what is installed."""
-    alone(
+def test_signal_handler_between_any_two_lines() -> None:
+    """The handler starts programs, and calls install() and uninstall()."""
+    run_script(
         """
         import signal, threading
         def handler(*args):
@@ -243,7 +243,7 @@ def test_a_handler_amid_the_counting() -> None:
                 if event == "line" and len(lines) > reached:
                     handler()
             return trace
-        # Traced by line: a handler runs between any two of them.
+        # Traced by line, so that the handler runs once between any two lines.
         def work():
             subprocess.call(["true"])
             subprocess.call(["true"], preexec_fn=int)
@@ -271,9 +271,9 @@ def test_a_handler_amid_the_counting() -> None:
 
 
 @pytest.mark.parametrize("closed", [0, 2])
-def test_a_closed_stream_beside_a_pipe(closed: int) -> None:
-    """The pipe has the closed stream's number: it is not what was named."""
-    alone(
+def test_closed_stream_and_a_pipe_of_the_same_number(closed: int) -> None:
+    """The pipe gets the closed stream's number. The number still means the closed stream."""
+    run_script(
         """
         import signal
         signal.alarm(200)

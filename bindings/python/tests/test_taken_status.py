@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs whose status the host takes itself."""
+"""Programs that the host reaps itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# Another thread reaps the program while run() is in a signal handler, and starts a program that
-# gets the same pid. The program exits only once the handler runs: run() cannot reap it first.
+# While run() is in a signal handler, another thread reaps the program, and starts a second program
+# with the same pid. The first program exits only once the handler runs, so run() cannot reap it.
 REAPS = """
 import os, signal, sys, threading
 import spawnfd as sf

@@ -16,7 +16,7 @@ import pytest
 import spawnfd as sf
 
 
-def test_by_path_and_name() -> None:
+def test_template_by_path_and_by_name() -> None:
     echo = sf.Template("/bin/echo")
     assert (echo.path, echo.name, echo.interpreters) == ("/bin/echo", "/bin/echo", [])
     assert echo.run(["x"]).text == "x\n"
@@ -39,8 +39,8 @@ NO_REGULAR_FILE: dict[str, Callable[[Path, int], object]] = {
 
 
 @pytest.mark.parametrize("way", NO_REGULAR_FILE)
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path, way: str) -> None:
-    """However young it is: nobody may ever write to it, and what is in it is not ours."""
+def test_special_file_is_not_read(tmp_path: Path, way: str) -> None:
+    """Reading a FIFO would block, and would take data of the application."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o755)
     reader, writer = os.pipe()
@@ -55,7 +55,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, way: str) -> None:
         os.close(writer)
 
 
-NUMBERS_TAKEN = """
+DESCRIPTOR_REPLACED = """
 import os, shutil, sys
 import spawnfd as sf
 path = sys.argv[1]
@@ -73,14 +73,14 @@ assert all(os.read(reader, 100) == b"of the application" for reader, _ in pipes)
 """
 
 
-def test_a_young_file_is_not_read_at_a_number_taken_since(tmp_path: Path) -> None:
-    """A pipe of the application's stands there."""
-    command = [sys.executable, "-c", NUMBERS_TAKEN, str(tmp_path / "program")]
+def test_replaced_descriptor_is_not_read(tmp_path: Path) -> None:
+    """The application has a pipe at the number of the template's descriptor."""
+    command = [sys.executable, "-c", DESCRIPTOR_REPLACED, str(tmp_path / "program")]
     host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (host.stdout, host.stderr) == ("0\n", "")
 
 
-OPENED_AT_ITS_NUMBER = """
+SAME_FILE_AT_THE_NUMBER = """
 import os
 import spawnfd as sf
 path = os.path.realpath("/bin/cat")
@@ -93,8 +93,8 @@ print([os.read(file, 4) for file in files] == [b"\\x7fELF"] * 20)
 """
 
 
-def test_the_same_file_that_the_application_opens_at_its_number_stays_open() -> None:
-    command = [sys.executable, "-c", OPENED_AT_ITS_NUMBER]
+def test_same_file_opened_by_the_application_stays_open() -> None:
+    command = [sys.executable, "-c", SAME_FILE_AT_THE_NUMBER]
     host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (host.stdout, host.stderr) == ("True\n", "")
 
@@ -143,7 +143,7 @@ def test_stale(script: Path, change: Callable[[Path], None]) -> None:
         assert isinstance(caught.value, sf.SpawnError)
 
 
-def test_an_earlier_directory_shadows(tmp_path: Path, script: Path) -> None:
+def test_program_in_an_earlier_directory_makes_it_stale(tmp_path: Path, script: Path) -> None:
     first = tmp_path / "first"
     first.mkdir()
     template = sf.Template("tool", path=f"{first}:{tmp_path}")
@@ -197,12 +197,12 @@ def test_errors(tmp_path: Path) -> None:
 
 def test_cache(script: Path) -> None:
     cache = sf.TemplateCache(2)
-    # A file that is as young as timestamps are coarse is looked into before there is a child.
+    # If a file is younger than the resolution of timestamps, the cache checks it before the start.
     time.sleep(0.1)
     assert cache.run([script]).text == "one\n"
     rewrite(script)
     assert cache.run([script]).text == "two\n"
-    # By the child, which found it stale.
+    # Renewed because the child found the file stale.
     assert cache.stats() == sf.CacheStats(hits=1, misses=1, renewed=1, evicted=0, entries=0)
     assert cache.run([script]).text == "two\n"
     assert cache.stats() == sf.CacheStats(hits=1, misses=2, renewed=1, evicted=0, entries=1)
@@ -216,8 +216,8 @@ def test_cache(script: Path) -> None:
         sf.TemplateCache(-1)
 
 
-def test_a_cache_lets_go_of_what_is_removed(tmp_path: Path) -> None:
-    def held() -> list[str]:
+def test_cache_closes_removed_programs(tmp_path: Path) -> None:
+    def open_paths() -> list[str]:
         links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
         targets = sorted(os.readlink(each) for each in links if os.path.lexists(each))
         return [os.path.relpath(each, tmp_path) for each in targets if str(tmp_path) in each]
@@ -230,12 +230,12 @@ def test_a_cache_lets_go_of_what_is_removed(tmp_path: Path) -> None:
     (tmp_path / "b").rename(tmp_path / "other")
     (tmp_path / "again").hardlink_to(tmp_path / "c")
     (tmp_path / "c").unlink()
-    assert held() == ["a (deleted)", "c (deleted)", "other"]
+    assert open_paths() == ["a (deleted)", "c (deleted)", "other"]
     assert cache.run(["true"]).code == 0
-    assert held() == ["c (deleted)", "other"], "one that still has a name is there"
+    assert open_paths() == ["c (deleted)", "other"], "a file with another name stays cached"
     assert (cache.stats().evicted, cache.stats().entries) == (1, 3)
     cache.clear()
-    assert held() == []
+    assert open_paths() == []
 
 
 def test_run_uses_the_shared_cache() -> None:

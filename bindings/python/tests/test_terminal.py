@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that run to their end in a terminal of their own."""
+"""Programs that run in a new terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 import spawnfd as sf
 from conftest import Go, is_alive
 from patience import in_time
-from test_options import Run, both, run_async, run_job
+from test_options import Run, each_run, run_async, run_job
 
 
-@both
-def test_a_program_sees_a_terminal(run: Run) -> None:
+@each_run
+def test_all_streams_are_the_terminal(run: Run) -> None:
     script = """if True:
         import os, sys
         print([stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)], flush=True)
@@ -36,14 +36,14 @@ def test_a_program_sees_a_terminal(run: Run) -> None:
     assert (result.ok, result.stderr, result.drain) == (True, b"", "eof")
 
 
-@both
-def test_a_terminal_size_is_taken_as_it_is(run: Run) -> None:
+@each_run
+def test_terminal_size_object_is_accepted(run: Run) -> None:
     result = run(["stty", "size"], terminal=os.terminal_size((101, 33)), timeout=60)
     assert result.text == "33 101\r\n"
 
 
-@both
-def test_output_is_as_a_terminal_has_it(run: Run) -> None:
+@each_run
+def test_output_passes_the_line_discipline(run: Run) -> None:
     line = "printf 'a\\nb'; printf 'c\\0\\377' >&2; stty raw; printf 'd\\ne'"
     assert run(sf.sh(line), terminal=(24, 80)).stdout == b"a\r\nbc\0\xffd\ne"
     result = run(["seq", "20000"], terminal=(24, 80), keep=(3, 7))
@@ -52,32 +52,32 @@ def test_output_is_as_a_terminal_has_it(run: Run) -> None:
     assert result.seen_bytes == result.omitted_bytes + 10 == written
 
 
-@both
-def test_what_is_typed(run: Run) -> None:
+@each_run
+def test_input_is_typed_and_ended(run: Run) -> None:
     line = sf.sh("stty -echo; cat; echo over")
     for given in ("one\ntwo\n", b"one\ntwo\n"):
         result = run(line, terminal=(24, 80), input=given, timeout=60)
-        # What is typed before the echo is off is echoed.
+        # The terminal echoes input that arrives before stty turns the echo off.
         assert result.text.endswith("one\r\ntwo\r\nover\r\n")
         assert (result.ok, result.input_refused) == (True, False)
 
 
 @pytest.mark.parametrize("run", [sf.run, run_async])
-def test_nobody_types(run: Run) -> None:
+def test_terminal_without_input_is_at_end_of_file(run: Run) -> None:
     result = run(sf.sh("cat; echo over"), terminal=(24, 80), timeout=60)
     assert (result.text, result.ok) == ("over\r\n", True)
 
 
-@both
-def test_a_timeout_keeps_what_came(run: Run, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    line = sf.sh(f"echo begun; : > '{mark}'; exec sleep 1000")
-    result = in_time(mark, 0.5, lambda time: run(line, terminal=(24, 80), timeout=time))
+@each_run
+def test_timeout_keeps_the_output(run: Run, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    line = sf.sh(f"echo begun; : > '{marker}'; exec sleep 1000")
+    result = in_time(marker, 0.5, lambda time: run(line, terminal=(24, 80), timeout=time))
     assert (result.stop, result.signal, result.text) == ("timeout", 15, "begun\r\n")
 
 
-@both
-def test_who_keeps_it_is_named_and_ended(run: Run) -> None:
+@each_run
+def test_leftover_with_the_terminal_open_is_named_and_killed(run: Run) -> None:
     line = "trap '' HUP; sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo $!"
     result = run(sf.sh(line), terminal=(24, 80), timeout=60)
     left = int(result.text)
@@ -89,7 +89,7 @@ def test_who_keeps_it_is_named_and_ended(run: Run) -> None:
     assert not is_alive(left)
 
 
-def test_by_any_front(go: Go) -> None:
+def test_terminal_in_each_start_function(go: Go) -> None:
     line = "tty >/dev/null && stty size"
     options: sf.RunOptions = {"terminal": (3, 4), "timeout": 60}
 
@@ -107,7 +107,7 @@ def test_by_any_front(go: Go) -> None:
     assert [result.text for result in results] == ["3 4\r\n"] * 5
 
 
-def test_its_size_and_the_other_streams() -> None:
+def test_invalid_terminal_options() -> None:
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"terminal": (24,)}, TypeError, "terminal: expected a tuple of two int"),
         ({"terminal": [24, 80]}, TypeError, "terminal: expected a tuple of two int"),
@@ -129,8 +129,8 @@ def test_its_size_and_the_other_streams() -> None:
         sf.spawn(["true"], terminal=(24, 80))  # type: ignore[call-arg]
 
 
-@both
-def test_a_group_that_cannot_be(run: Run) -> None:
+@each_run
+def test_session_leader_cannot_change_its_group(run: Run) -> None:
     with pytest.raises(PermissionError) as caught:
         run(["true"], terminal=(24, 80), actions=[sf.actions.ProcessGroup(0)])
     assert caught.value.action == 0  # type: ignore[attr-defined]

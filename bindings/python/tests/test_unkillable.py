@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that SIGKILL does not end: the run ends without them, and names them."""
+"""Programs that SIGKILL does not end: the run ends nevertheless, and names them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from subprocess_support import alone
+from subprocess_support import run_script
 
-# A set-uid interpreter makes root its only user id, prints its pid, and ends with its input.
+# A set-uid interpreter sets all its user ids to root, prints its pid, and exits at end of input.
 BECOME_ROOT = """
 import os, sys
 os.setresuid(0, 0, 0)
@@ -20,21 +20,22 @@ print(os.getpid(), flush=True)
 sys.stdin.read()
 """
 
-# The test's own interpreter becomes an unprivileged user, who may not be able to import anything.
+# The test's interpreter becomes an unprivileged user. It imports all modules first: the user may
+# not be able to read them.
 BECOME_USER = f"""
 import asyncio, ctypes, pickle, time
 asyncio.run(sf.run_async(["true"]))
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
-# /proc/self is this user's again.
+# Otherwise /proc/self belongs to root.
 PR_SET_DUMPABLE = 4
 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 COMMAND = [sys.argv[1], "-I", "-S", "-c", {BECOME_ROOT!r}]
 FATE = "not_permitted"
 """
 
-# The kernel accepts each signal to a pidfd, without effect.
+# A filter makes each pidfd_send_signal() succeed without effect.
 IGNORE_SIGNALS = """
 import asyncio, pickle, time
 PIDFD_SEND_SIGNAL, SECCOMP_RET_ERRNO = 424, 0x00050000
@@ -44,8 +45,8 @@ FATE = "uninterruptible"
 """
 
 CHECKS = """
-class Held:
-    # A pipe for a program to read from, which ends when the pipe is closed.
+class InputPipe:
+    # The program reads from the pipe, and exits once the pipe is closed.
     def __enter__(self):
         self.theirs, self.ours = os.pipe()
         return self.theirs
@@ -72,7 +73,7 @@ for grace in (0, 0.05):
     seconds, result = 0.3, None
     # A slow machine needs more time to print the pid.
     while result is None or not result.stdout:
-        with Held() as stdin:
+        with InputPipe() as stdin:
             result = sf.run(COMMAND, stdin=stdin, timeout=seconds, grace=grace)
             if result.stdout:
                 pid = check(result, "timeout")
@@ -87,7 +88,7 @@ for grace in (0, 0.05):
         why = {"not_permitted": "not permitted", "uninterruptible": "SIGKILL had no effect"}[FATE]
         still = f"could not be killed ({why}) and still runs as process {pid}"
         assert str(error) == f"{COMMAND[0]} {still}", error
-with Held() as stdin:
+with InputPipe() as stdin:
     job = sf.start_sync(COMMAND, stdin=stdin)
     while not job.read().text:
         time.sleep(0.01)
@@ -97,7 +98,7 @@ await_end(pid)
 
 AWAITING = """
 async def leave_the_block():
-    with Held() as stdin:
+    with InputPipe() as stdin:
         async with sf.start(COMMAND, stdin=stdin, grace=0) as job:
             while not job.read().text:
                 await asyncio.sleep(0.01)
@@ -106,7 +107,7 @@ async def leave_the_block():
 
 async def cancel():
     out = os.memfd_create("output")
-    with Held() as stdin:
+    with InputPipe() as stdin:
         running = asyncio.ensure_future(sf.run_async(COMMAND, stdin=stdin, stdout=out, grace=0.05))
         while not (text := os.pread(out, 100, 0)):
             await asyncio.sleep(0.01)
@@ -138,10 +139,10 @@ def set_uid() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("code", [BLOCKING, AWAITING], ids=["blocking", "awaiting"])
-def test_a_run_ends_without_a_program_that_may_not_be_killed(set_uid: str, code: str) -> None:
-    alone(BECOME_USER + CHECKS + code, set_uid)
+def test_run_ends_if_killing_is_not_permitted(set_uid: str, code: str) -> None:
+    run_script(BECOME_USER + CHECKS + code, set_uid)
 
 
 @pytest.mark.parametrize("code", [BLOCKING, AWAITING], ids=["blocking", "awaiting"])
-def test_a_run_ends_without_a_program_that_a_kill_does_not_end(code: str) -> None:
-    alone(IGNORE_SIGNALS + CHECKS + code)
+def test_run_ends_if_sigkill_has_no_effect(code: str) -> None:
+    run_script(IGNORE_SIGNALS + CHECKS + code)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs one of CPython's own test modules, as it is, with spawnfd installed or without.
+"""Runs unmodified test modules of CPython, with spawnfd installed or without.
 
     python run_suite.py <directory of the package, or "-"> <how> <test id> ...
 
-"cold"; "warm": what these tests start most is parked before, and those in cold_only.txt are left
-out; "reserve", "fork": each interpreter that they start finds one parked for it.
+<how> is one of:
+- "cold": no warm starts.
+- "warm": the programs that the tests start most are parked first. Tests in cold_only.txt are
+  left out.
+- "reserve" or "fork": each interpreter that the tests start has one parked for it, in this mode.
 
 Prints one JSON object as its last line.
 """
@@ -22,13 +25,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-# It compares the process's descriptors with what they were. What is parked has two each, and comes
-# and goes as the thread that parks sees fit.
+# This test compares the process's descriptors before and after. Each parked process has two
+# descriptors in its owner, and the keeper thread parks and ends processes at any time.
 COUNT_DESCRIPTORS = "test_failed_child_execute_fd_leak"
 
 
 class Result(unittest.TextTestResult):
-    """Keeps what failed, by the id of the test (not of a subtest)."""
+    """Keeps the failures by the id of the test. A subtest counts for its test."""
 
     warm: Any = None
 
@@ -40,7 +43,7 @@ class Result(unittest.TextTestResult):
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         if self.warm is not None:
-            # So that it is no matter of speed how many of its programs start warm.
+            # Otherwise the machine's speed decides how many programs start warm.
             self.warm.fill(60)
             if COUNT_DESCRIPTORS in test.id():
                 settle(self.warm)
@@ -69,7 +72,7 @@ class Result(unittest.TextTestResult):
 
 
 def settle(warm: Any) -> None:
-    """Returns when all is parked and no descriptor comes or goes any more."""
+    """Returns once all programs are parked and the descriptors stay the same."""
     warm.fill(60)
     before: list[str] = []
     while before != (now := os.listdir("/proc/self/fd")):
@@ -78,7 +81,7 @@ def settle(warm: Any) -> None:
 
 
 def options(words: list[str]) -> list[str]:
-    """What stands before -c, -m, "-" or a script."""
+    """The options before -c, -m, "-" or a script."""
     found: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -89,7 +92,7 @@ def options(words: list[str]) -> list[str]:
 
 
 def park_each(mode: Any) -> None:
-    """Has each interpreter find one that is parked with its options and its environment."""
+    """Parks, for each interpreter that is started, one with the same options and environment."""
     original: Any = subprocess.Popen.__init__
 
     @functools.wraps(original)
@@ -110,23 +113,24 @@ def park_each(mode: Any) -> None:
     subprocess.Popen.__init__ = init
 
 
-def but(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
-    """The same tests without those of these names."""
+def without(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
+    """The suite without the tests of these names."""
     left = unittest.TestSuite()
     for test in tests:
         if isinstance(test, unittest.TestSuite):
-            left.addTest(but(names, test))
+            left.addTest(without(names, test))
         elif test.id() not in names:
             left.addTest(test)
     return left
 
 
 def main(package: str, how: str, *names: str) -> None:
-    """Runs, and prints: ids, bad, skipped (counts), the counters."""
+    """Runs the tests, and prints ids, failures, the count of skipped tests, and the counters."""
     stats: Any = None
     warm: Any = None
     if package != "-":
-        # Not by PYTHONPATH, which the tests' own programs would see; last, to hide nothing.
+        # Not by PYTHONPATH, which the tests' programs would inherit. At the end of sys.path, so
+        # that it hides no other module.
         sys.path.append(package)
         import spawnfd
 
@@ -142,7 +146,7 @@ def main(package: str, how: str, *names: str) -> None:
     tests = unittest.defaultTestLoader.loadTestsFromNames(names)
     if how == "warm":
         lines = (Path(__file__).parent / "cold_only.txt").read_text().splitlines()
-        tests = but({line for line in lines if not line.startswith("#")}, tests)
+        tests = without({line for line in lines if not line.startswith("#")}, tests)
     Result.warm = warm
     result: Any = unittest.TextTestRunner(resultclass=Result, verbosity=0).run(tests)
     now = stats and stats()

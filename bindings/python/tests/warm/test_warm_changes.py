@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from patience import EVER, eventually
+from patience import TIMEOUT_S, eventually
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
 from warm_support import FILL_S, Mode, each_mode, parked
@@ -55,7 +55,7 @@ def says(program: Path, mode: Mode) -> str:
     """What the program prints when it is started warm."""
     time.sleep(AGE_S)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
-        result = warm.run([program], env=ENVIRONMENT, timeout=EVER)
+        result = warm.run([program], env=ENVIRONMENT, timeout=TIMEOUT_S)
         assert result.started == mode
         return result.text
 
@@ -140,11 +140,11 @@ def test_a_program_is_parked_again_once_its_library_is_whole(mode: Mode, tmp_pat
         half = tmp_path / "half"
         half.write_bytes(b"\x7fELF")
         half.replace(library)
-        assert warm.run([program], env=ENVIRONMENT, timeout=EVER).code == 127
+        assert warm.run([program], env=ENVIRONMENT, timeout=TIMEOUT_S).code == 127
         assert eventually(lambda: list(warm.stats().cannot.values()) == ["not parked"])
         new.replace(library)
         assert warm.fill(FILL_S), warm.stats()
-        result = warm.run([program], env=ENVIRONMENT, timeout=EVER)
+        result = warm.run([program], env=ENVIRONMENT, timeout=TIMEOUT_S)
         assert (result.text, result.started) == ("1\n", mode)
 
 
@@ -160,7 +160,7 @@ def test_a_program_from_a_busy_directory_is_parked(mode: Mode, tmp_path: Path) -
     build(library, 0, creates)
     build_program(program, library, directory)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
-        assert warm.run([program], env=ENVIRONMENT, timeout=EVER).started == mode
+        assert warm.run([program], env=ENVIRONMENT, timeout=TIMEOUT_S).started == mode
         assert len(list(directory.iterdir())) > 1
         assert warm.stats().cold.keys() <= {"slow"}
 
@@ -185,7 +185,7 @@ def of_module(directory: Path, mode: Mode, **variables: str) -> str:
     argv = [sys.executable, "-c", "import own_module; print(own_module.VERSION)"]
     time.sleep(AGE_S)
     with parked(sys.executable, mode, env=env, preimport=["own_module"]) as warm:
-        result = warm.run(argv, env=env, timeout=EVER)
+        result = warm.run(argv, env=env, timeout=TIMEOUT_S)
         assert (result.started, result.stderr) == (mode, b"")
         return result.text
 

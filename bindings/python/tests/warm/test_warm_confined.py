@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 import warm_cases
-from patience import EVER
+from patience import TIMEOUT_S
 from spawnfd.actions import Action, Descriptor, Landlock, NoNewPrivs, Open, Seccomp, Setsid
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
 from warm_lines import ENVIRONMENT
@@ -345,7 +345,7 @@ def test_the_death_signal_of_a_sandbox(name: str) -> None:
     with Warm() as warm:
         warm.add(sys.executable, sandbox=sandbox, depth=1)
         assert warm.fill(FILL_S), warm.stats()
-        result = warm.run(argv, sandbox=sandbox, timeout=EVER)
+        result = warm.run(argv, sandbox=sandbox, timeout=TIMEOUT_S)
     number = signal.Signals[f"SIG{name}"].value
     assert (result.started, result.text) == ("reserve", f"{number}\n")
 
@@ -438,5 +438,5 @@ def test_a_failure_in_front(tmp_path: Path) -> None:
         assert list(warm.stats().cannot.values()) == ["failed in front"]
         trouble.unlink()
         assert warm.fill(FILL_S), warm.stats()
-        result = warm.run(argv, sandbox=box, timeout=EVER)
+        result = warm.run(argv, sandbox=box, timeout=TIMEOUT_S)
     assert (result.code, result.started) == (7, "reserve")

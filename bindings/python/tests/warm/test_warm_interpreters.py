@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, need
 
@@ -84,7 +84,7 @@ def test_refused(refusal: Refusal, tmp_path: Path) -> None:
         assert refusal.why.endswith("…") or why == refusal.why
         assert warm.stats().parked == 0
         argv = [refusal.program, *refusal.args, "/dev/null"]
-        result = warm.run(argv, env=env, cwd=tmp_path, timeout=EVER)
+        result = warm.run(argv, env=env, cwd=tmp_path, timeout=TIMEOUT_S)
     assert result.started == f"cold: {why}"
     assert not Path("/", NOWHERE).exists()
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT, LINES, Line
 from warm_support import ANY, Way, contents, each_way, make_scratch, need, parked, unless_slow
 
@@ -50,7 +50,7 @@ def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> Run:
             list(line.argv),
             cwd=root,
             env={**ENVIRONMENT, "HOME": str(root), **line.env},
-            timeout=EVER,
+            timeout=TIMEOUT_S,
             keep=KEEP,
             **options,
         )

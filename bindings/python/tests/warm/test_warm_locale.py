@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_programs import compiled
 from warm_support import FILL_S, MODES, Mode, each_mode, in_mount_namespace, parked
 
@@ -58,8 +58,8 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
     with parked(str(says), mode, env=ENVIRONMENTS[before]) as warm:
         for env in ENVIRONMENTS.values():
-            cold = sf.run([says], env=env, timeout=EVER)
-            result = warm.run([says], env=env, timeout=EVER)
+            cold = sf.run([says], env=env, timeout=TIMEOUT_S)
+            result = warm.run([says], env=env, timeout=TIMEOUT_S)
             assert warm.fill(FILL_S)
             assert (result.code, result.started) == (0, mode)
             assert (result.code, result.stdout) == (cold.code, cold.stdout)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import running
-from patience import EVER, eventually
+from patience import TIMEOUT_S, eventually
 from spawnfd.actions import NoNewPrivs, Open, Seccomp
 from warm_cases import refusal_with
 from warm_programs import with_library
@@ -78,7 +78,7 @@ def answered(result: sf.Result) -> str:
 
 
 def run(warm: sf.Warm, **options: Any) -> sf.Result:
-    return sf.run(WORDS, warm=warm, timeout=EVER, **options)
+    return sf.run(WORDS, warm=warm, timeout=TIMEOUT_S, **options)
 
 
 def is_warm_again(warm: sf.Warm, way: Way, **options: Any) -> bool:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from conftest import children
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_support import WAYS, Mode, Way, each_mode, each_way, need, script_words
 
 # From the kill on, for all of it together. A second is what is promised; a machine that is full is
 # given more.
-GONE_S = EVER
+GONE_S = TIMEOUT_S
 PYTHON = "/usr/bin/python3"
 PARKED = [
     *((way, program) for way in WAYS for program in ("sh", PYTHON)),

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from patience import EVER, eventually, longer, signal_after
+from patience import TIMEOUT_S, eventually, longer, signal_after
 from warm_support import (
     ANY,
     FILL_S,
@@ -45,7 +45,7 @@ ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
 def answered(warm: sf.Warm, word: str = "word") -> sf.Result:
     """One call that is answered right."""
-    result = sf.run([*ECHO[:-1], word], warm=warm, timeout=EVER)
+    result = sf.run([*ECHO[:-1], word], warm=warm, timeout=TIMEOUT_S)
     assert (result.code, result.stdout, result.stderr) == (7, f"{word}\n".encode(), b"")
     return result
 
@@ -121,7 +121,7 @@ def test_killed_under_load(way: Way) -> None:
 
         def call(number: int) -> sf.Result | None:
             try:
-                return sf.run([*ECHO[:-1], f"word{number}"], warm=warm, timeout=EVER)
+                return sf.run([*ECHO[:-1], f"word{number}"], warm=warm, timeout=TIMEOUT_S)
             except sf.SpawnError as error:
                 # On its way to an exec, as a child of the caller's may be.
                 if way in ANY and error.stage == "killed":
@@ -178,11 +178,11 @@ def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
                 # Until it is: what has ended, or has been stopped, is not waited for.
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         for _ in range(2):
-            result = sf.run(argv, sandbox=box, warm=warm, timeout=EVER)
+            result = sf.run(argv, sandbox=box, warm=warm, timeout=TIMEOUT_S)
             assert (result.stop, result.code, result.stdout) == ("exited", 0, b"7\n")
             assert result.started in ("cold: slow", "cold: died")
         assert warm.fill(FILL_S)
-        assert warm.run(argv, sandbox=box, timeout=EVER).started == "reserve"
+        assert warm.run(argv, sandbox=box, timeout=TIMEOUT_S).started == "reserve"
 
 
 def test_stopped_with_its_socket_full() -> None:
@@ -212,7 +212,7 @@ def test_many_arguments(word: str, count: int, way: Way) -> None:
     """As many as a message holds, where places for them are longer than they are."""
     with shells(way) as (warm, _):
         argv = ["sh", "-c", "echo $#", "-", *[word] * count]
-        result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=EVER)
+        result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=TIMEOUT_S)
     assert (result.code, result.text) == (0, f"{count}\n")
     assert result.started == way
 
@@ -265,7 +265,7 @@ def test_what_has_no_room_waits_for_it(mode: Mode) -> None:
         warm.add("sh", depth=2)
         assert warm.fill(timeout=FILL_S)
         warm.add("true", depth=1)
-        deadline = time.monotonic() + EVER
+        deadline = time.monotonic() + TIMEOUT_S
         while warm.run(["true"]).started != mode:
             assert time.monotonic() < deadline, warm.stats()
             assert warm.stats().parked <= 2
@@ -283,7 +283,7 @@ def test_no_process_at_all(way: Way) -> None:
 
 def all_end(pidfds: list[int]) -> bool:
     """Whether all do by themselves, soon; those that do not are ended."""
-    ended = [bool(select.select([pidfd], [], [], EVER)[0]) for pidfd in pidfds]
+    ended = [bool(select.select([pidfd], [], [], TIMEOUT_S)[0]) for pidfd in pidfds]
     for pidfd in pidfds:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -324,7 +324,7 @@ def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -
             done.touch()
             if not warm.fill(FILL_S) or warm.stats().cannot:
                 return False
-            result = warm.run([sys.executable, "-c", "print(7)"], env=env, timeout=EVER)
+            result = warm.run([sys.executable, "-c", "print(7)"], env=env, timeout=TIMEOUT_S)
             assert (result.text, result.started) == ("7\n", mode)
         return True
 
@@ -366,9 +366,9 @@ def test_multiprocessing(way: Way) -> None:
         process = context.Process(target=_in_another_process, args=(theirs,))
         process.start()
         theirs.close()
-        assert ours.poll(EVER)
+        assert ours.poll(TIMEOUT_S)
         assert all(started.startswith("cold: ") for started in ours.recv())
-        process.join(EVER)
+        process.join(TIMEOUT_S)
         ours.close()
         assert process.exitcode == 0
         process.close()
@@ -445,7 +445,7 @@ def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
         thread.join()
     os.close(writers[0])
     assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
-    assert result.wall < EVER
+    assert result.wall < TIMEOUT_S
 
 
 @each_way
@@ -470,7 +470,7 @@ def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
             with sf.start_sync(argv, **options) as job:
                 result = job.result()
     assert (result.stop, result.signal) == ("timeout", signal.SIGKILL)
-    assert result.wall < EVER
+    assert result.wall < TIMEOUT_S
     if how == "start":
         assert result.started == "cold: files to open"
 
@@ -483,7 +483,7 @@ def test_ended_before_it_begins(mode: Mode) -> None:
             assert warm.fill(FILL_S)
             result = warm.run(["sleep", "1000"], timeout=0, grace=1000)
             assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
-            assert result.wall < EVER
+            assert result.wall < TIMEOUT_S
 
 
 # What the calling process has switched on after something was parked, for good, has to be in force.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 import spawnfd as sf
-from patience import EVER, eventually
+from patience import TIMEOUT_S, eventually
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
 from warm_support import FILL_S, Mode, Warm, each_mode, in_mount_namespace, parked
@@ -69,7 +69,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
         while not done.is_set():
             begin = time.monotonic_ns()
             try:
-                result = sf.run([program], warm=warm, env=ENVIRONMENT, timeout=EVER)
+                result = sf.run([program], warm=warm, env=ENVIRONMENT, timeout=TIMEOUT_S)
             except OSError as error:
                 failures.append(str(error))
                 continue
@@ -191,7 +191,7 @@ def test_files_change_for_a_while(tmp_path: Path) -> None:
         try:
             warm.add(str(program), depth=1, env=ENVIRONMENT)
             # It has to be found to have changed many times in a row.
-            deadline = time.monotonic() + 3 * EVER
+            deadline = time.monotonic() + 3 * TIMEOUT_S
             while list(warm.stats().cannot.values()) != ["changing files"]:
                 assert time.monotonic() < deadline, warm.stats()
                 time.sleep(0.01)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_support import FILL_S, Mode, each_mode, in_mount_namespace, parked
 
 PYTHON = "/usr/bin/python3"
@@ -30,9 +30,9 @@ def test_of_variables(mode: Mode, before: str) -> None:
     with parked(PYTHON, mode, env=env) as warm:
         others = [NONE | {"TZ": "Asia/Tokyo"}, NONE | {"TZ": ""}, NONE, env | {"TZDIR": "/etc"}]
         for given in [env, *others]:
-            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=EVER)
+            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=TIMEOUT_S)
             assert warm.fill(FILL_S)
-            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=EVER)
+            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=TIMEOUT_S)
             assert (result.code, result.stdout) == (0, cold.stdout)
             assert result.started == ("cold: variable" if "TZDIR" in given else mode)
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, Way, add, warm_of
 
@@ -339,7 +339,7 @@ def main(way: Way, name: str, confined: str = "") -> None:
         def run(start: Callable[..., sf.Result], **options: Any) -> sf.Result:
             env = ENVIRONMENT | options.pop("env", {})
             options["actions"] = [*actions, *options.pop("actions", [])]
-            return start(list(case.argv), env=env, timeout=EVER, **options)
+            return start(list(case.argv), env=env, timeout=TIMEOUT_S, **options)
 
         def change_and_run() -> None:
             try:

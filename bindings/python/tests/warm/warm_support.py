@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT, FILES
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ ANY: tuple[Way, ...] = ("pool", "zygote")
 each_way = pytest.mark.parametrize("way", WAYS)
 # Files have had this time since 2025, so that what prints it prints the same.
 MODIFIED = 1_750_000_000
-FILL_S = EVER
+FILL_S = TIMEOUT_S
 OLDEST_NODE = 20
 # Before each script of the tests.
 HEAD = """
@@ -61,7 +61,7 @@ def unless_slow(warm: sf.Warm | None, start: Callable[[], S]) -> S:
     It has half a second for that, and is given up then: the start is made again.
     """
     assert warm is not None
-    deadline = time.monotonic() + EVER
+    deadline = time.monotonic() + TIMEOUT_S
     while (found := start()).started == "cold: slow" and time.monotonic() < deadline:
         assert warm.fill(FILL_S), warm.stats()
     return found
