@@ -207,7 +207,8 @@ def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
     parameters: dict[str, object] = callspec.params if callspec else {}
     for axis in AXES:
         if (value := parameters.get(axis)) is not None:
-            yield item.nodeid.replace(str(value), axis, 1), str(value)
+            test, _, values = item.nodeid.partition("[")
+            yield f"{test}[{values.replace(str(value), axis, 1)}", str(value)
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_seccomp_filter_is_installed_with_no_new_privs() -> None:
 def test_ids() -> None:
     assert evaluate("os.getresuid()", act.Uid(4321)) == [4321] * 3
     assert evaluate("os.getresgid()", act.Gid(4321)) == [4321] * 3
-    # exec makes the saved ids the effective ones.
+    # exec copies the effective ids to the saved ids.
     assert evaluate("os.getresuid()", act.UserIds(effective=4321)) == [0, 4321, 4321]
     assert evaluate("os.getresgid()", act.GroupIds(4321, None, 99))[:2] == [4321, os.getegid()]
     both = [act.Groups([5, 6]), act.Gid(7), act.Uid(8)]

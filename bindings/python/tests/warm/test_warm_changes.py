@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Files change after a program has looked for them and before its owner watches them.
+"""Files change after a program has loaded them and before its owner watches them.
 
-The program changes the files itself while it starts, so the order is certain.
+The program changes the files itself while it starts, so the order of events is fixed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Processes parked inside Landlock and under seccomp filters, and who is served by them."""
+"""Processes parked under Landlock and seccomp filters, and the starts that may use them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from patience import TIMEOUT_S
 from spawnfd.actions import Action, Descriptor, Landlock, NoNewPrivs, Open, Seccomp, Setsid
 from warm_cases import BY_ID, CASES, no_mkdir, ruleset_against_mkdir
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Mode, Warm, each_mode, need, outcome_of, unless_slow
+from warm_support import FILL_S, Mode, Warm, each_mode, outcome_of, require, retry_if_slow
 
 MKDIR = ["/bin/sh", "-c", "mkdir made || exit 9"]
-# What a thread of the owner may have done to itself, by which it may do less than what is parked.
+# Changes after which a thread of the owner has less authority than the parked processes.
 AUTHORITY = [case.id for case in CASES if case.thread]
 
 
 @pytest.fixture
 def ruleset() -> Iterator[int]:
-    """A Landlock ruleset: no directories are made."""
+    """A Landlock ruleset that forbids creating directories."""
     try:
         fd = ruleset_against_mkdir()
     except OSError as error:
@@ -47,19 +47,19 @@ def start(warm: sf.Warm, cwd: Path, *actions: Action, argv: Any = MKDIR) -> sf.R
 
 
 @each_mode
-def test_inside_landlock(mode: Mode, ruleset: int, tmp_path: Path) -> None:
+def test_start_needs_the_same_landlock_ruleset(mode: Mode, ruleset: int, tmp_path: Path) -> None:
     with Warm(mode=mode) as warm:
         park(warm, "/bin/sh", landlock=ruleset, no_new_privs=True)
         confined = start(warm, tmp_path, NoNewPrivs(), Landlock(ruleset))
         assert (confined.started, confined.code) == (mode, 9), confined
         assert warm.fill(FILL_S)
-        # A duplicate is the same ruleset.
+        # A duplicated descriptor refers to the same ruleset.
         copy = os.dup(ruleset)
         confined = start(warm, tmp_path, NoNewPrivs(), Landlock(copy))
         os.close(copy)
         assert (confined.started, confined.code) == (mode, 9)
         assert warm.fill(FILL_S)
-        # Another, word for word the same, is not.
+        # A second ruleset with the same content is a different one.
         other = ruleset_against_mkdir()
         confined = start(warm, tmp_path, NoNewPrivs(), Landlock(other))
         os.close(other)
@@ -69,7 +69,7 @@ def test_inside_landlock(mode: Mode, ruleset: int, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_under_a_filter(mode: Mode, tmp_path: Path) -> None:
+def test_start_needs_the_same_filter(mode: Mode, tmp_path: Path) -> None:
     filter = no_mkdir()
     with Warm(mode=mode) as warm:
         park(warm, "/bin/sh", seccomp=filter, no_new_privs=True)
@@ -82,7 +82,7 @@ def test_under_a_filter(mode: Mode, tmp_path: Path) -> None:
         assert (other.started, other.code) == ("cold: seccomp filter", 9)
 
 
-def test_no_new_privs_has_to_be_asked_for(tmp_path: Path) -> None:
+def test_start_needs_no_new_privs(tmp_path: Path) -> None:
     with Warm() as warm:
         park(warm, "/bin/sh", no_new_privs=True)
         assert start(warm, tmp_path).started == "cold: no_new_privs"
@@ -90,8 +90,8 @@ def test_no_new_privs_has_to_be_asked_for(tmp_path: Path) -> None:
         assert start(warm, tmp_path, NoNewPrivs()).started == "reserve"
 
 
-def test_several_of_one_program(ruleset: int, tmp_path: Path) -> None:
-    """Each start has the one that suits."""
+def test_each_start_uses_the_matching_confinement(ruleset: int, tmp_path: Path) -> None:
+    """One program is parked under several confinements."""
     filter = no_mkdir()
     seen = "grep -E '^(NoNewPrivs|Seccomp_filters)' /proc/self/status"
     with Warm() as warm:
@@ -114,9 +114,9 @@ def test_several_of_one_program(ruleset: int, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_it_sits_inside_from_the_beginning(mode: Mode, ruleset: int, tmp_path: Path) -> None:
-    """What a module does as it is imported ahead is done inside."""
-    need("/usr/bin/python3")
+def test_start_up_code_is_confined(mode: Mode, ruleset: int, tmp_path: Path) -> None:
+    """A preimported module runs under the confinement."""
+    require("/usr/bin/python3")
     (tmp_path / "early.py").write_text(
         f"import os\ntry:\n    os.mkdir({os.fspath(tmp_path / 'made')!r})\n    ok = 'made'\n"
         "except OSError as error:\n    ok = error.strerror\n"
@@ -131,9 +131,9 @@ def test_it_sits_inside_from_the_beginning(mode: Mode, ruleset: int, tmp_path: P
 
 
 @each_mode
-def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None:
-    """/dev/null and files are opened outside; a failure is that of a cold start."""
-    # Nothing but these may be read, and nothing be written.
+def test_files_are_opened_before_the_confinement(mode: Mode, tmp_path: Path) -> None:
+    """/dev/null and files are opened unconfined, and errors equal those of a cold start."""
+    # The ruleset permits reading these directories only, and no writing.
     readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc"]
     ruleset = warm_cases.ruleset_for_reading(readable)
     confined = [NoNewPrivs(), Landlock(ruleset)]
@@ -156,7 +156,7 @@ def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None
                 run(*confined, cwd=tmp_path / "none")
             assert caught.value.filename == str(tmp_path / "none")
             assert warm.stats().cold["confinement"]
-            # Inside it could not be opened at all.
+            # Under the confinement the file cannot be opened.
             with pytest.raises(PermissionError):
                 run(*confined, Open(tmp_path / "file", 0))
     finally:
@@ -165,13 +165,13 @@ def test_what_is_done_before_the_confinement(mode: Mode, tmp_path: Path) -> None
 
 @each_mode
 @pytest.mark.parametrize("call", ["close", "rt_sigprocmask", "prctl", "recvmsg", "openat"])
-def test_filters_under_which_nothing_parks(call: str, mode: Mode, tmp_path: Path) -> None:
-    """They refuse what a parked process needs: the start is cold, and what it would be."""
+def test_filters_that_prevent_parking(call: str, mode: Mode, tmp_path: Path) -> None:
+    """The filter refuses a call that parking needs. The start is cold, with the same outcome."""
     filter = warm_cases.refusal(warm_cases.NUMBERS[call])
     argv = ["/bin/true"]
     with Warm(mode=mode) as warm:
         warm.add("/bin/true", seccomp=filter, no_new_privs=True)
-        # One of them is tried for ever.
+        # With one of the filters parking is retried forever.
         warm.fill(10)
         result = warm.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
         cold = sf.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
@@ -181,8 +181,10 @@ def test_filters_under_which_nothing_parks(call: str, mode: Mode, tmp_path: Path
 
 @each_mode
 @pytest.mark.parametrize("name", AUTHORITY)
-def test_nothing_escapes(name: str, mode: Mode, tmp_path: Path) -> None:
-    """A thread that is confined otherwise has from it what a fork of its own would have."""
+def test_confined_thread_starts_no_less_confined_program(
+    name: str, mode: Mode, tmp_path: Path
+) -> None:
+    """A thread under another confinement gets the same outcome as by a fork of its own."""
     case = BY_ID[name]
     found = outcome_of(case, mode, tmp_path, "confined")
     assert found["after"].startswith("cold: ")
@@ -191,7 +193,7 @@ def test_nothing_escapes(name: str, mode: Mode, tmp_path: Path) -> None:
     assert found["elsewhere"] == mode
 
 
-def test_a_ruleset_that_is_none() -> None:
+def test_descriptor_that_is_no_ruleset() -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     with Warm() as warm:
         warm.add("/bin/true", landlock=null, no_new_privs=True)
@@ -202,7 +204,7 @@ def test_a_ruleset_that_is_none() -> None:
     os.close(null)
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_confinements_are_refused() -> None:
     wrong: Any
     with Warm() as warm:
         for wrong in ("x", -1, 10**6):
@@ -216,17 +218,17 @@ def test_wrong_arguments() -> None:
                 warm.add("/bin/true", sandbox=wrong)
 
 
-# --- descriptors of a program in front ------------------------------------------------------------
+# --- descriptors of a sandbox's command -----------------------------------------------------------
 
-# It reads what it is given as 5, as bwrap does a filter, and hands 6 on.
+# Reads descriptor 5, as bwrap reads a filter, and passes 6 on to the program.
 FRONT = ["bash", "-c", 'read word <&5; WORD="$word" exec "$@" 5<&-', "front"]
 INSIDE = ["/bin/sh", "-c", 'echo "$WORD"; cat <&6; ls /proc/self/fd | wc -l']
 
 
-def need_two_shells() -> None:
-    need("bash")
+def require_two_shells() -> None:
+    require("bash")
     if os.path.samefile("/bin/sh", "/bin/bash"):
-        pytest.skip("sh is bash: it would be taken for the program in front")
+        pytest.skip("sh is bash: the sandbox's command and the program are the same file")
 
 
 def memory(text: bytes) -> int:
@@ -239,8 +241,8 @@ def memory(text: bytes) -> int:
     return again
 
 
-def test_a_program_in_front_of_itself() -> None:
-    """It would park instead of what it is to confine."""
+def test_sandbox_command_that_is_the_program() -> None:
+    """The sandbox's command would park instead of the program that it confines."""
     front = ["/bin/sh", "-c", 'exec "$@"', "front"]
     with Warm() as warm:
         warm.add("/bin/sh", sandbox=sf.Sandbox(front))
@@ -249,8 +251,8 @@ def test_a_program_in_front_of_itself() -> None:
         assert warm.run([*front, "/bin/sh", "-c", ":"]).started == "cold: sandbox"
 
 
-def test_a_sandbox_with_descriptors() -> None:
-    need_two_shells()
+def test_sandbox_descriptors_must_be_the_same() -> None:
+    require_two_shells()
     first, second = memory(b"one\nrest\n"), memory(b"two\n")
     actions = [Descriptor(first, 5), Descriptor(second, 6)]
     try:
@@ -261,14 +263,14 @@ def test_a_sandbox_with_descriptors() -> None:
         with Warm() as warm:
 
             def run(*actions: Action, begin: int = 0) -> sf.Result:
-                """From where the first is to be read."""
+                """Starts with the first descriptor at the offset `begin`."""
 
                 def start() -> sf.Result:
                     os.lseek(first, begin, os.SEEK_SET)
                     os.lseek(second, 0, os.SEEK_SET)
                     return sf.run([*FRONT, *INSIDE], warm=warm, actions=actions)
 
-                return unless_slow(warm, start)
+                return retry_if_slow(warm, start)
 
             warm.add("/bin/sh", sandbox=sf.Sandbox(FRONT, fds={5: first, 6: second}))
             for _ in range(3):
@@ -280,7 +282,7 @@ def test_a_sandbox_with_descriptors() -> None:
                     cold.stdout,
                     b"",
                 )
-                # What is handed on is the caller's own.
+                # The program has the caller's own descriptor: its offset has moved.
                 assert os.lseek(second, 0, os.SEEK_CUR) == 4
             assert warm.fill(FILL_S)
 
@@ -300,15 +302,15 @@ def test_a_sandbox_with_descriptors() -> None:
         os.close(second)
 
 
-def test_starts_through_a_sandbox() -> None:
-    """They are given what it is given, each from where that began."""
-    need_two_shells()
+def test_starts_need_an_equal_sandbox() -> None:
+    """Each start reads the sandbox's descriptors from their first offset."""
+    require_two_shells()
     first, second = memory(b"one\n"), memory(b"two\n")
     sandbox = sf.Sandbox(FRONT, fds={5: first, 6: second})
     same = sf.Sandbox(tuple(FRONT), fds={6: second, 5: first})
     other = sf.Sandbox([*FRONT[:-1], "other"], fds={5: first, 6: second})
     lacks = sf.Sandbox(FRONT, fds={5: first})
-    # The one in front would have seen to it.
+    # The sandbox's command would have received descriptor 7.
     more = sf.Sandbox(FRONT, fds={5: first, 6: second, 7: second})
     os.close(first)
     os.close(second)
@@ -326,7 +328,7 @@ def test_starts_through_a_sandbox() -> None:
             assert warm.run(INSIDE, sandbox=box).started == "cold: descriptors of the sandbox"
         assert warm.run(INSIDE).started == "cold: not added"
         options: Any = {"sandbox": sandbox, "actions": [Setsid()], "stdout": "pipe"}
-        with unless_slow(warm, lambda: warm.spawn(INSIDE, **options)) as child:
+        with retry_if_slow(warm, lambda: warm.spawn(INSIDE, **options)) as child:
             assert child.started == "reserve"
             assert child.stdout is not None
             assert child.stdout.read() == cold.stdout
@@ -334,9 +336,9 @@ def test_starts_through_a_sandbox() -> None:
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_the_death_signal_of_a_sandbox(name: str) -> None:
-    """What the one in front has asked for is the program's."""
-    need("setpriv")
+def test_sandbox_sets_the_parent_death_signal(name: str) -> None:
+    """A parent-death signal that the sandbox's command sets stays in force for the program."""
+    require("setpriv")
     code = (
         "import ctypes; found = ctypes.c_int();"
         "ctypes.CDLL(None).prctl(2, ctypes.byref(found)); print(found.value)"
@@ -350,9 +352,9 @@ def test_the_death_signal_of_a_sandbox(name: str) -> None:
     assert (result.started, result.text) == ("reserve", f"{number}\n")
 
 
-def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:
-    """What it has read is what was there then."""
-    need_two_shells()
+def test_changed_file_of_a_sandbox_descriptor_starts_cold(tmp_path: Path) -> None:
+    """The sandbox's command read the file before the change."""
+    require_two_shells()
     path = tmp_path / "word"
     path.write_text("old\n")
     empty = os.open("/dev/null", os.O_RDONLY)
@@ -372,8 +374,8 @@ def test_a_sandbox_whose_descriptor_changes(tmp_path: Path) -> None:
         os.close(empty)
 
 
-def test_bwrap_with_a_filter(tmp_path: Path) -> None:
-    need("bwrap")
+def test_bwrap_with_a_seccomp_filter(tmp_path: Path) -> None:
+    require("bwrap")
     path = tmp_path / "filter"
     path.write_bytes(no_mkdir())
     given = os.open(path, os.O_RDONLY)
@@ -404,9 +406,9 @@ FRONTS = {
 
 
 @pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
-def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> None:
-    """Behind one that does not hand on what would have it wait."""
-    need(front[0])
+def test_program_that_cannot_park_does_not_run(front: list[str], tmp_path: Path) -> None:
+    """The sandbox's command does not pass on what makes the program park."""
+    require(front[0])
     ran = tmp_path / "ran"
     box = sf.Sandbox(front)
     script = ["-c", f"echo ran >> {ran}"]
@@ -422,9 +424,9 @@ def test_what_is_not_parked_does_not_run(front: list[str], tmp_path: Path) -> No
     assert ran.read_text() == "ran\n"
 
 
-def test_a_failure_in_front(tmp_path: Path) -> None:
-    """It is called that, and is not for ever."""
-    need_two_shells()
+def test_failed_sandbox_command_is_retried(tmp_path: Path) -> None:
+    """The failure is reported, and parking is tried again later."""
+    require_two_shells()
     trouble, front = tmp_path / "trouble", tmp_path / "front"
     # More than a pipe holds.
     many = "head -c 200000 /dev/zero >&2"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """CPython's own test suite, run by interpreters that were started warm.
 
-Each module runs as `python -m test MODULE` in an interpreter started cold, and in one started warm;
-every test has to come out alike. What does not stands in cpython_differences.txt, with the reason.
+Each module runs as `python -m test MODULE` in an interpreter started cold, and in one started warm.
+Every test must have the same outcome. cpython_differences.txt lists the exceptions, with reasons.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from warm_support import MODES, Mode, parked
 
 LIST = Path(__file__).with_name("cpython_differences.txt")
 MAIN_VERSION = "3.12"
-# What start-up has a hand in: command line, paths, environment, streams, locale, signals, exit.
+# Modules that test what start-up affects: command line, paths, environment, streams, locale,
+# signals, exit.
 CORE = ["test_cmd_line", "test_cmd_line_script", "test_os", "test_runpy", "test_site", "test_sys"]
 MODULES = [
     *CORE,
@@ -44,7 +45,7 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": 
 
 
 def differences(text: str) -> dict[tuple[str, str, str], str]:
-    """The known ones: (mode, version, test id) and reason."""
+    """The known differences: reasons by (mode, version, test id)."""
     rows = [line.split(None, 3) for line in text.splitlines() if line and line[0] != "#"]
     assert all(len(row) == 4 for row in rows), "modes, versions, test id, reason"
     return {
@@ -57,8 +58,8 @@ def differences(text: str) -> dict[tuple[str, str, str], str]:
 
 @contextmanager
 def home() -> Generator[tuple[str, dict[str, str]]]:
-    """A directory, and an environment in which it is HOME."""
-    # Not pytest's own, whose names grow with the test's: sockets are made below it.
+    """A temporary directory, and an environment in which it is HOME."""
+    # Not pytest's tmp_path: its path is too long for the sockets that some tests create below it.
     with tempfile.TemporaryDirectory() as scratch:
         yield scratch, ENVIRONMENT | {"HOME": scratch}
 
@@ -66,7 +67,7 @@ def home() -> Generator[tuple[str, dict[str, str]]]:
 def outcomes(
     start: Callable[..., sf.Result], python: str, module: str, scratch: str, env: dict[str, str]
 ) -> tuple[dict[str, str], sf.Result]:
-    """What became of each test: passed, failed, error or skipped."""
+    """The outcome of each test: passed, failure, error or skipped."""
     report = Path(scratch, "report.xml")
     command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
     result = start(command, cwd=scratch, env=env, timeout=800)
@@ -81,12 +82,12 @@ def outcomes(
 
 @functools.cache
 def cold(python: str, module: str, turn: int) -> dict[str, str]:
-    """The same module started cold, once for all modes."""
+    """The outcomes of a module in a cold interpreter. Both modes share them."""
     with home() as (scratch, env):
         return outcomes(sf.run, python, module, scratch, env)[0]
 
 
-def test_the_table() -> None:
+def test_list_of_differences_is_valid() -> None:
     assert len(set(MODULES)) == len(MODULES) >= 30
     listed = differences(LIST.read_text())
     assert {mode for mode, _, _ in listed} <= set(MODES)
@@ -101,14 +102,16 @@ def test_the_table() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("version", "module"), MARKED)
-def test_module(version: str, module: str, mode: Mode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_module_has_the_same_outcomes_warm(
+    version: str, module: str, mode: Mode, capsys: pytest.CaptureFixture[str]
+) -> None:
     python = interpreter(version, "test.test_cmd_line", "test.libregrtest")
     listed = differences(LIST.read_text())
     known = {test for how, of, test in listed if (how, of) == (mode, version)}
     suspects: set[str] | None = None
     differ = set[str]()
-    # Some have clocks of their own, by which a machine can be too slow once: they are alike twice
-    # then.
+    # Some tests have their own time limits, which a slow machine may miss once. A suspect test must
+    # have the same outcome in two further rounds.
     for turn in range(3):
         expected = cold(python, module, turn)
         with home() as (scratch, env), parked(python, mode, env=env) as warm:
@@ -126,5 +129,5 @@ def test_module(version: str, module: str, mode: Mode, capsys: pytest.CaptureFix
             break
     if suspects:
         with capsys.disabled():
-            print(f"\n{module} of {version}, {mode}: has differed once: {sorted(suspects)}")
-    assert not known - differ, "listed, but alike"
+            print(f"\n{module} of {version}, {mode}: differed once: {sorted(suspects)}")
+    assert not known - differ, "listed, but the outcomes are the same"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Warm starts by every front: Template, TemplateCache, install(), names and paths."""
+"""Warm starts through each API: Template, TemplateCache, install(), names and paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ import spawnfd as sf
 from conftest import children, threads
 from patience import eventually
 from warm_lines import ENVIRONMENT
-from warm_support import ANY, FILL_S, Mode, Warm, Way, each_mode, need, unless_slow, warm_of
+from warm_support import (
+    FILL_S,
+    FOR_ANY,
+    Mode,
+    Warm,
+    Way,
+    each_mode,
+    new_warm,
+    require,
+    retry_if_slow,
+)
 
 ECHO = ["-c", "echo $0 $1", "a", "b"]
 
@@ -35,25 +45,25 @@ def _as_before() -> Iterator[None]:
 
 
 def until_gone(before: set[int]) -> bool:
-    """Whether there are no other children than before, soon."""
+    """Waits until the children are the same as before. Returns whether they are."""
     return eventually(lambda: children() == before)
 
 
 def filled(warm: sf.Warm | None) -> sf.Warm:
-    """The same, once all is parked."""
+    """Returns the Warm once all its processes are parked."""
     assert warm is not None
     assert warm.fill(FILL_S), warm.stats()
     return warm
 
 
-def test_all_that_starts() -> None:
+def test_all_start_functions_start_warm() -> None:
     argv = ["/bin/sh", "-c", "exit 3"]
 
-    async def held() -> sf.Result:
+    async def run_job() -> sf.Result:
         async with filled(warm).start(argv) as job:
             return await job.result()
 
-    def held_sync() -> sf.Result:
+    def run_sync_job() -> sf.Result:
         with filled(warm).start_sync(argv) as job:
             return job.result()
 
@@ -61,24 +71,24 @@ def test_all_that_starts() -> None:
         warm.add("/bin/sh")
         ways: list[Callable[[], sf.Result]] = [
             lambda: filled(warm).run(argv),
-            lambda: asyncio.run(held()),
+            lambda: asyncio.run(run_job()),
             lambda: asyncio.run(filled(warm).run_async(argv)),
-            held_sync,
+            run_sync_job,
         ]
-        results = [unless_slow(warm, way) for way in ways]
+        results = [retry_if_slow(warm, way) for way in ways]
         assert [(result.started, result.code) for result in results] == [("reserve", 3)] * 4
-        with unless_slow(warm, lambda: filled(warm).spawn(argv)) as child:
+        with retry_if_slow(warm, lambda: filled(warm).spawn(argv)) as child:
             assert (child.started, child.wait()) == ("reserve", 3)
         seen = filled(warm).run(["/bin/sh", "-c", "stty size"], terminal=(3, 4))
         assert (seen.started, seen.text) == ("reserve", "3 4\r\n")
 
 
 @each_mode
-def test_a_template_of_its_own(mode: Mode) -> None:
+def test_template_creates_its_own_warm(mode: Mode) -> None:
     before = children()
     template = sf.Template("/bin/sh", warm=mode)
     filled(template.warm)
-    result = unless_slow(template.warm, partial(template.run, ECHO))
+    result = retry_if_slow(template.warm, partial(template.run, ECHO))
     assert (result.started, result.stdout) == (mode, b"a b\n")
     assert template.spawn(["-c", "exit 3"]).wait() == 3
     assert asyncio.run(template.run_async(ECHO)).stdout == b"a b\n"
@@ -90,42 +100,42 @@ def test_a_template_of_its_own(mode: Mode) -> None:
     assert until_gone(before)
 
 
-def test_a_template_of_its_own_with_options() -> None:
-    need("/usr/bin/python3")
+def test_template_creates_its_own_warm_with_options() -> None:
+    require("/usr/bin/python3")
     template = sf.Template("/usr/bin/python3", warm={"depth": 1, "preimport": ["uuid"]})
     filled(template.warm)
     code = "import sys; print('uuid' in sys.modules)"
-    result = unless_slow(template.warm, lambda: template.run(["-c", code]))
+    result = retry_if_slow(template.warm, lambda: template.run(["-c", code]))
     assert (result.started, result.text) == ("reserve", "True\n")
 
 
-def test_a_template_of_a_warm() -> None:
+def test_template_uses_a_given_warm() -> None:
     with Warm() as warm:
         warm.add("/bin/sh", depth=1)
         template = sf.Template("/bin/sh", warm=warm)
-        assert filled(warm).stats().parked == 1, "added once"
-        assert unless_slow(warm, lambda: template.run(ECHO)).started == "reserve"
+        assert filled(warm).stats().parked == 1, "the template added the program again"
+        assert retry_if_slow(warm, lambda: template.run(ECHO)).started == "reserve"
         other = sf.Template("/bin/true", warm=warm)
         filled(warm)
-        assert unless_slow(warm, other.run).started == "reserve"
+        assert retry_if_slow(warm, other.run).started == "reserve"
         assert template.warm is warm
-    # A template outlives what it was started from.
+    # A template can be used after its Warm is closed.
     assert template.run(ECHO).started == "cold: closed"
     with pytest.raises(ValueError, match="closed"):
         sf.Template("/bin/sh", warm=warm)
 
 
-def test_what_a_command_says_counts() -> None:
+def test_warm_of_a_call_overrides_the_templates() -> None:
     with Warm() as warm:
         warm.add("/bin/sh")
         template = sf.Template("/bin/sh", warm="fork")
         filled(warm)
         filled(template.warm)
-        assert unless_slow(warm, lambda: template.run(ECHO, warm=warm)).started == "reserve"
-        assert unless_slow(template.warm, lambda: template.run(ECHO)).started == "fork"
+        assert retry_if_slow(warm, lambda: template.run(ECHO, warm=warm)).started == "reserve"
+        assert retry_if_slow(template.warm, lambda: template.run(ECHO)).started == "fork"
 
 
-def test_executed_by_descriptor_it_is_not_warm() -> None:
+def test_execution_by_descriptor_starts_cold() -> None:
     template = sf.Template("/bin/sh", warm="reserve")
     assert template.by_descriptor().warm is None
     assert template.by_descriptor().run(ECHO).started == "clone"
@@ -133,14 +143,14 @@ def test_executed_by_descriptor_it_is_not_warm() -> None:
         assert template.by_descriptor().run(ECHO, warm=warm).started == "cold: descriptor"
 
 
-def test_a_template_that_is_stale(tmp_path: Path) -> None:
-    """It stays an error, and does not take from the new one what is parked."""
+def test_stale_template_is_an_error(tmp_path: Path) -> None:
+    """A stale template does not use the processes that are parked for the new file."""
     tool = tmp_path / "tool"
     shutil.copy("/bin/sh", tool)
     with Warm() as warm:
         old = sf.Template(tool, warm=warm)
         filled(warm)
-        assert unless_slow(warm, lambda: old.run(ECHO)).started == "reserve"
+        assert retry_if_slow(warm, lambda: old.run(ECHO)).started == "reserve"
         shutil.copy("/bin/sh", tmp_path / "new")
         os.replace(tmp_path / "new", tool)
         new = sf.Template(tool, warm=warm)
@@ -149,33 +159,33 @@ def test_a_template_that_is_stale(tmp_path: Path) -> None:
         for _ in range(3):
             with pytest.raises(sf.StaleTemplate):
                 old.run(ECHO)
-        assert unless_slow(warm, lambda: new.run(ECHO)).started == "reserve"
+        assert retry_if_slow(warm, lambda: new.run(ECHO)).started == "reserve"
 
 
 @each_mode
-def test_a_cache(mode: Mode, tmp_path: Path) -> None:
-    """An upgrade costs one cold start."""
+def test_cache_parks_programs_and_follows_upgrades(mode: Mode, tmp_path: Path) -> None:
+    """An upgrade causes one cold start."""
     tool = tmp_path / "tool"
     shutil.copy("/bin/sh", tool)
     cache = sf.TemplateCache(warm=mode)
     assert cache.run([tool, *ECHO]).started == "cold: not added"
     filled(cache.warm)
-    assert unless_slow(cache.warm, lambda: cache.run([tool, *ECHO])).started == mode
+    assert retry_if_slow(cache.warm, lambda: cache.run([tool, *ECHO])).started == mode
     shutil.copy("/bin/bash", tmp_path / "new")
     os.replace(tmp_path / "new", tool)
     version = [tool, "-c", "echo ${BASH_VERSION:+bash}"]
     after = cache.run(version)
     assert (after.started[:6], after.stdout) == ("cold: ", b"bash\n")
     filled(cache.warm)
-    again = unless_slow(cache.warm, lambda: cache.run(version))
+    again = retry_if_slow(cache.warm, lambda: cache.run(version))
     assert (again.started, again.stdout) == (mode, b"bash\n")
     filled(cache.warm)
-    assert unless_slow(cache.warm, lambda: cache.get(tool).run(ECHO)).started == mode
+    assert retry_if_slow(cache.warm, lambda: cache.get(tool).run(ECHO)).started == mode
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(cache)
 
 
-def test_a_cache_keeps_no_more_than_it_holds() -> None:
+def test_cache_parks_as_many_programs_as_it_holds() -> None:
     programs = ["/bin/true", "/bin/sh", "/bin/cat"]
     with Warm() as warm:
         warm.add("/bin/ls", depth=1)
@@ -186,13 +196,13 @@ def test_a_cache_keeps_no_more_than_it_holds() -> None:
         assert warm.stats().parked == 1 + 2 * 2
         for program in ["/bin/ls", "/bin/cat"]:
             run = partial(cache.run, [program])
-            assert unless_slow(warm, run).started == "reserve"
+            assert retry_if_slow(warm, run).started == "reserve"
         assert cache.run(["/bin/true"]).started == "cold: not added"
 
 
-def test_what_is_kept_by_its_first_start() -> None:
-    """With the options it was started with."""
-    need("/usr/bin/python3")
+def test_keep_parks_a_program_with_its_options() -> None:
+    """keep=N parks a program after its first start, with the options of that start."""
+    require("/usr/bin/python3")
     with Warm(keep=4) as warm:
         for argv in (["-I", "-c", "print(1)"], ["-c", "print(1)"]):
             argv.insert(0, "/usr/bin/python3")
@@ -200,13 +210,13 @@ def test_what_is_kept_by_its_first_start() -> None:
             filled(warm)
             assert warm.run(argv).started == "reserve"
             filled(warm)
-        # Of these nobody knows which are options.
+        # Only the interpreter knows which of these arguments are options.
         argv = ["/usr/bin/python3", "-X", "utf8", "-c", "print(1)"]
         assert [warm.run(argv).started for _ in range(2)] == ["cold: arguments"] * 2
 
 
 def watched() -> set[int]:
-    """Inodes that this process watches by inotify."""
+    """The inodes that this process watches with inotify."""
     lines: list[str] = []
     for info in Path("/proc/self/fdinfo").iterdir():
         with suppress(FileNotFoundError):
@@ -214,7 +224,7 @@ def watched() -> set[int]:
     return {int(line.split("ino:")[1].split()[0], 16) for line in lines if "inotify wd:" in line}
 
 
-def test_what_gives_way_is_not_watched(tmp_path: Path) -> None:
+def test_replaced_kept_program_is_not_watched(tmp_path: Path) -> None:
     programs = [Path(shutil.copy("/bin/true", tmp_path / name)) for name in ("one", "other")]
     one, other = (program.stat().st_ino for program in programs)
     with Warm(keep=1) as warm:
@@ -235,13 +245,13 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
             start, end = (int(number, 16) for number in where.split("-"))
             memory.seek(start)
             found += memory.read(end - start).count(wanted) - (wanted in line.encode())
-print(found > 1)  # what it looks for is there itself
+print(found > 1)  # `wanted` itself is found once
 """
 
 
-def test_what_is_kept_holds_no_secrets() -> None:
-    """Of the start by which it is kept; of what it was added with it does."""
-    need("/usr/bin/python3")
+def test_kept_program_has_no_variables_of_its_first_start() -> None:
+    """A program added with add() has the variables that add() got."""
+    require("/usr/bin/python3")
     secret, path = "a-long-and-rare-word", "/usr/bin:/bin"
     argv = ["/usr/bin/python3", "-c", LOOK_FOR, secret[:9], secret[9:]]
     with Warm(keep=1) as kept, Warm() as added:
@@ -253,8 +263,8 @@ def test_what_is_kept_holds_no_secrets() -> None:
             assert (result.started, result.text) == ("reserve", expected)
 
 
-def test_what_is_not_added_has_no_thread() -> None:
-    assert eventually(lambda: "spawnfd-warm" not in threads()), "another's"
+def test_warm_without_programs_has_no_thread() -> None:
+    assert eventually(lambda: "spawnfd-warm" not in threads()), "a thread of another test"
     with Warm() as warm:
         assert warm.run(["/bin/true"]).started == "cold: not added"
         assert "spawnfd-warm" not in threads()
@@ -266,7 +276,7 @@ def counted() -> tuple[int, int, dict[str, int]]:
 
 
 def gained(warm: sf.Warm, calls: Callable[[], object]) -> tuple[int, int, dict[str, int]]:
-    """What the counters gain by calls, with all parked before. Where it was slow, again."""
+    """How much the counters grow by calls. All is parked before; slow attempts are repeated."""
     for _ in range(20):
         filled(warm)
         made, started, cold = counted()
@@ -279,8 +289,8 @@ def gained(warm: sf.Warm, calls: Callable[[], object]) -> tuple[int, int, dict[s
     raise AssertionError(f"always too slow: {warm.stats()}")
 
 
-def both_ways(program: str = "sh") -> None:
-    """By subprocess and by asyncio."""
+def start_by_both(program: str = "sh") -> None:
+    """Starts a program by subprocess, and one by asyncio."""
     assert subprocess.check_output([program, *ECHO]) == b"a b\n"
 
     async def main() -> None:
@@ -297,67 +307,67 @@ def test_installed_with_a_warm() -> None:
     with Warm() as warm:
         warm.add("sh", depth=2)
         sf.install(warm=warm)
-        assert gained(warm, both_ways) == (2, 2, {})
-        # Calling it again is no wish to be cold.
+        assert gained(warm, start_by_both) == (2, 2, {})
+        # A second install() without arguments keeps the Warm.
         sf.install()
-        assert gained(warm, both_ways) == (2, 2, {})
+        assert gained(warm, start_by_both) == (2, 2, {})
         true = partial(subprocess.run, ["/bin/true"], check=True)
         assert gained(warm, true) == (1, 0, {"not added": 1})
         sf.uninstall()
         assert not warm.closed
-        assert gained(warm, both_ways) == (0, 0, {})
+        assert gained(warm, start_by_both) == (0, 0, {})
         sf.install()
-        assert gained(warm, both_ways) == (2, 0, {})
+        assert gained(warm, start_by_both) == (2, 0, {})
     with pytest.raises(ValueError, match="closed"):
         sf.install(warm=warm)
 
 
-@pytest.mark.parametrize("way", ANY)
+@pytest.mark.parametrize("way", FOR_ANY)
 def test_installed_with_a_warm_for_any_program(way: Way) -> None:
-    with warm_of(way) as warm:
+    with new_warm(way) as warm:
         warm.add_any(depth=2)
         sf.install(warm=warm)
-        assert gained(warm, both_ways) == (2, 2, {})
+        assert gained(warm, start_by_both) == (2, 2, {})
 
 
 @each_mode
-def test_installed_with_its_own(mode: Mode) -> None:
+def test_installed_with_a_mode(mode: Mode) -> None:
     before = children()
     sf.install(warm=mode)
     _, started, _ = counted()
-    both_ways()
+    start_by_both()
     deadline = time.monotonic() + FILL_S
     while counted()[1] == started and time.monotonic() < deadline:
-        both_ways()
+        start_by_both()
     assert counted()[1] > started
     sf.uninstall()
     sf.uninstall()
     assert until_gone(before)
     _, started, cold = counted()
     sf.install()
-    both_ways()
+    start_by_both()
     assert counted()[1:] == (started, cold)
 
 
-def test_one_warm_after_another() -> None:
+def test_install_replaces_the_warm() -> None:
     before = children()
     sf.install(warm="reserve")
-    both_ways()
+    start_by_both()
     with Warm() as warm:
         sf.install(warm=warm)
-        assert until_gone(before), "its own was closed"
+        assert until_gone(before), "install() did not close the Warm that it had created"
         sf.install(warm="fork")
         assert not warm.closed
-        # What others close is not missed.
+        # The Warm is still usable, because install() did not create it.
         sf.install(warm=warm)
-    both_ways()
+    start_by_both()
     wrong: Any
     for wrong in ("forks", 3, warm):
         with pytest.raises((TypeError, ValueError), match="warm"):
             sf.install(warm=wrong)
 
 
-def test_installed_in_a_forks_copy() -> None:
+def test_installed_in_a_fork() -> None:
     with Warm() as warm:
         warm.add("sh")
         filled(warm)
@@ -367,20 +377,20 @@ def test_installed_in_a_forks_copy() -> None:
             code = 1
             try:
                 _, started, cold = counted()
-                both_ways()
+                start_by_both()
                 code = 0 if counted()[1] == started and counted()[2] != cold else 2
                 sf.uninstall()
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert gained(warm, both_ways) == (2, 2, {})
+        assert gained(warm, start_by_both) == (2, 2, {})
 
 
-def test_installed_and_not_by_threads_amid_spawns() -> None:
+def test_threads_install_and_uninstall_during_spawns() -> None:
     failures: list[BaseException] = []
     done = threading.Event()
 
-    def turn() -> None:
+    def switch() -> None:
         while not done.is_set():
             sf.install(warm="reserve")
             time.sleep(0.01)
@@ -393,26 +403,26 @@ def test_installed_and_not_by_threads_amid_spawns() -> None:
         except BaseException as error:
             failures.append(error)
 
-    turning = threading.Thread(target=turn)
+    switching = threading.Thread(target=switch)
     spawning = [threading.Thread(target=spawn) for _ in range(3)]
-    for thread in [turning, *spawning]:
+    for thread in [switching, *spawning]:
         thread.start()
     for thread in spawning:
         thread.join()
     done.set()
-    turning.join()
+    switching.join()
     assert failures == []
 
 
-def test_counters_are_pickled() -> None:
+def test_counters_can_be_pickled() -> None:
     sf.install(warm="reserve")
     subprocess.run(["/bin/true"], check=True)
     stats = sf.stats()
     assert pickle.loads(pickle.dumps(stats)) == stats
 
 
-def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts from where it was added, once and for all."""
+def test_relative_path_is_resolved_by_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later chdir() does not change the meaning of an added path."""
     (tmp_path / "bin").mkdir()
     shutil.copy("/bin/sh", tmp_path / "bin" / "tool")
     monkeypatch.chdir(tmp_path)
@@ -426,9 +436,9 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @each_mode
-def test_the_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Added by where it lies, and started by the name that PATH has for it."""
-    need("/usr/bin/python3")
+def test_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter is added by its path, and started by a name that PATH finds."""
+    require("/usr/bin/python3")
     make = ["/usr/bin/python3", "-m", "venv", "--without-pip", tmp_path / ".venv"]
     made = subprocess.run(make, capture_output=True, text=True)
     if made.returncode:
@@ -445,21 +455,21 @@ def test_the_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.Mo
             assert str(tmp_path) in cold.text
             assert (warmed.started, warmed.text) == (mode, cold.text), warmed
             filled(warm)
-        # It would look for itself elsewhere.
+        # With this arg0 the interpreter searches its prefix in another directory.
         nowhere = f"{tmp_path}/bin/python"
         cold, other = (run(argv, env=env, arg0=nowhere) for run in (sf.run, warm.run))
         assert (other.started, other.text) == ("cold: arguments", cold.text)
 
 
 @pytest.mark.parametrize("name", ["memory", "processes", "keep", "idle", "delay", "mode"])
-def test_wrong_options(name: str) -> None:
+def test_wrong_options_are_refused(name: str) -> None:
     wrong: Any
     for wrong in (-1, "x", 1.5j):
         with pytest.raises((TypeError, ValueError), match=name):
             sf.Warm(**{name: wrong})
 
 
-def test_wrong_programs(tmp_path: Path) -> None:
+def test_wrong_arguments_of_add_are_refused(tmp_path: Path) -> None:
     wrong: Any
     with Warm() as warm:
         for wrong in (-1, "x", 1 << 70, True):

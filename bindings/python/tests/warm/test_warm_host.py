@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a host does to itself beside its parked processes: it gives up ids, closes descriptors."""
+"""Hosts with parked processes that change themselves: drop ids, close descriptors, turn off."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from warm_programs import MAIN, compiled
-from warm_support import Mode, Way, each_mode, each_way, told
+from warm_support import Mode, Way, each_mode, each_way, output_of
 
 IDS = """
-warm = warm_of(sys.argv[2], idle=1.0 if sys.argv[3] == "idle" else None)
+warm = new_warm(sys.argv[2], idle=1.0 if sys.argv[3] == "idle" else None)
 add(warm, sys.argv[2], "true", 2)
 assert warm.fill(60)
 os.setgroups([])
@@ -30,20 +30,20 @@ print(len(children()))
 
 @pytest.mark.parametrize("end", ["close", "idle"])
 @each_way
-def test_ids_given_up(way: Way, end: str) -> None:
-    """Processes that the host may not signal any more end by themselves."""
+def test_parked_processes_end_after_the_host_drops_ids(way: Way, end: str) -> None:
+    """The host may no longer signal these processes, so they must exit by themselves."""
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give up")
-    assert told(IDS, way, end) == "0\n"
+    assert output_of(IDS, way, end) == "0\n"
 
 
-GIVEN_UP = """
+DROPPED_IDS = """
 import ctypes
 libc = ctypes.CDLL(None)
 libc.setgroups(0, None)
 libc.setresgid(65534, 65534, 65534)
 libc.setresuid(65534, 65534, int(sys.argv[3]))
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     assert warm.fill(60), warm.stats()
     print(warm.run(["true"]).started)
@@ -51,24 +51,24 @@ with warm_of(sys.argv[2]) as warm:
 
 
 @each_way
-def test_a_host_that_has_given_up_ids(way: Way) -> None:
-    """The kernel does not let it be looked into, and its parent is another user's."""
+def test_host_that_has_dropped_ids_starts_warm(way: Way) -> None:
+    """The kernel makes such a host undumpable, and its parent belongs to another user."""
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give up")
-    assert told(GIVEN_UP, way, "65534") == f"{way}\n"
+    assert output_of(DROPPED_IDS, way, "65534") == f"{way}\n"
 
 
 @each_way
-def test_a_host_with_several_ids(way: Way) -> None:
-    """An exec makes the saved id the effective one."""
+def test_host_with_a_different_saved_id_starts_cold(way: Way) -> None:
+    """An exec copies the effective id to the saved id."""
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give up")
-    assert told(GIVEN_UP, way, "65533") == "cold: exec changes user ids\n"
+    assert output_of(DROPPED_IDS, way, "65533") == "cold: exec changes user ids\n"
 
 
 MANY_GROUPS = """
 os.setgroups(range(100_000, 102_000))
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     assert warm.fill(60), warm.stats()
     print(warm.run(["true"]).started)
@@ -76,17 +76,17 @@ with warm_of(sys.argv[2]) as warm:
 
 
 @each_way
-def test_many_groups(way: Way) -> None:
+def test_host_with_many_groups_starts_cold(way: Way) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may set its groups")
-    assert told(MANY_GROUPS, way) == "cold: too many groups\n"
+    assert output_of(MANY_GROUPS, way) == "cold: too many groups\n"
 
 
 CLOSED = """
-warm = warm_of(sys.argv[2], idle=None)
+warm = new_warm(sys.argv[2], idle=None)
 add(warm, sys.argv[2], "true", 3)
 assert warm.fill(60)
-# The keeper sleeps.
+# Until the keeper thread sleeps.
 time.sleep(0.3)
 os.closerange(3, 256)
 own = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
@@ -100,12 +100,12 @@ for pidfd, process in zip(pidfds, own):
 
 
 @each_way
-def test_descriptors_closed(way: Way) -> None:
-    """close() comes back, and the processes that stand at these numbers by then are left alone."""
-    assert told(CLOSED, way) == "True\n"
+def test_close_after_the_host_closed_all_descriptors(way: Way) -> None:
+    """close() returns, and does not touch processes whose pidfds now have these numbers."""
+    assert output_of(CLOSED, way) == "True\n"
 
 
-# Where it is not parked it runs, and leaves a line.
+# A process that does not park runs the script, and appends a line.
 UNASKED = """
 warm = sf.Warm(delay=0.3)
 warm.add("sh", args=["-c", "echo ran >> $RAN"], depth=2)
@@ -119,10 +119,12 @@ print(open(os.environ["RAN"]).read())
 """
 
 
-def test_nothing_runs_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the object that parks it a program would run."""
+def test_program_without_the_parking_library_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host has closed the memory file of the preloaded library that parks a program."""
     monkeypatch.setenv("RAN", str(tmp_path / "ran"))
-    assert told(UNASKED) == "ran\n\n"
+    assert output_of(UNASKED) == "ran\n\n"
 
 
 FIFO = """
@@ -136,24 +138,24 @@ with sf.Warm() as warm:
 """
 
 
-def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
-    """One that has come to stand where a template's file was."""
+def test_fifo_in_place_of_a_program_does_not_block(tmp_path: Path) -> None:
+    """The FIFO has replaced the file of a template."""
     program = tmp_path / "true"
     shutil.copy("/bin/true", program)
-    assert told(FIFO, str(program)) == "unreadable\n"
+    assert output_of(FIFO, str(program)) == "unreadable\n"
 
 
-# As it is in hosts that are no Python: the kernel's own action for the signal is an end.
+# Hosts other than Python do not ignore SIGXFSZ. Its default action ends the process.
 SHORT_FILES = """
 import errno, resource
-def what_comes_of(call):
+def print_outcome(call):
     try:
         print(call())
     except sf.SpawnError as error:
         print(errno.errorcode[error.errno])
 sys.dont_write_bytecode = True
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-warm = warm_of(sys.argv[2], delay=0.001)
+warm = new_warm(sys.argv[2], delay=0.001)
 add(warm, sys.argv[2], "true", 1)
 assert warm.fill(60)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
@@ -161,50 +163,52 @@ for _ in range(3):
     warm.run(["true"])
     warm.fill(0.5)
 warm.close()
-what_comes_of(sf.Warm)
-what_comes_of(lambda: sf.run(["true"], tree="guard").tree)
+print_outcome(sf.Warm)
+print_outcome(lambda: sf.run(["true"], tree="guard").tree)
 """
 
 
 @each_way
-def test_files_must_be_short(way: Way) -> None:
-    """RLIMIT_FSIZE is about files in memory as well: SIGXFSZ is not to end the host."""
-    assert told(SHORT_FILES, way) == "EFBIG\nEFBIG\n"
+def test_file_size_limit_does_not_kill_the_host(way: Way) -> None:
+    """RLIMIT_FSIZE also limits memory files. The host must get EFBIG instead of SIGXFSZ."""
+    assert output_of(SHORT_FILES, way) == "EFBIG\nEFBIG\n"
 
 
 SHORT_OF_DESCRIPTORS = """
 import resource, shutil
 program = shutil.copy("/bin/true", sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-warm = warm_of("reserve", delay=0.001)
+warm = new_warm("reserve", delay=0.001)
 add(warm, "reserve", "true", 1)
 assert warm.fill(60)
-held = []
+taken = []
 try:
     while True:
-        held.append(os.dup(0))
+        taken.append(os.dup(0))
 except OSError:
     pass
 for _ in range(4):
-    os.close(held.pop())
+    os.close(taken.pop())
 add(warm, "reserve", program, 1)
 print(warm.fill(60), *warm.stats().cannot.values())
-for number in held:
+for number in taken:
     os.close(number)
 print(warm.fill(60), *warm.stats().cannot.values())
 print(warm.run([program]).started)
 """
 
 
-def test_descriptors_are_short_for_a_while(tmp_path: Path) -> None:
-    """It is told so, and parked when there are some again."""
-    short, *after = told(SHORT_OF_DESCRIPTORS, "reserve", str(tmp_path / "program")).splitlines()
+def test_parking_is_retried_once_descriptors_are_free(tmp_path: Path) -> None:
+    """stats() reports EMFILE while no descriptors are free. Later the program is parked."""
+    short, *after = output_of(
+        SHORT_OF_DESCRIPTORS, "reserve", str(tmp_path / "program")
+    ).splitlines()
     assert short.startswith("False "), short
     assert short.endswith("(): EMFILE"), short
     assert after == ["True", "reserve"]
 
 
-# What parks hides itself, however long that takes, before it is counted as parked.
+# A process becomes undumpable before it counts as parked. This one takes 2 s for that.
 LATE = """
 #define _GNU_SOURCE
 #include <linux/prctl.h>
@@ -221,7 +225,7 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
-warm = warm_of(sys.argv[2])
+warm = new_warm(sys.argv[2])
 warm.add(sys.argv[3], depth=1)
 assert warm.fill(60), warm.stats()
 def is_readable(pid):
@@ -236,12 +240,12 @@ warm.close()
 
 
 @each_mode
-def test_what_is_parked_is_not_dumpable(mode: Mode) -> None:
-    # Where another user may execute it.
+def test_parked_process_is_undumpable(mode: Mode) -> None:
+    # In a directory from which another user may execute the program.
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         path = compiled(Path(directory, "program"), LATE + MAIN, "-rdynamic")
-        assert told(HIDDEN, mode, str(path)) == "True []\n"
+        assert output_of(HIDDEN, mode, str(path)) == "True []\n"
 
 
 OFF = """
@@ -258,7 +262,7 @@ def tell():
     print(result.started, result.code, warm.fill(60), warm.stats().parked)
 if sys.argv[4] == "first":
     turn_off()
-warm = warm_of(sys.argv[2])
+warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], "/bin/sh", 2)
 if sys.argv[4] == "later":
     assert warm.fill(60) and children()
@@ -277,21 +281,21 @@ print(len(children()))
 
 @pytest.mark.parametrize("how", ["environment", "call"])
 @each_way
-def test_switched_off(way: Way, how: str) -> None:
-    """Nothing is parked, and nobody is there to do it."""
-    assert told(OFF, way, how, "first") == "cold: off 3 False 0\nFalse cold: off 0\n0\n"
+def test_turned_off_before_the_first_start(way: Way, how: str) -> None:
+    """Nothing is parked, and no keeper thread is started."""
+    assert output_of(OFF, way, how, "first") == "cold: off 3 False 0\nFalse cold: off 0\n0\n"
 
 
 @pytest.mark.parametrize("how", ["environment", "call"])
 @each_way
-def test_switched_off_later(way: Way, how: str) -> None:
-    """What is parked ends."""
-    assert told(OFF, way, how, "later") == "cold: off 3 False 0\n0\n"
+def test_turned_off_later(way: Way, how: str) -> None:
+    """All parked processes end."""
+    assert output_of(OFF, way, how, "later") == "cold: off 3 False 0\n0\n"
 
 
 ON_AGAIN = """
 os.environ["SPAWNFD_WARM"] = "0"
-warm = warm_of(sys.argv[2])
+warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], "true", 1)
 print(warm.run(["true"]).started)
 del os.environ["SPAWNFD_WARM"]
@@ -301,5 +305,5 @@ warm.close()
 
 
 @each_way
-def test_switched_on_again(way: Way) -> None:
-    assert told(ON_AGAIN, way) == f"cold: off\nTrue {way}\n"
+def test_turned_on_again(way: Way) -> None:
+    assert output_of(ON_AGAIN, way) == f"cold: off\nTrue {way}\n"

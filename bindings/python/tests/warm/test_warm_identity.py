@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an interpreter was started from changes: the next start is of what is there now."""
+"""The files that an interpreter loads at start-up change: the next start uses the new files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import spawnfd as sf
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Mode, each_mode, warm_of, write_files
+from warm_support import FILL_S, Mode, each_mode, new_warm, write_files
 
 LIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 SITE, USER = f"venv/{LIB}", f"home/.local/{LIB}"
-# All that changes here shows in it.
+# Prints everything that the changes below affect.
 CODE = """
 import colorsys, encodings, json, own, sys
 files = [module.__file__ for module in (colorsys, encodings, json)]
@@ -43,7 +43,7 @@ def remove(name: str) -> Callable[[Path], None]:
 
 
 def replace_modules(root: Path) -> None:
-    """As a deployment does."""
+    """Replaces the directory of modules by rename, as a deployment does."""
     shutil.copytree(root / "modules", root / "new")
     write_files(root, {"new/own/part.py": "PART = 2\n"})
     (root / "modules").rename(root / "old")
@@ -51,33 +51,33 @@ def replace_modules(root: Path) -> None:
 
 
 def shadow_encodings(root: Path) -> None:
-    """The one module of start-up that is looked for in directories, whichever the version."""
+    """`encodings` is the only start-up module that every version searches in directories."""
     shutil.copytree(Path(encodings.__file__).parent, root / "modules/encodings")
 
 
 CHANGES: dict[str, Callable[[Path], None]] = {
-    "a .pth file comes": write(f"{SITE}/b.pth", SAYS),
-    "a .pth file comes for the user": write(f"{USER}/b.pth", SAYS),
-    "a .pth file is another": write(f"{SITE}/a.pth", "/usr/lib\n"),
-    "a .pth file goes": remove(f"{SITE}/a.pth"),
-    "pyvenv.cfg is another": write(
+    "a .pth file appears": write(f"{SITE}/b.pth", SAYS),
+    "a .pth file of the user appears": write(f"{USER}/b.pth", SAYS),
+    "a .pth file changes": write(f"{SITE}/a.pth", "/usr/lib\n"),
+    "a .pth file is removed": remove(f"{SITE}/a.pth"),
+    "pyvenv.cfg changes": write(
         "venv/pyvenv.cfg", CONFIG + "include-system-site-packages = false\n"
     ),
-    "pyvenv.cfg goes": remove("venv/pyvenv.cfg"),
-    "sitecustomize comes": write("modules/sitecustomize/__init__.py", SAYS),
-    "sitecustomize comes with its directory": write("later/sitecustomize.py", SAYS),
-    "usercustomize comes": write(f"{USER}/usercustomize.py", SAYS),
+    "pyvenv.cfg is removed": remove("venv/pyvenv.cfg"),
+    "sitecustomize appears": write("modules/sitecustomize/__init__.py", SAYS),
+    "sitecustomize appears with its directory": write("later/sitecustomize.py", SAYS),
+    "usercustomize appears": write(f"{USER}/usercustomize.py", SAYS),
     "a module is shadowed": write("modules/colorsys.py", ""),
-    "a module of start-up is shadowed": shadow_encodings,
-    "a module imported ahead is shadowed": write("modules/json.py", ""),
-    "a module imported ahead is another": write("modules/own/part.py", "PART = 2\n"),
-    "a directory of modules is another": replace_modules,
+    "a start-up module is shadowed": shadow_encodings,
+    "a preimported module is shadowed": write("modules/json.py", ""),
+    "a preimported module changes": write("modules/own/part.py", "PART = 2\n"),
+    "a directory of modules is replaced": replace_modules,
 }
 
 
 @each_mode
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_an_interpreter_is_made_of(change: str, mode: Mode, tmp_path: Path) -> None:
+def test_changed_start_up_file_starts_cold_once(change: str, mode: Mode, tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     python = tmp_path / "venv/bin/python"
     python.parent.mkdir()
@@ -92,8 +92,8 @@ def test_what_an_interpreter_is_made_of(change: str, mode: Mode, tmp_path: Path)
     def outcome(result: sf.Result) -> tuple[int | None, str, bytes]:
         return result.code, result.text, result.stderr
 
-    # What changes is not parked anew before the start that finds it so.
-    with warm_of(mode, delay=600) as warm:
+    # The delay keeps the keeper thread from parking anew before the start that finds the change.
+    with new_warm(mode, delay=600) as warm:
         warm.add(str(python), depth=2, env=env, preimport=["json", "own"])
         assert warm.fill(timeout=FILL_S), warm.stats()
         before = warm.run(argv, env=env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Why an interpreter does not park: it says so, nothing of it runs, and it is started cold."""
+"""Interpreters that do not park: they report the reason, run nothing, and are started cold."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 import spawnfd as sf
 from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, need
+from warm_support import FILL_S, require
 
 PYTHON, NODE = "/usr/bin/python3", "node"
 PATH = ENVIRONMENT["PATH"]
-# What no process that parks is to make, where it stands.
+# A relative path. No process may create it while it parks.
 NOWHERE = "spawnfd-nowhere"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """How it is added, with which start-up code, and what it says."""
+    """Arguments of add(), start-up code, and the reason that the interpreter reports."""
 
     why: str
     args: Sequence[str] = ()
@@ -70,8 +70,8 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why.replace(" ", "-"))
-def test_refused(refusal: Refusal, tmp_path: Path) -> None:
-    need(refusal.program)
+def test_interpreter_reports_why_it_does_not_park(refusal: Refusal, tmp_path: Path) -> None:
+    require(refusal.program)
     env = {"PATH": PATH, **refusal.env}
     if refusal.code:
         (tmp_path / "sitecustomize.py").write_text(refusal.code, encoding="utf-8")
@@ -89,7 +89,7 @@ def test_refused(refusal: Refusal, tmp_path: Path) -> None:
     assert not Path("/", NOWHERE).exists()
 
 
-def test_what_only_has_an_interpreters_name(tmp_path: Path) -> None:
+def test_other_program_named_python3_starts_cold(tmp_path: Path) -> None:
     program = shutil.copy("/bin/true", tmp_path / "python3")
     with sf.Warm() as warm:
         warm.add(program)

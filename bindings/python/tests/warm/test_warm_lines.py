@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Real command lines come out alike, cold and warm: output, exit code, what they leave behind."""
+"""Real command lines have the same outcome cold and warm: output, exit code and files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ import pytest
 import spawnfd as sf
 from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT, LINES, Line
-from warm_support import ANY, Way, contents, each_way, make_scratch, need, parked, unless_slow
+from warm_support import (
+    FOR_ANY,
+    Way,
+    contents,
+    each_way,
+    make_scratch,
+    parked,
+    require,
+    retry_if_slow,
+)
 
 KEEP = (64 << 20, 0)
 
 
 class Outcome(NamedTuple):
-    """All that a run shows."""
+    """All observable results of a run."""
 
     code: int | None
     signal: int | None
@@ -30,14 +39,14 @@ class Outcome(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What it shows, and how it was started."""
+    """The outcome of a run, and how its program was started."""
 
     outcome: Outcome
     started: str
 
 
 def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> Run:
-    """The line in a scratch directory of its own, which is always the same path."""
+    """Runs the line in a new scratch directory at `root`."""
     make_scratch(root, line.files, line.repository)
     options: dict[str, Any] = {"input": line.stdin} if line.stdin is not None else {}
     ends: tuple[int, ...] = ()
@@ -66,7 +75,7 @@ def run(line: Line, root: Path, start: Callable[..., sf.Result]) -> Run:
     return Run(outcome, result.started)
 
 
-def test_the_table() -> None:
+def test_table_of_lines_is_complete() -> None:
     ids = [line.id for line in LINES]
     assert len(ids) == len(set(ids))
     assert len(ids) >= 60
@@ -79,12 +88,12 @@ def test_the_table() -> None:
 
 @each_way
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.id)
-def test_line(line: Line, way: Way, tmp_path: Path) -> None:
-    need(line.argv[0], *line.needs, *(["git"] if line.repository else []))
+def test_line_has_the_same_outcome_warm(line: Line, way: Way, tmp_path: Path) -> None:
+    require(line.argv[0], *line.needs, *(["git"] if line.repository else []))
     root = tmp_path / "scratch"
     cold = run(line, root, sf.run)
     with parked(line.argv[0], way, env=ENVIRONMENT | {"HOME": str(root)}) as warm:
         start = partial(sf.run, warm=warm)
-        warmly = unless_slow(warm, lambda: run(line, root, start))
-    assert warmly.outcome == cold.outcome
-    assert warmly.started == (f"cold: {line.cold}" if line.cold and way not in ANY else way)
+        warm_run = retry_if_slow(warm, lambda: run(line, root, start))
+    assert warm_run.outcome == cold.outcome
+    assert warm_run.started == (f"cold: {line.cold}" if line.cold and way not in FOR_ANY else way)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Locales that are loaded ahead: the program finds what a cold one finds, only sooner."""
+"""Locales loaded while parking: the program gets the same locale as one started cold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from patience import TIMEOUT_S
 from warm_programs import compiled
 from warm_support import FILL_S, MODES, Mode, each_mode, in_mount_namespace, parked
 
-# What a program is in before it asks, what it is given, and what that does.
+# Prints the locale before and after setlocale(), and some effects of it. Prints to stderr whether
+# the locale was mapped before setlocale().
 SAYS = r"""
 #include <langinfo.h>
 #include <locale.h>
@@ -55,7 +56,7 @@ def says(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @each_mode
 @pytest.mark.parametrize("before", ENVIRONMENTS)
-def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
+def test_locale_is_the_same_under_all_variables(says: Path, mode: Mode, before: str) -> None:
     with parked(str(says), mode, env=ENVIRONMENTS[before]) as warm:
         for env in ENVIRONMENTS.values():
             cold = sf.run([says], env=env, timeout=TIMEOUT_S)
@@ -67,7 +68,8 @@ def test_under_any_variables(says: Path, mode: Mode, before: str) -> None:
             assert result.stderr == (b"1" if before in ("utf8", "ctype", "partly") else b"0")
 
 
-# In a mount namespace of its own, with locales of its own, of which some come and go.
+# Runs in a new mount namespace with a copy of the locales. One locale appears, disappears or is
+# completed.
 OWNER = """
 import json, os, shutil, subprocess, sys
 import spawnfd as sf
@@ -76,7 +78,7 @@ mode, says, kind, locales = sys.argv[1:]
 system = "/usr/lib/locale"
 shutil.copytree(system, locales)
 subprocess.run(["mount", "--bind", locales, system], check=True)
-env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8" if kind == "goes" else "xx_YY.UTF-8"}
+env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8" if kind == "removed" else "xx_YY.UTF-8"}
 if kind == "completed":
     os.mkdir(locales + "/xx_YY.utf8")
 found = []
@@ -88,7 +90,7 @@ with Warm(mode=mode, delay=0) as warm:
         found.append([cold.text, result.text, result.started])
         assert warm.fill(timeout=60)
     both()
-    if kind == "goes":
+    if kind == "removed":
         shutil.rmtree(locales + "/C.utf8")
     else:
         shutil.copytree(locales + "/C.utf8", locales + "/xx_YY.utf8", dirs_exist_ok=True)
@@ -99,9 +101,9 @@ print(json.dumps(found))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-@pytest.mark.parametrize("kind", ["goes", "comes", "completed"])
+@pytest.mark.parametrize("kind", ["removed", "added", "completed"])
 @pytest.mark.parametrize("mode", MODES)
-def test_of_locales_that_change(mode: Mode, kind: str, says: Path, tmp_path: Path) -> None:
+def test_changed_locale_is_noticed(mode: Mode, kind: str, says: Path, tmp_path: Path) -> None:
     before, changed, after = in_mount_namespace(
         OWNER, mode, str(says), kind, str(tmp_path / "locales")
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Nobody but its owner gets at a parked process, and it has nothing of anybody's."""
+"""Other processes have no access to a parked process, which has no descriptors of its owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 
 import pytest
-from warm_support import ANY, WAYS, Way, need, told
+from warm_support import FOR_ANY, WAYS, Way, output_of, require
 
 PYTHON, NODE = "/usr/bin/python3", "node"
 PARKED = [
@@ -17,7 +17,7 @@ PARKED = [
 ]
 each_parked = pytest.mark.parametrize(("way", "program"), PARKED)
 
-# In which ways a process gets at others of its user: at a child of its own first.
+# Tries to access processes of the same user: first a normal child, then the given pids.
 LOOK = """
 import ctypes, os, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -54,16 +54,16 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
-    # As it is where ids have not just been given up: what parks by itself has to hide itself.
+    # After setresuid() the process is undumpable. Here parking itself must make it undumpable.
     PR_SET_DUMPABLE = 4
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-# What it may not read it cannot watch.
+# The user could not watch directories that it may not read.
 os.environ["HOME"] = "/"
 os.environ.pop("PYTHONPATH")
-warm = warm_of(sys.argv[2])
+warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], sys.argv[3], 2)
 assert warm.fill(60), warm.stats()
-# A process of its own, with nothing of this one's.
+# Runs in a new process that has nothing of this one.
 look = [sys.argv[4], "-c", sys.argv[5], *map(str, running())]
 print(subprocess.check_output(look, cwd="/", text=True, timeout=60), end="")
 print(warm.run([sys.argv[3], "/dev/null"]).started)
@@ -72,12 +72,12 @@ warm.close()
 
 
 @each_parked
-def test_nobody_looks_into_it(way: Way, program: str) -> None:
-    """Not its own user, where that may look into any other program, and trace it."""
-    need(program, PYTHON)
-    found, started = told(UNPRIVILEGED, way, program, PYTHON, LOOK).splitlines()
+def test_parked_process_is_inaccessible(way: Way, program: str) -> None:
+    """Not even processes of the same user can read or trace it."""
+    require(program, PYTHON)
+    found, started = output_of(UNPRIVILEGED, way, program, PYTHON, LOOK).splitlines()
     other, *parked = ast.literal_eval(found)
-    assert {"fd", "environ", "maps", "exe"} <= set(other), "a program that was started as ever"
+    assert {"fd", "environ", "maps", "exe"} <= set(other), "a normal program is accessible"
     assert len(parked) >= 2
     assert parked == [[]] * len(parked)
     assert started == way
@@ -88,7 +88,7 @@ import json, socket, time
 own = [open("/etc/passwd"), *socket.socketpair(), *os.pipe(), os.memfd_create("own")]
 for one in own:
     os.set_inheritable(one if isinstance(one, int) else one.fileno(), True)
-warm = warm_of(sys.argv[2])
+warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], sys.argv[3], 3)
 assert warm.fill(60), warm.stats()
 def names(inode):
@@ -107,7 +107,8 @@ def mapped(pid):
     with open(f"/proc/{pid}/maps") as maps:
         return sorted({line.split("/memfd:")[1].split()[0] for line in maps if "/memfd:" in line})
 def all_of(pid):
-    # One that is forked says that it waits before it closes what it was told by: then it sleeps.
+    # A forked process reports that it is parked before it closes its parent's socket. It sleeps
+    # only after that.
     deadline = time.monotonic() + 60
     while open(f"/proc/{pid}/stat").read().rpartition(") ")[2][0] != "S":
         assert time.monotonic() < deadline
@@ -119,22 +120,22 @@ warm.close()
 
 
 @each_parked
-def test_what_it_holds(way: Way, program: str) -> None:
-    """Three times /dev/null, its end of a socket without a name, a pidfd of the owner, the page."""
-    need(program)
+def test_descriptors_and_memory_files_of_a_parked_process(way: Way, program: str) -> None:
+    """It has /dev/null three times, an unnamed socket, a pidfd of the owner, and the page."""
+    require(program)
     if os.geteuid() != 0:
         pytest.skip("only root may look into a parked process")
-    found = json.loads(told(OPEN, way, program))
+    found = json.loads(output_of(OPEN, way, program))
     assert len(found) == (3 if way in ("reserve", "pool") else 4)
     streams = [[number, ["/dev/null"]] for number in range(3)]
     line = [["socket"], ["pidfd", True]]
     for descriptors, mapped in found:
         assert descriptors[:3] == streams
         if program == NODE:
-            # What it opens itself comes first.
+            # Node.js opens its own descriptors first.
             own = {what for _, (what, *_) in descriptors[3:-2]}
             assert own <= {"/dev/null", "pipe", "anon_inode:[eventpoll]", "anon_inode:[eventfd]"}
             assert [what for _, what in descriptors[-2:]] == line
         else:
             assert descriptors[3:] == [[3, line[0]], [4, line[1]]]
-        assert mapped == ["spawnfd-page", "spawnfd-zygote" if way in ANY else "spawnfd-warm"]
+        assert mapped == ["spawnfd-page", "spawnfd-zygote" if way in FOR_ANY else "spawnfd-warm"]

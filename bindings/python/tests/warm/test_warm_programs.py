@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that cannot be parked run all the same, and it is said why they did not start warm."""
+"""Programs that cannot be parked are started cold, and the reason is reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from warm_programs import (
     with_constructor,
     with_library,
 )
-from warm_support import FILL_S, Mode, Warm, each_mode, need, parked
+from warm_support import FILL_S, Mode, Warm, each_mode, parked, require
 
 
 def outcome(result: sf.Result) -> tuple[int | None, int | None, bytes, bytes]:
@@ -37,7 +37,7 @@ def outcome(result: sf.Result) -> tuple[int | None, int | None, bytes, bytes]:
 
 @each_mode
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
-def test_program(program: Program, mode: Mode, tmp_path: Path) -> None:
+def test_unsupported_program_starts_cold(program: Program, mode: Mode, tmp_path: Path) -> None:
     path = str(program.make(tmp_path / "program"))
     cold = sf.run([path, "x"], env=ENVIRONMENT)
     assert cold.code == 5
@@ -56,8 +56,8 @@ def test_program(program: Program, mode: Mode, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_a_program_of_ones_own(mode: Mode, tmp_path: Path) -> None:
-    """The counterpart: a program from the same compiler is parked."""
+def test_plain_program_starts_warm(mode: Mode, tmp_path: Path) -> None:
+    """A plain program from the same compiler is parked."""
     path = str(compiled(tmp_path / "program", PLAIN))
     with parked(path, mode, env=ENVIRONMENT) as warm:
         result = warm.run([path, "x"], env=ENVIRONMENT)
@@ -67,7 +67,7 @@ def test_a_program_of_ones_own(mode: Mode, tmp_path: Path) -> None:
 
 @each_mode
 @pytest.mark.parametrize("name", CONSTRUCTORS)
-def test_constructor(name: str, mode: Mode, tmp_path: Path) -> None:
+def test_constructors_run_after_parking(name: str, mode: Mode, tmp_path: Path) -> None:
     path = str(with_constructor(tmp_path / "program", CONSTRUCTORS[name], "-pthread"))
     argv, env = [path, "one", "two"], ENVIRONMENT | {"KEPT": "kept"}
     cold = sf.run(argv, env=env)
@@ -79,7 +79,7 @@ def test_constructor(name: str, mode: Mode, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
+def test_variable_read_by_a_library_must_be_equal(mode: Mode, tmp_path: Path) -> None:
     path = str(with_library(tmp_path / "program", VARIABLE))
     with parked(path, mode, env=ENVIRONMENT | {"KEPT": "a"}) as warm:
         for kept, started in (("a", mode), ("b", "cold: variable")):
@@ -90,8 +90,8 @@ def test_a_variable_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
-    """They were given to it as the program was parked, and nobody can tell: see docs/warm.md."""
+def test_library_sees_the_arguments_of_parking(mode: Mode, tmp_path: Path) -> None:
+    """The library saved the arguments while parking. The owner cannot know: see docs/warm.md."""
     path = str(with_library(tmp_path / "program", ARGUMENTS))
     with Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
@@ -102,7 +102,7 @@ def test_arguments_that_a_library_keeps(mode: Mode, tmp_path: Path) -> None:
 
 
 @each_mode
-def test_a_program_that_was_not_added(mode: Mode) -> None:
+def test_program_that_was_not_added_starts_cold(mode: Mode) -> None:
     with parked("true", mode) as warm:
         result = warm.run(["false"])
     assert result.code == 1
@@ -110,7 +110,7 @@ def test_a_program_that_was_not_added(mode: Mode) -> None:
 
 
 @each_mode
-def test_a_program_that_is_not_there(mode: Mode, tmp_path: Path) -> None:
+def test_missing_program_is_an_error(mode: Mode, tmp_path: Path) -> None:
     with parked("true", mode) as warm, pytest.raises(FileNotFoundError):
         warm.run([str(tmp_path / "nothing")])
 
@@ -118,7 +118,7 @@ def test_a_program_that_is_not_there(mode: Mode, tmp_path: Path) -> None:
 @each_mode
 @pytest.mark.parametrize("preimport", [[], ["net"]])
 def test_node(mode: Mode, preimport: list[str]) -> None:
-    need("node")
+    require("node")
     argv = ["node", "-e", "process.exitCode = 3; console.log(process.argv, process.pid)", "a"]
     with Warm(mode=mode) as warm:
         warm.add("node", args=["-e"], env=ENVIRONMENT, preimport=preimport)
@@ -131,9 +131,9 @@ def test_node(mode: Mode, preimport: list[str]) -> None:
 
 @each_mode
 @pytest.mark.parametrize("preimport", [[], ["net"]])
-def test_a_warning_of_node_s(mode: Mode, preimport: list[str], tmp_path: Path) -> None:
-    """Of what it says before it parks nothing is lost."""
-    need("node")
+def test_node_that_warns_starts_cold(mode: Mode, preimport: list[str], tmp_path: Path) -> None:
+    """A warning printed before parking must not be lost."""
+    require("node")
     argv, env = ["node", "-e", "1"], ENVIRONMENT | {"NODE_EXTRA_CA_CERTS": str(tmp_path / "none")}
     cold = sf.run(argv, env=env)
     with Warm(mode=mode) as warm:
@@ -146,7 +146,7 @@ def test_a_warning_of_node_s(mode: Mode, preimport: list[str], tmp_path: Path) -
 
 
 @each_mode
-def test_what_does_not_wait_is_not_run(mode: Mode, tmp_path: Path) -> None:
+def test_program_with_its_own_entry_does_not_run(mode: Mode, tmp_path: Path) -> None:
     path, ran = str(compiled(tmp_path / "program", OWN_ENTRY, "-nostartfiles")), tmp_path / "ran"
     env = ENVIRONMENT | {"RAN": str(ran)}
     with Warm(mode=mode) as warm:
@@ -175,7 +175,7 @@ def test_errno_is_zero(mode: Mode, tmp_path: Path) -> None:
         ("LD_SHOW_AUXV", "1"),
     ],
 )
-def test_what_the_loader_is_told(name: str, value: str, tmp_path: Path) -> None:
+def test_loader_variables_start_cold(name: str, value: str, tmp_path: Path) -> None:
     compiled(tmp_path / "libpreloaded.so", "int unused;", "-shared", "-fPIC")
     path, env = str(compiled(tmp_path / "program", PLAIN)), dict(ENVIRONMENT)
     env[name] = value.format(tmp_path)
@@ -190,8 +190,8 @@ def test_what_the_loader_is_told(name: str, value: str, tmp_path: Path) -> None:
 
 @each_mode
 @pytest.mark.parametrize("change", ["earlier", "link"])
-def test_a_library_found_elsewhere(change: str, mode: Mode, tmp_path: Path) -> None:
-    """Another directory of its search path has it now; a link on its path leads elsewhere now."""
+def test_library_in_another_directory_is_used(change: str, mode: Mode, tmp_path: Path) -> None:
+    """An earlier directory of the search path gets the library, or a link on its path changes."""
     for word in ("old", "new"):
         (tmp_path / word).mkdir()
         library = tmp_path / word / "libsays.so"
@@ -217,8 +217,8 @@ def test_a_library_found_elsewhere(change: str, mode: Mode, tmp_path: Path) -> N
 
 
 @each_mode
-def test_libraries_from_memory(mode: Mode, tmp_path: Path) -> None:
-    """They are loaded, by whatever number they stand at: nothing else goes by that name."""
+def test_library_from_a_memory_file_is_loaded(mode: Mode, tmp_path: Path) -> None:
+    """ld.so must not take the path /proc/self/fd/N for a library that parking has loaded."""
     plugin = str(compiled(tmp_path / "plugin.so", PLUGIN, "-shared", "-fPIC"))
     path = str(compiled(tmp_path / "program", LOADS))
     with parked(path, mode, env=ENVIRONMENT) as warm:
@@ -237,7 +237,7 @@ for _ in range(60):
 
 
 @each_mode
-def test_libraries_from_memory_in_python(mode: Mode, tmp_path: Path) -> None:
+def test_library_from_a_memory_file_is_loaded_by_python(mode: Mode, tmp_path: Path) -> None:
     plugin = str(compiled(tmp_path / "plugin.so", PLUGIN, "-shared", "-fPIC"))
     with parked(sys.executable, mode) as warm:
         result = warm.run([sys.executable, "-c", FROM_MEMORY, plugin])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Reasons for a cold start: the source, docs/warm-reference.md and the tests agree on them."""
+"""The source, docs/warm-reference.md and the tests name the same reasons for a cold start."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 CORE = ROOT / "crates/spawnfd/src"
 PARKED = ROOT / "crates/spawnfd-parked"
-# Comments, characters and strings of Rust and C; the last one counts: no bytes, no C string.
+# Comments, characters and strings of Rust and C. Only the last group matters: plain strings, not
+# byte strings or C strings.
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])'|[bcL]"(?:\\.|[^"\\])*"|"((?:\\.|[^"\\])*)\"""",
     re.DOTALL,
 )
-# What a reason stands behind in Rust, and what stands behind it.
+# The Rust code before and after a reason.
 GIVEN = (
     (r"\b(Err|Gone|Refused|Ever|Now|ok_or|then_some|lacked|map_or)\(\s*", ""),
     (r"\b(Ever|Now)\(format!\(\s*", ""),
     (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
     (r"\{\s+", "}"),
-    # Tables of what is compared.
+    # Tables of compared state.
     (r"\(", ", self."),
     (r'\("[A-Z]\w+", ', "),"),
 )
-# System calls that fail, and paths.
+# Not reasons: failed system calls, and paths.
 NO_REASON = re.compile(r".*\(\).*|\{call\}: \{\}|/proc/self/.*|glibc-hwcaps")
 
 
 def strings(text: str) -> Iterator[tuple[str, str, str]]:
-    """The strings of a file of Rust or C, with what stands before and behind each."""
+    """The strings of Rust or C source, each with the text before and after it."""
     for found in TOKEN.finditer(text):
         if found[1]:
             yield text[: found.start()], found[1], text[found.end() :]
 
 
-def of_the_owner() -> set[str]:
-    """Those of Rust."""
+def reasons_in_rust() -> set[str]:
+    """The reasons in the Rust source."""
     found: set[str] = set()
-    # The protocol's strings are names of variables.
+    # The generated protocol is left out: its strings are names of variables.
     warm = [path for path in (CORE / "warm").glob("*.rs")]
     authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "reach")]
     for path in [*warm, *authority, CORE / "host/inherited.rs"]:
@@ -53,7 +54,7 @@ def of_the_owner() -> set[str]:
                 found.add(re.sub(r"\{\w+\}", "…", text))
     actions = (ROOT / "crates/spawnfd-child/src/action.rs").read_text()
     found |= set(re.findall(r"Parked::(?:BeforeExec|Never)\(\"([^\"]+)\"\)", actions))
-    # A process keeps only so many different reasons.
+    # The reason given in place of all further ones once a process has too many.
     found.add(re.findall(r"return \"(\w+)\"", (CORE / "child.rs").read_text())[0])
     command = (CORE / "command/mod.rs").read_text()
     for name in ("needs_calling_thread", "needs_exec", "open_streams"):
@@ -63,8 +64,8 @@ def of_the_owner() -> set[str]:
     return found
 
 
-def of_what_parks() -> set[str]:
-    """Those of the objects, and of what they run in an interpreter; … stands for what varies."""
+def reasons_in_parked_code() -> set[str]:
+    """The reasons in the C objects and the Python adapter. … replaces a variable part."""
     found: set[str] = set()
     said = re.compile(
         r"(spawnfd_cannot_park\([^;\"]*|return [\w\s?:]*|checked\([^;]*\), |\bwhy\[\] = "
@@ -81,7 +82,7 @@ def of_what_parks() -> set[str]:
     return found
 
 
-def of_docs() -> set[str]:
+def reasons_in_docs() -> set[str]:
     """The reasons in docs/warm-reference.md, without failed system calls."""
     text = (ROOT / "docs/warm-reference.md").read_text().partition("## When a start is cold")[2]
     rows = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if "|" in line]
@@ -89,13 +90,13 @@ def of_docs() -> set[str]:
 
 
 def test_docs_name_every_reason() -> None:
-    source = of_the_owner() | of_what_parks()
-    # That these are found shows that what is looked for is still how it is written.
+    source = reasons_in_rust() | reasons_in_parked_code()
+    # Shows that the patterns above still match the source.
     assert {"stale", "cgroup", "group ids", "own entry", "cannot import …"} < source
-    assert sorted(of_docs() ^ source) == []
+    assert sorted(reasons_in_docs() ^ source) == []
 
 
-# What no test makes happen, and why.
+# Reasons that no test produces, and why.
 UNTESTED = {
     "/proc": "own_proc keeps what it has opened: the host would have to be without it later",
     "/proc cannot be read": "a program is parked where its owner could read it a moment before",
@@ -127,19 +128,19 @@ UNTESTED = {
 }
 
 
-def of_tests() -> set[str]:
-    """Whatever stands in a test of warm starts as a reason does: as a string of its own."""
+def reasons_in_tests() -> set[str]:
+    """The reasons that a test of warm starts contains as a whole string."""
     files = [*Path(__file__).parent.glob("*.py"), *(ROOT / "tests/warm").rglob("*.py")]
     files += [ROOT / f"tests/suite/warm/{name}.rs" for name in ("zygote", "confined")]
     text = "".join(path.read_text() for path in files if path != Path(__file__))
 
-    def stands(reason: str) -> bool:
-        # Something stands for what varies.
+    def is_named(reason: str) -> bool:
+        # A test has some text in place of the variable part.
         varies = re.escape(reason).replace("…", "[^'\"]*")
         return re.search(rf"""["'> ](cold: )?{varies}(\\n)?["']""", text) is not None
 
-    return {reason for reason in of_docs() if stands(reason)}
+    return {reason for reason in reasons_in_docs() if is_named(reason)}
 
 
-def test_every_reason_is_made_to_happen() -> None:
-    assert sorted(of_docs() - of_tests() - UNTESTED.keys()) == []
+def test_each_reason_is_tested() -> None:
+    assert sorted(reasons_in_docs() - reasons_in_tests() - UNTESTED.keys()) == []

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What may befall parked processes and their owner: no call fails, hangs or is answered wrongly."""
+"""Parked processes are killed or stopped, owners fork or run out of resources.
+
+No call may fail, hang or have a wrong result.
+"""
 
 from __future__ import annotations
 
@@ -24,54 +27,54 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from patience import TIMEOUT_S, eventually, longer, signal_after
+from patience import TIMEOUT_S, eventually, growing_timeouts, signal_after
 from warm_support import (
-    ANY,
     FILL_S,
+    FOR_ANY,
     Mode,
     Warm,
     Way,
     add,
     each_mode,
     each_way,
+    new_warm,
+    output_of,
     parked,
-    told,
-    unless_slow,
-    warm_of,
+    retry_if_slow,
 )
 
 ECHO = ["sh", "-c", "echo $1; exit 7", "-", "word"]
 
 
-def answered(warm: sf.Warm, word: str = "word") -> sf.Result:
-    """One call that is answered right."""
+def checked_run(warm: sf.Warm, word: str = "word") -> sf.Result:
+    """Runs the program, and asserts that the result is right."""
     result = sf.run([*ECHO[:-1], word], warm=warm, timeout=TIMEOUT_S)
     assert (result.code, result.stdout, result.stderr) == (7, f"{word}\n".encode(), b"")
     return result
 
 
 def run(warm: sf.Warm, word: str = "word") -> str:
-    """How it was started."""
-    return answered(warm, word).started
+    """How the program was started."""
+    return checked_run(warm, word).started
 
 
 def run_warm(warm: sf.Warm, word: str = "word") -> str:
-    """The same, where the machine is not too slow."""
-    return unless_slow(warm, lambda: answered(warm, word)).started
+    """How the program was started, repeated while the machine is too slow."""
+    return retry_if_slow(warm, lambda: checked_run(warm, word)).started
 
 
 @contextmanager
 def shells(way: Way, depth: int = 2) -> Generator[tuple[Warm, set[int]]]:
-    """A Warm with shells, and the processes that are parked."""
+    """A Warm with shells, and the pids of the parked processes."""
     before = children()
-    with warm_of(way) as warm:
+    with new_warm(way) as warm:
         add(warm, way, "sh", depth)
         assert warm.fill(FILL_S)
         yield warm, children() - before
 
 
 def is_warm_again(warm: sf.Warm, way: Way) -> bool:
-    """Whether a start is warm, once what was lost has been parked anew."""
+    """Whether starts become warm again, after the lost processes are parked anew."""
 
     def is_now() -> bool:
         warm.fill(timeout=5)
@@ -82,7 +85,7 @@ def is_warm_again(warm: sf.Warm, way: Way) -> bool:
 
 @each_way
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_killed(way: Way, number: signal.Signals) -> None:
+def test_killed_processes_are_replaced(way: Way, number: signal.Signals) -> None:
     with shells(way) as (warm, pids):
         for pid in pids:
             os.kill(pid, number)
@@ -93,18 +96,18 @@ def test_killed(way: Way, number: signal.Signals) -> None:
 
 
 def is_parked(pid: int, program: str) -> bool:
-    """Whether it is that program, or one for any, but has not been told what to do."""
+    """Whether the process is parked for the program or for any program, without a request."""
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
-        told = b"word" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        return (exe == program or "zygote" in exe) and not told
+        has_request = b"word" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (exe == program or "zygote" in exe) and not has_request
     except OSError:
         return False
 
 
 @each_way
-def test_killed_under_load(way: Way) -> None:
-    """Between clone and reply, too: whenever it hits."""
+def test_calls_succeed_while_parked_processes_are_killed(way: Way) -> None:
+    """A kill may arrive at any step, also between clone and reply."""
     program = os.path.realpath("/bin/sh")
     with shells(way, depth=4) as (warm, _), ThreadPoolExecutor(4) as pool:
         done = threading.Event()
@@ -123,8 +126,8 @@ def test_killed_under_load(way: Way) -> None:
             try:
                 return sf.run([*ECHO[:-1], f"word{number}"], warm=warm, timeout=TIMEOUT_S)
             except sf.SpawnError as error:
-                # On its way to an exec, as a child of the caller's may be.
-                if way in ANY and error.stage == "killed":
+                # A process for any program was killed before its exec, as a cold child may be.
+                if way in FOR_ANY and error.stage == "killed":
                     return None
                 raise
 
@@ -137,14 +140,14 @@ def test_killed_under_load(way: Way) -> None:
             thread.join()
     assert hit
     for number, result in enumerate(results):
-        # One that has just become the program was killed as such.
+        # A process that had just become the program was killed as the program.
         if result and result.signal != signal.SIGKILL:
             assert (result.code, result.stdout) == (7, f"word{number}\n".encode())
 
 
 @each_way
-def test_stopped(way: Way) -> None:
-    """It is not waited for: the call is made cold, and what was stopped is ended."""
+def test_stopped_process_is_killed_and_replaced(way: Way) -> None:
+    """The call does not wait for it: the start is cold."""
     with shells(way) as (warm, pids):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -152,20 +155,20 @@ def test_stopped(way: Way) -> None:
         assert is_warm_again(warm, way)
 
 
-def test_a_stopped_parent_has_not_died() -> None:
+def test_stopped_forking_process_is_replaced() -> None:
     with shells("fork", depth=1) as (warm, pids):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        # This one gets what waits.
+        # This start uses the process that is already forked.
         assert run(warm).startswith("cold: ")
-        # These would have one forked; in the end all is parked anew.
+        # These starts need a fork. In the end all is parked anew.
         assert {run(warm), run(warm)} <= {"cold: slow", "cold: empty", "fork"}
         assert is_warm_again(warm, "fork")
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
-    """Nobody would hear of the end of the one behind it."""
+def test_stopped_sandbox_command_starts_cold(number: signal.Signals) -> None:
+    """Without the sandbox's command the owner would not learn of the program's end."""
     box = sf.Sandbox(["/bin/sh", "-c", '"$@"; exit $?', "front"])
     argv = ["expr", "3", "+", "4"]
     with Warm() as warm:
@@ -175,7 +178,7 @@ def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
         for pid in children() - before:
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"/bin/sh\0"):
                 os.kill(pid, number)
-                # Until it is: what has ended, or has been stopped, is not waited for.
+                # Waits until the signal has taken effect.
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         for _ in range(2):
             result = sf.run(argv, sandbox=box, warm=warm, timeout=TIMEOUT_S)
@@ -185,8 +188,8 @@ def test_the_program_in_front_is_stopped(number: signal.Signals) -> None:
         assert warm.run(argv, sandbox=box, timeout=TIMEOUT_S).started == "reserve"
 
 
-def test_stopped_with_its_socket_full() -> None:
-    """More requests than a socket takes, none of which is answered."""
+def test_stopped_process_with_a_full_socket() -> None:
+    """More requests than the socket takes, and the stopped process answers none."""
     with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -195,8 +198,8 @@ def test_stopped_with_its_socket_full() -> None:
 
 
 @each_way
-def test_large_requests(way: Way) -> None:
-    """Arguments and environment as large as exec takes them."""
+def test_large_arguments_and_environment(way: Way) -> None:
+    """Arguments and environment about as large as exec accepts."""
     with shells(way) as (warm, _):
         script = "echo ${#1} ${#X} $#"
         argv = ["sh", "-c", script, "-", "y" * 100_000, *["z"] * 5_000]
@@ -209,7 +212,7 @@ def test_large_requests(way: Way) -> None:
 @each_way
 @pytest.mark.parametrize(("word", "count"), [("z", 30_000), ("", 120_000)])
 def test_many_arguments(word: str, count: int, way: Way) -> None:
-    """As many as a message holds, where places for them are longer than they are."""
+    """As many arguments as a message holds. Their pointers need more memory than their text."""
     with shells(way) as (warm, _):
         argv = ["sh", "-c", "echo $#", "-", *[word] * count]
         result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=TIMEOUT_S)
@@ -218,9 +221,9 @@ def test_many_arguments(word: str, count: int, way: Way) -> None:
 
 
 @each_way
-def test_out_of_memory(way: Way) -> None:
-    """What is parked counts, and is not more than was allowed."""
-    with warm_of(way, memory=1) as warm:
+def test_memory_limit_of_one_byte(way: Way) -> None:
+    """The limit permits at most one parked process."""
+    with new_warm(way, memory=1) as warm:
         add(warm, way, "sh", 4)
         warm.fill(timeout=1)
         assert warm.stats().parked <= 1
@@ -228,12 +231,12 @@ def test_out_of_memory(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", ["reserve", "pool"])
-def test_as_much_memory_as_allowed(way: Way) -> None:
-    """The one with which it is reached is the last. (What several have mapped is nobody's own.)"""
+def test_memory_limit_stops_parking(way: Way) -> None:
+    """Parking stops at the process that reaches the limit. Shared memory does not count."""
     with shells(way, depth=1) as (warm, _):
         one = warm.stats().memory
     most = 4 * one
-    with warm_of(way, memory=most) as warm:
+    with new_warm(way, memory=most) as warm:
         add(warm, way, "sh", 50)
         for _ in range(3):
             assert warm.fill(timeout=FILL_S)
@@ -244,23 +247,23 @@ def test_as_much_memory_as_allowed(way: Way) -> None:
 
 
 @each_way
-def test_as_many_processes_as_allowed(way: Way) -> None:
-    """In all: what was added first has them, and has them again."""
-    with warm_of(way, processes=3) as warm:
+def test_process_limit_prefers_the_first_program(way: Way) -> None:
+    """The limit counts all programs. The program added first gets the processes."""
+    with new_warm(way, processes=3) as warm:
         add(warm, way, "sh", 4)
         assert warm.fill(timeout=FILL_S)
         add(warm, way, "true", 2)
         for _ in range(5):
             assert eventually(lambda: warm.fill(timeout=FILL_S) and warm.stats().parked >= 3)
             assert warm.stats().parked == 3
-            if way not in ANY:
+            if way not in FOR_ANY:
                 assert warm.run(["true"]).started == "cold: empty"
             assert is_warm_again(warm, way)
 
 
 @each_mode
-def test_what_has_no_room_waits_for_it(mode: Mode) -> None:
-    """Until another program has not been used for long enough."""
+def test_program_is_parked_once_an_idle_one_ends(mode: Mode) -> None:
+    """A program above the process limit is parked after another program's idle time."""
     with sf.Warm(mode=mode, processes=2, idle=0.5) as warm:
         warm.add("sh", depth=2)
         assert warm.fill(timeout=FILL_S)
@@ -273,8 +276,8 @@ def test_what_has_no_room_waits_for_it(mode: Mode) -> None:
 
 
 @each_way
-def test_no_process_at_all(way: Way) -> None:
-    with warm_of(way, processes=0) as warm:
+def test_process_limit_zero_starts_cold(way: Way) -> None:
+    with new_warm(way, processes=0) as warm:
         add(warm, way, "sh", 2)
         assert warm.fill(timeout=FILL_S)
         assert run(warm) == "cold: empty"
@@ -282,7 +285,7 @@ def test_no_process_at_all(way: Way) -> None:
 
 
 def all_end(pidfds: list[int]) -> bool:
-    """Whether all do by themselves, soon; those that do not are ended."""
+    """Whether all processes end by themselves in time. Kills those that do not."""
     ended = [bool(select.select([pidfd], [], [], TIMEOUT_S)[0]) for pidfd in pidfds]
     for pidfd in pidfds:
         with suppress(ProcessLookupError):
@@ -291,7 +294,7 @@ def all_end(pidfds: list[int]) -> bool:
     return all(ended)
 
 
-def test_closed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:
+def test_close_ends_a_sandbox_command_at_work(tmp_path: Path) -> None:
     fifo = tmp_path / "pids"
     os.mkfifo(fifo)
     front = ["/bin/sh", "-c", 'sleep 600 & echo $$ $! > "$0"; wait', str(fifo)]
@@ -302,8 +305,8 @@ def test_closed_while_a_program_in_front_is_at_work(tmp_path: Path) -> None:
 
 
 @each_mode
-def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -> None:
-    """Others are parked and used meanwhile, again and again."""
+def test_slow_parking_does_not_delay_other_programs(mode: Mode, tmp_path: Path) -> None:
+    """Other programs are parked and started meanwhile."""
     done = tmp_path / "done"
     module = f"import os, time\nwhile not os.path.exists({str(done)!r}):\n    time.sleep(0.01)\n"
     (tmp_path / "awaited.py").write_text(module, encoding="utf-8")
@@ -314,7 +317,7 @@ def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -
         with Warm(mode=mode) as warm:
             warm.add(sys.executable, depth=1, env=env, preimport=["awaited"])
             warm.add("sh", depth=1)
-            # It may not park for not much longer.
+            # The library gives up on parking not much later.
             deadline = time.monotonic() + 15
             for _ in range(3):
                 while run(warm) != mode:
@@ -332,8 +335,8 @@ def test_what_is_slow_to_park_keeps_nobody_waiting(mode: Mode, tmp_path: Path) -
 
 
 @each_way
-def test_the_owner_forks(way: Way) -> None:
-    """What is parked belongs to the one that parked it: its copy starts cold, and does not hang."""
+def test_fork_of_the_owner_starts_cold(way: Way) -> None:
+    """Parked processes belong to the owner. Its fork starts cold, and does not hang."""
     with shells(way) as (warm, _):
         pid = os.fork()
         if pid == 0:
@@ -357,7 +360,7 @@ _shared: sf.Warm | None = None
 
 @each_way
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # 3.12 and newer: a fork with threads
-def test_multiprocessing(way: Way) -> None:
+def test_multiprocessing_worker_starts_cold(way: Way) -> None:
     global _shared
     with shells(way) as (warm, pids):
         _shared = warm
@@ -373,13 +376,13 @@ def test_multiprocessing(way: Way) -> None:
         assert process.exitcode == 0
         process.close()
         _shared = None
-        # Its close() was about nothing.
+        # close() in the fork ended no process.
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         assert is_warm_again(warm, way)
 
 
 @each_way
-def test_sixteen_threads(way: Way) -> None:
+def test_sixteen_threads_start_warm(way: Way) -> None:
     def attempt() -> bool:
         with shells(way, depth=8) as (warm, _), ThreadPoolExecutor(16) as pool:
             words = [f"word {number}" for number in range(640)]
@@ -389,31 +392,31 @@ def test_sixteen_threads(way: Way) -> None:
         assert all(how == way or how.startswith("cold: ") for how in started)
         if way not in ("fork", "zygote") or started[way] == 640:
             return True
-        # The machine may let one wait for longer than half a second, which is given up then.
+        # On a slow machine a process may take longer than half a second, and is given up.
         assert started["cold: slow"], started
         return False
 
     assert any(attempt() for _ in range(10))
 
 
-@pytest.mark.parametrize("way", ANY)
-def test_executed_once(way: Way) -> None:
-    """What has executed and ended before it was looked at is not started again."""
+@pytest.mark.parametrize("way", FOR_ANY)
+def test_program_is_not_started_twice(way: Way) -> None:
+    """A program that ended before the owner looked at it must not be started again."""
     if os.geteuid() != 0:
         pytest.skip("only root may take another process's descriptors")
     with shells(way) as (warm, pids):
-        # As long as somebody has their ends of the sockets, nothing is heard of an exec or an end.
-        held = [end for pid in pids if (end := own_end(pid)) is not None]
+        # Duplicates of the processes' sockets hide from the owner that a process execs or ends.
+        ends = [end for pid in pids if (end := own_end(pid)) is not None]
         try:
-            assert len(held) >= 2
+            assert len(ends) >= 2
             assert run_warm(warm) == way
         finally:
-            for end in held:
+            for end in ends:
                 os.close(end)
 
 
 def own_end(pid: int) -> int | None:
-    """A duplicate of a parked process's end of its socket, descriptor 3; None: it has ended."""
+    """A duplicate of a parked process's socket (descriptor 3), or None if the process has ended."""
     pidfd_getfd = 438
     try:
         pidfd = os.pidfd_open(pid)
@@ -426,18 +429,18 @@ def own_end(pid: int) -> int | None:
 
 
 @pytest.mark.parametrize("way", ["reserve", "fork"])
-def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
-    """It comes while the steps of the start are carried out, one of which takes its time."""
+def test_signal_during_the_actions_is_not_lost(way: Way, tmp_path: Path) -> None:
+    """The signal arrives while the parked process is blocked in an action."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     writers: list[int] = []
 
-    def let_go() -> None:
+    def open_fifo() -> None:
         time.sleep(1)
         writers.append(os.open(fifo, os.O_RDWR))
 
     with shells(way) as (warm, _):
-        thread = threading.Thread(target=let_go)
+        thread = threading.Thread(target=open_fifo)
         thread.start()
         step = sf.actions.Open(fifo, 9)
         argv = ["sh", "-c", "sleep 1000"]
@@ -450,8 +453,8 @@ def test_a_signal_for_the_program_is_not_lost(way: Way, tmp_path: Path) -> None:
 
 @each_way
 @pytest.mark.parametrize("how", ["run", "run_async", "start"])
-def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
-    """Nor does any of them lose count of the time."""
+def test_open_of_a_fifo_does_not_block_the_host(way: Way, how: str, tmp_path: Path) -> None:
+    """The timeout ends each kind of run."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with shells(way) as (warm, _):
@@ -476,8 +479,8 @@ def test_nobody_waits_for_a_fifo(way: Way, how: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
-def test_ended_before_it_begins(mode: Mode) -> None:
-    """As a cold one is: by the signal, and not only when the grace is over."""
+def test_timeout_zero_ends_the_program_by_sigterm(mode: Mode) -> None:
+    """As after a cold start, SIGTERM ends it, not SIGKILL after the grace period."""
     with parked("sleep", mode) as warm:
         for _ in range(10):
             assert warm.fill(FILL_S)
@@ -486,7 +489,7 @@ def test_ended_before_it_begins(mode: Mode) -> None:
             assert result.wall < TIMEOUT_S
 
 
-# What the calling process has switched on after something was parked, for good, has to be in force.
+# After parking, the owner turns on a permanent switch of its memory. The program must have it, too.
 SWITCHED = """
 import ctypes
 with Warm(mode=sys.argv[2]) as warm:
@@ -503,18 +506,18 @@ with Warm(mode=sys.argv[2]) as warm:
 
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
 @pytest.mark.parametrize("option", [41, 65, 67], ids=["huge pages", "mdwe", "merging"])
-def test_switches_of_the_memory(option: int, mode: str) -> None:
-    said = told(SWITCHED, mode, str(option))
+def test_memory_switch_of_the_owner_starts_cold(option: int, mode: str) -> None:
+    said = output_of(SWITCHED, mode, str(option))
     if said == "unknown\n":
         pytest.skip("this kernel has no such switch")
     assert said == "cold: switches\n"
 
 
 @each_way
-def test_closed(way: Way) -> None:
-    """Nothing is left."""
+def test_close_ends_all_processes(way: Way) -> None:
+    """A second close() does nothing, and later runs are refused."""
     before = children()
-    warm = warm_of(way)
+    warm = new_warm(way)
     add(warm, way, "sh", 3)
     assert warm.fill(FILL_S)
     assert run_warm(warm) == way
@@ -526,12 +529,12 @@ def test_closed(way: Way) -> None:
 
 
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
-def test_closed_when_outdated(mode: Mode, tmp_path: Path) -> None:
-    """What a start has put away is ended, too, though the keeper has yet to look."""
+def test_close_ends_outdated_processes(mode: Mode, tmp_path: Path) -> None:
+    """A start has found the processes stale, and the keeper thread has not ended them yet."""
     program = tmp_path / "true"
     shutil.copy("/bin/true", program)
     before = children()
-    with warm_of(mode, delay=60) as warm:
+    with new_warm(mode, delay=60) as warm:
         warm.add(program)
         assert warm.fill(FILL_S)
         os.utime(program)
@@ -541,14 +544,14 @@ def test_closed_when_outdated(mode: Mode, tmp_path: Path) -> None:
 
 
 def test_fill_is_interrupted() -> None:
-    """By what a signal handler raises, in the middle of a wait without end."""
+    """An exception of a signal handler ends a fill() without a timeout."""
 
     def interrupt(*_: object) -> None:
         raise InterruptedError
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        # With nothing that lasts it is never full.
+        # With idle=0 parked processes end at once, so fill() never returns.
         with sf.Warm(idle=0) as warm:
             warm.add("true")
             with pytest.raises(InterruptedError), signal_after(0.5, signal.SIGUSR1):
@@ -558,8 +561,8 @@ def test_fill_is_interrupted() -> None:
 
 
 @each_way
-def test_a_run_outlives_its_warm(way: Way, tmp_path: Path) -> None:
-    """close() is for what is parked, not for what has become a program."""
+def test_running_program_outlives_its_warm(way: Way, tmp_path: Path) -> None:
+    """close() ends parked processes, not those that have become a program."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with shells(way) as (warm, _):
@@ -571,32 +574,32 @@ def test_a_run_outlives_its_warm(way: Way, tmp_path: Path) -> None:
                 child.wait()
             return child
 
-        child = unless_slow(warm, begin)
+        child = retry_if_slow(warm, begin)
         assert child.started == way
     fifo.write_text("9\n")
     assert child.wait() == 9
 
 
 @each_way
-def test_idle(way: Way) -> None:
-    """What nobody asks for is given up, and comes back when somebody does."""
+def test_idle_processes_end_and_are_parked_again_on_demand(way: Way) -> None:
+    """Processes end after the idle time. The next start has them parked again."""
     before = children()
 
     def attempt(idle: float) -> bool:
-        with warm_of(way, idle=idle) as warm:
+        with new_warm(way, idle=idle) as warm:
             add(warm, way, "sh", 2)
-            # Two are to be parked before the first is given up.
+            # Two processes must be parked before the first one's idle time is over.
             if not warm.fill(10 * idle):
                 return False
             assert eventually(lambda: children() == before)
             assert run(warm)
             return any(warm.fill(10 * idle) and run(warm) == way for _ in range(10))
 
-    assert any(attempt(idle) for idle in longer(0.2))
+    assert any(attempt(idle) for idle in growing_timeouts(0.2))
 
 
-def test_replaced_after_so_many() -> None:
-    """Mode fork: what others are forked from is made anew now and then."""
+def test_forking_process_is_replaced_after_a_number_of_forks() -> None:
+    """forks=N limits how many processes one process forks."""
     with Warm(mode="fork", forks=3) as warm:
         warm.add("/bin/true", depth=1)
         for _ in range(8):
@@ -605,7 +608,7 @@ def test_replaced_after_so_many() -> None:
         assert warm.stats().made >= 2
 
 
-def test_those_who_wait_are_no_reason_for_a_new_one() -> None:
+def test_unused_forks_do_not_replace_the_forking_process() -> None:
     with Warm(mode="fork", forks=1) as warm:
         warm.add("/bin/true", depth=3)
         assert warm.fill(timeout=FILL_S)
@@ -615,7 +618,7 @@ def test_those_who_wait_are_no_reason_for_a_new_one() -> None:
         assert warm.stats().made == 2
 
 
-def test_none_is_old_before_it_has_parked(tmp_path: Path) -> None:
+def test_age_counts_from_parking(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(2)\n", encoding="utf-8")
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     with sf.Warm(mode="fork", age=1) as warm:
@@ -623,12 +626,12 @@ def test_none_is_old_before_it_has_parked(tmp_path: Path) -> None:
         assert warm.fill(timeout=FILL_S)
 
 
-def test_no_time_at_all() -> None:
+def test_age_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="age"):
         sf.Warm(mode="fork", age=0)
 
 
-def test_replaced_after_a_time() -> None:
+def test_forking_process_is_replaced_after_its_age() -> None:
     with sf.Warm(mode="fork", age=0.2) as warm:
         warm.add("/bin/true", depth=1)
         assert eventually(lambda: warm.stats().made >= 3)
@@ -639,15 +642,16 @@ def test_replaced_after_a_time() -> None:
 
 
 @each_way
-def test_no_limit_of_time(way: Way) -> None:
-    with warm_of(way, idle=None) as warm:
+def test_no_idle_limit_and_no_fill_timeout(way: Way) -> None:
+    with new_warm(way, idle=None) as warm:
         add(warm, way, "/bin/true", 1)
         assert warm.fill(timeout=None)
         assert warm.run(["/bin/true"]).started == way
 
 
-def test_an_end_right_after_a_wish() -> None:
-    # The keeper may be about to wait when it is told: it must not wait for minutes then.
+def test_close_right_after_a_request() -> None:
+    # close() may come just before the keeper thread sleeps. The thread must not miss the wakeup and
+    # sleep for minutes.
     for _ in range(100):
         with sf.Warm() as warm:
             warm.add("/bin/true", depth=1)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A program or its library is replaced under load: old before, new after, never a failure."""
+"""A program or its library is replaced under load. Each call runs the old or the new version.
+
+No call may fail.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ int main(void) { printf("%s %s\\n", VERSION, version()); return 0; }
 
 
 class Call(NamedTuple):
-    """When it was begun and ended, by time.monotonic_ns(), and what it said."""
+    """A call's begin and end by time.monotonic_ns(), its output, and how it was started."""
 
     begin: int
     end: int
@@ -78,7 +81,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
                 failures.append(f"{result}")
             calls.append(Call(begin, end, result.text, result.started))
 
-    # When which pair of versions stood: from before the first change of a round to after its last.
+    # Each replacement: the times before and after it, and the output from then on.
     times: list[tuple[int, int, str]] = []
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
         threads = [threading.Thread(target=load, args=(warm,)) for _ in range(THREADS)]
@@ -108,7 +111,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
                 thread.join()
     assert not failures
     for call in calls:
-        # The state that stood for certain when it began, and all that came until it ended.
+        # The state in force when the call began, and all later states until it ended.
         first = max(
             (at for at, (_, after, _) in enumerate(times) if after < call.begin), default=-1
         )
@@ -119,8 +122,8 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
 
 @each_mode
 @pytest.mark.parametrize("linked", [False, True], ids=["directory", "link"])
-def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) -> None:
-    """As deployments do: what was read from below it is not where it was."""
+def test_parent_directory_is_replaced(linked: bool, mode: Mode, tmp_path: Path) -> None:
+    """A deployment renames a directory above the library."""
     release = tmp_path / "releases" / "app"
     (release / "lib").mkdir(parents=True)
     app = tmp_path / "current" if linked else release
@@ -147,7 +150,7 @@ def test_a_directory_above_is_swapped(linked: bool, mode: Mode, tmp_path: Path) 
 
 BETTER = {
     "hwcaps": ("glibc-hwcaps/x86-64-v2", "glibc-hwcaps/x86-64-v3"),
-    # As ld.so knew them until glibc 2.36.
+    # Directories that ld.so searched until glibc 2.36.
     "legacy": ("x86_64", "tls", "tls/x86_64"),
 }
 
@@ -155,8 +158,8 @@ BETTER = {
 @each_mode
 @pytest.mark.parametrize("where", ["beside", "before"])
 @pytest.mark.parametrize("kind", BETTER)
-def test_a_better_library_comes(kind: str, where: str, mode: Mode, tmp_path: Path) -> None:
-    """Not in the place of another, but where ld.so looks first on such a processor."""
+def test_better_library_variant_appears(kind: str, where: str, mode: Mode, tmp_path: Path) -> None:
+    """The variant appears in a directory that ld.so searches first on this processor."""
     program, library = tmp_path / "program", tmp_path / "libown.so"
     searched = tmp_path if where == "beside" else tmp_path / "before"
     searched.mkdir(exist_ok=True)
@@ -174,8 +177,8 @@ def test_a_better_library_comes(kind: str, where: str, mode: Mode, tmp_path: Pat
             assert warm.fill(FILL_S)
 
 
-def test_files_change_for_a_while(tmp_path: Path) -> None:
-    """As long as they do nothing is parked of them."""
+def test_program_is_not_parked_while_its_files_change(tmp_path: Path) -> None:
+    """The program is parked once its library stays the same."""
     program, library = tmp_path / "program", tmp_path / "libown.so"
     build_library(library, 0)
     build_program(program, 0)
@@ -190,7 +193,7 @@ def test_files_change_for_a_while(tmp_path: Path) -> None:
         thread.start()
         try:
             warm.add(str(program), depth=1, env=ENVIRONMENT)
-            # It has to be found to have changed many times in a row.
+            # The library reports this only after many changes in a row.
             deadline = time.monotonic() + 3 * TIMEOUT_S
             while list(warm.stats().cannot.values()) != ["changing files"]:
                 assert time.monotonic() < deadline, warm.stats()
@@ -202,8 +205,8 @@ def test_files_change_for_a_while(tmp_path: Path) -> None:
         assert warm.run([program], env=ENVIRONMENT).started == "reserve"
 
 
-# In a mount namespace of its own: what each mount makes of a call, how it is started, and how often
-# something has been parked.
+# Runs in a new mount namespace. Prints, after each mount, a call's output, how it was started, and
+# how many processes have been parked.
 MOUNTS = """
 import json, subprocess, sys
 import spawnfd as sf
@@ -226,7 +229,7 @@ with Warm(mode=mode) as warm:
         assert (result.code, result.text) == (0, cold.text), (change, result, cold)
         assert warm.fill(timeout=60)
         stats = warm.stats()
-        # Another one in the place of each that was too slow.
+        # Each process that was too slow has been replaced by another one.
         slow = stats.cold.get("slow", 0) if mode == "reserve" else 0
         found.append([result.text.strip(), result.started, stats.made - slow])
     call()
@@ -242,8 +245,8 @@ print(json.dumps(found))
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.parametrize("what", ["library", "modules"])
 @each_mode
-def test_a_directory_above_is_mounted_over(what: str, mode: Mode, tmp_path: Path) -> None:
-    """What is parked has what stood there before; a mount elsewhere ends nothing."""
+def test_mount_over_a_parent_directory(what: str, mode: Mode, tmp_path: Path) -> None:
+    """Processes parked before the mount are stale. A mount elsewhere changes nothing."""
     release, new, elsewhere = (tmp_path / name for name in ("release", "new", "elsewhere"))
     for version, directory in enumerate((release / "lib", new / "lib")):
         directory.mkdir(parents=True)
@@ -261,14 +264,15 @@ def test_a_directory_above_is_mounted_over(what: str, mode: Mode, tmp_path: Path
     said, started, made = zip(*found, strict=True)
     before, after = ("0 0", "0 1") if what == "library" else ("0", "1")
     assert said == (before, before, after, after, before, before)
-    # After a change the keeper may have been faster.
+    # After a change the start is cold, or warm if the keeper thread was faster.
     assert [started[call] for call in (0, 1, 3, 5)] == [mode] * 4
-    # Forked ones go on being born of the same one.
+    # In mode "fork" the same process goes on forking.
     assert made[1] - made[0] == (1 if mode == "reserve" else 0)
     assert made[2] > made[1]
 
 
-# In a mount namespace of its own: what is parked has a copy of the mounts, or a thread that calls.
+# Runs in a new mount namespace. The parked process, or a thread of the owner, has its own copy of
+# the mounts.
 COPIES = """
 import ctypes, json, os, subprocess, sys, threading
 import spawnfd as sf
@@ -312,14 +316,14 @@ print(json.dumps(found))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.parametrize("kind", ["sandbox", "thread"])
-def test_mounts_of_their_own(kind: str, tmp_path: Path) -> None:
-    """A sandbox would have been made of others now; a thread that sees others does not judge."""
+def test_private_copies_of_mounts(kind: str, tmp_path: Path) -> None:
+    """A sandbox keeps the mounts of its start. A thread with other mounts starts cold."""
     release, new = tmp_path / "release", tmp_path / "new"
     for version, directory in enumerate((release, new)):
         (directory / "lib").mkdir(parents=True)
         (directory / "said").write_text(f"{version}\n", encoding="utf-8")
         build_library(directory / "lib" / "libown.so", version)
-    # The program stands aside, so that it stays the same.
+    # The program lies outside the directories, so it does not change.
     program = tmp_path / "program"
     flags = ('-DVERSION="0"', f"-L{release}/lib", "-lown", f"-Wl,-rpath,{release}/lib")
     compiled(program, PROGRAM, *flags)
@@ -333,12 +337,12 @@ def test_mounts_of_their_own(kind: str, tmp_path: Path) -> None:
 
 @each_mode
 @pytest.mark.parametrize("what", ["libown.so", "program"])
-def test_what_is_told_of_a_change(what: str, mode: Mode, tmp_path: Path) -> None:
+def test_change_is_counted_as_stale(what: str, mode: Mode, tmp_path: Path) -> None:
     build_library(tmp_path / "libown.so", 0)
     program = tmp_path / "program"
     build_program(program, 0)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
-        # The keeper may have noticed by the time of the start, and parked it anew.
+        # The keeper thread may notice the change before the start, and park the program anew.
         for _ in range(20):
             shutil.copy(tmp_path / what, tmp_path / "new")
             os.replace(tmp_path / "new", tmp_path / what)

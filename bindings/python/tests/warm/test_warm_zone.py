@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A parked CPython is not told the time zone anew where it is the same, and is where it is not."""
+"""A parked CPython applies the time zone of the start, if it differs from that of parking."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_zones = pytest.mark.skipif(
 @needs_zones
 @each_mode
 @pytest.mark.parametrize("before", ["", "UTC", "Asia/Tokyo", ":America/New_York", "X-3", "no/such"])
-def test_of_variables(mode: Mode, before: str) -> None:
+def test_time_zone_variables(mode: Mode, before: str) -> None:
     env = NONE | ({"TZ": before} if before else {})
     with parked(PYTHON, mode, env=env) as warm:
         others = [NONE | {"TZ": "Asia/Tokyo"}, NONE | {"TZ": ""}, NONE, env | {"TZDIR": "/etc"}]
@@ -37,7 +37,7 @@ def test_of_variables(mode: Mode, before: str) -> None:
             assert result.started == ("cold: variable" if "TZDIR" in given else mode)
 
 
-# In a mount namespace of its own: what /etc/localtime is changes after parking.
+# Runs in a new mount namespace. /etc/localtime changes after parking.
 OWNER = """
 import json, subprocess, sys
 import spawnfd as sf
@@ -58,7 +58,7 @@ with Warm(mode=mode) as warm:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.skipif(not Path("/etc/localtime").exists(), reason="no /etc/localtime")
 @each_mode
-def test_of_the_machine(mode: Mode) -> None:
+def test_time_zone_of_the_machine(mode: Mode) -> None:
     zone = str(ZONES / "Asia/Tokyo")
     started, warm, cold = in_mount_namespace(OWNER, mode, PYTHON, SAYS, zone)
     assert started == mode

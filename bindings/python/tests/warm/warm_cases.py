@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an owner, or one of its threads, may do to itself between parking and running.
+"""Changes that an owner, or one of its threads, may make to itself after programs were parked.
 
-Each case changes the process (or thread) it is called in, so it is called in one of its own:
+Each case changes the process or thread that runs it, so it runs in a new process:
     python warm_cases.py WAY CASE [CONFINED]
-parks a program, changes, runs it warm and cold, and prints what came out as JSON. CONFINED: in
-processes that are confined themselves.
+This parks a program, makes the change, runs the program warm and cold, and prints the outcomes as
+JSON. With CONFINED, the program is parked and run under a seccomp filter and Landlock.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any
 import spawnfd as sf
 from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
-from warm_support import FILL_S, Way, add, warm_of
+from warm_support import FILL_S, Way, add, new_warm
 
-# What a program can learn of what the cases change.
+# Prints all that a program can see of the changes.
 PROBE = (
     "sh",
     "-c",
@@ -61,7 +61,7 @@ OOM = "/proc/self/oom_score_adj"
 
 
 def call(number: int, *args: Any) -> int:
-    """A bare system call: it is the thread's, where libc's wrapper changes all threads."""
+    """Makes a system call in this thread only. libc's wrappers change all threads."""
     found: int = libc.syscall(number, *args)
     if found < 0:
         error = ctypes.get_errno()
@@ -91,31 +91,31 @@ def refusal(*calls: int, answer: int = errno.EPERM) -> bytes:
 
 
 def refusal_with(call: int, *arguments: tuple[int, int, int], error: int | None = None) -> bytes:
-    """A filter that refuses a call with such arguments, each by place, mask and value.
+    """A filter that refuses a call with these arguments, each given by index, mask and value.
 
-    Without an error it kills.
+    Without an error number, the filter kills the process.
     """
     tests = [(0, 0xFFFF_FFFF, call), *((16 + 8 * place, *what) for place, *what in arguments)]
     answer = 0x8000_0000 if error is None else 0x0005_0000 | error
     text = b""
     for left, (at, mask, value) in zip(range(len(tests) - 1, -1, -1), tests, strict=True):
-        # Load, mask, compare; on to the end if it is another.
+        # Load, mask, compare. A mismatch jumps to the final "allow".
         text += op(0x20, 0, 0, at) + op(0x54, 0, 0, mask) + op(0x15, 0, 3 * left + 1, value)
     return text + op(0x06, 0, 0, answer) + op(0x06, 0, 0, 0x7FFF_0000)
 
 
 def no_mkdir(answer: int = errno.EPERM) -> bytes:
-    """A filter: no directories are made."""
+    """A filter that refuses to create directories."""
     return refusal(SYS_MKDIR, SYS_MKDIRAT, answer=answer)
 
 
 def forbid_mkdir() -> None:
-    """A seccomp filter of this thread's own, that answers EPERM."""
-    lay_over(no_mkdir())
+    """Installs a filter on this thread: mkdir() fails with EPERM."""
+    install_filter(no_mkdir())
 
 
-def lay_over(text: bytes) -> None:
-    """Puts this thread under a filter."""
+def install_filter(text: bytes) -> None:
+    """Installs a seccomp filter on this thread."""
     program = ctypes.create_string_buffer(text)
     count = len(text) // 8
     filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", count, ctypes.addressof(program)))
@@ -124,18 +124,18 @@ def lay_over(text: bytes) -> None:
 
 
 def ruleset_for(handled: int) -> int:
-    """A Landlock ruleset without rules."""
+    """A Landlock ruleset that handles these rights, and has no rules."""
     attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
     return call(SYS_LANDLOCK_CREATE_RULESET, attributes, 8, 0)
 
 
 def ruleset_against_mkdir() -> int:
-    """A Landlock ruleset: no directories are made, nor files."""
+    """A Landlock ruleset that forbids creating directories and files."""
     return ruleset_for(1 << 7 | 1 << 8)
 
 
 def ruleset_for_reading(places: list[str]) -> int:
-    """A Landlock ruleset: files are executed and read below these places only."""
+    """A Landlock ruleset that permits executing and reading below these paths only."""
     rights = 1 << 0 | 1 << 2 | 1 << 3
     ruleset = ruleset_for(rights)
     for place in filter(os.path.exists, places):
@@ -147,7 +147,7 @@ def ruleset_for_reading(places: list[str]) -> int:
 
 
 def landlock() -> None:
-    """Files may not be made any more."""
+    """Forbids this thread to create files."""
     ruleset = ruleset_against_mkdir()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     call(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
@@ -155,7 +155,7 @@ def landlock() -> None:
 
 
 def drop_capabilities() -> None:
-    """None are left in this thread."""
+    """Drops all capabilities of this thread."""
     header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
     call(SYS_CAPSET, header, ctypes.create_string_buffer(24))
 
@@ -176,7 +176,7 @@ def write(path: str, text: str) -> Callable[[], None]:
 
 
 def hard_limit(most: int) -> Callable[[], None]:
-    """Sets soft and hard limit of descriptors."""
+    """Sets the soft and hard limit of descriptors."""
 
     def change() -> None:
         try:
@@ -188,12 +188,12 @@ def hard_limit(most: int) -> Callable[[], None]:
 
 
 def bind_memory() -> None:
-    """Memory is better taken from the first node."""
+    """Prefers memory of the first node."""
     call(SYS_SET_MEMPOLICY, MPOL_PREFERRED, ctypes.byref(ctypes.c_ulong(1)), ctypes.c_ulong(64))
 
 
 def copy_mounts() -> None:
-    """All that is mounted is also below a directory here, for this process."""
+    """Mounts the whole file system below ./copy, in a new mount namespace."""
     os.mkdir("copy")
     call(SYS_UNSHARE, CLONE_NEWNS)
     call(SYS_MOUNT, b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
@@ -201,13 +201,13 @@ def copy_mounts() -> None:
 
 
 def enter_copy() -> None:
-    """That directory is this thread's root."""
+    """Makes ./copy this thread's root directory."""
     call(SYS_UNSHARE, CLONE_FS)
     os.chroot("copy")
 
 
 def enter_cgroup() -> None:
-    """A new one, until the end."""
+    """Moves this process into a new cgroup until it exits."""
     with open("/proc/self/mounts") as mounts:
         places = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
     with open("/proc/self/cgroup") as cgroups:
@@ -217,7 +217,7 @@ def enter_cgroup() -> None:
     before = os.path.join(places[0], here[0])
     group = os.path.join(before, f"spawnfd-test-{os.getpid()}")
     os.mkdir(group)
-    # The last one registered is the first.
+    # atexit calls the last registered function first.
     atexit.register(os.rmdir, group)
     atexit.register(write(f"{before}/cgroup.procs", "0"))
     write(f"{group}/cgroup.procs", "0")()
@@ -225,16 +225,16 @@ def enter_cgroup() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A change, and what becomes of the next start.
+    """A change, and its effect on the next start.
 
     Attributes:
-        cold: What the reason to go cold has to contain; None: it stays warm, and the program sees
+        cold: A part of the reason for a cold start. None: the start is warm, and the program sees
             the change.
-        thread: The change is one thread's: another one still starts warm.
-        root: Only root may do it.
-        before: What the owner has done before it parks anything.
+        thread: The change affects the calling thread only. Other threads still start warm.
+        root: Only root can make the change.
+        before: A change that the owner makes before it parks anything.
 
-    Who executes the program takes over what is about memory and variables, too.
+    A process for any program execs, so it also takes over variables and memory limits.
     """
 
     id: str
@@ -248,12 +248,12 @@ class Case:
     before: Callable[[], Any] = lambda: None
 
 
-# A thread's change that only root may make.
+# A change of the calling thread that only root can make.
 of_root = partial(Case, thread=True, root=True)
 become_nobody = partial(call, SYS_SETRESUID, 65534, 65534, 65534)
 
 CASES = (
-    # What a parked process takes over.
+    # Changes that a parked process takes over.
     Case("nothing"),
     Case("umask", lambda: os.umask(0o027)),
     Case("directory", lambda: os.chdir("/usr")),
@@ -266,7 +266,7 @@ CASES = (
     Case("default-pipe", lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL)),
     Case("oom-raised", write(OOM, "500")),
     Case("actions", options={"actions": [sf.actions.Umask(0o33), sf.actions.Chdir("/etc")]}),
-    # What it cannot take over, or must not.
+    # Changes that it cannot take over, or must not.
     Case("nice-raised", lambda: os.nice(3), "scheduling"),
     Case("affinity", lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}), "affinity"),
     Case(
@@ -299,7 +299,7 @@ CASES = (
         before=lambda: prctl(PR_SET_NO_NEW_PRIVS, 1),
     ),
     Case("landlock", landlock, "no_new_privs", thread=True),
-    # Nothing in /proc tells of it.
+    # /proc does not show this change.
     Case(
         *("landlock-alone", landlock, "landlock"),
         thread=True,
@@ -309,7 +309,7 @@ CASES = (
     of_root("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "capabilities"),
     of_root("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "securebits"),
     of_root("user", become_nobody, "user ids", before=lambda: os.chmod(".", 0o755)),
-    # It may not be opened then.
+    # The new user cannot open the working directory.
     of_root("hidden", become_nobody, "working directory", before=lambda: os.chmod(".", 0o700)),
     of_root("group", lambda: call(SYS_SETRESGID, 65534, 65534, 65534), "group ids"),
     of_root("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "groups"),
@@ -321,18 +321,21 @@ BY_ID = {case.id: case for case in CASES}
 
 
 def main(way: Way, name: str, confined: str = "") -> None:
-    """Prints how the program was started before, after and elsewhere, and both outcomes."""
+    """Prints how the program was started before and after the change, and both outcomes.
+
+    "elsewhere" is a start by a thread without the change.
+    """
     case = BY_ID[name]
     found: dict[str, Any] = {}
     case.before()
     parking: dict[str, Any] = {}
     actions: list[sf.actions.Action] = []
     if confined:
-        # Of what it does not need, so that nothing else shows: to make symbolic links, fifos.
+        # Refuses rights that the program does not use: to create symbolic links and FIFOs.
         ruleset, filter = ruleset_for(1 << 12), refusal(SYS_MKNOD, SYS_MKNODAT, answer=errno.EDOM)
         parking = {"no_new_privs": True, "landlock": ruleset, "seccomp": filter}
         actions += sf.actions.NoNewPrivs(), sf.actions.Landlock(ruleset), sf.actions.Seccomp(filter)
-    with warm_of(way) as warm:
+    with new_warm(way) as warm:
         add(warm, way, case.argv[0], 2, env=ENVIRONMENT, **parking)
         found["filled"] = warm.fill(FILL_S)
 

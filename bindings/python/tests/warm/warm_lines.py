@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command lines that have to come out alike, cold and warm. Nothing is decided here; see Line."""
+"""Command lines whose outcome must be the same, cold and warm. See Line."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Line:
-    """One command line, run in a scratch directory that is made anew for each run.
+    """One command line. Each run has a new scratch directory.
 
     Attributes:
         id: The test's name.
-        argv: As it is run; argv[0] is what is added to the Warm.
-        stdin: What the program reads, from a pipe; None: /dev/null.
-        env: What differs from ENVIRONMENT.
-        files: What the scratch directory has beside FILES.
+        argv: The command. argv[0] is added to the Warm.
+        stdin: Input by a pipe. None: /dev/null.
+        env: Additions to ENVIRONMENT.
+        files: Additions to FILES in the scratch directory.
         repository: The scratch directory is a git repository, with a commit and a pending change.
         unordered: stdout is compared as sorted lines.
-        closed: stdout is a pipe that nobody reads.
-        needs: Other programs that it starts.
-        cold: The only reason for which it may be, and then has to be, started cold.
+        closed: stdout is a pipe without a reader.
+        needs: Other programs that the command starts.
+        cold: The expected reason for a cold start. None: the start is warm.
     """
 
     id: str
@@ -38,7 +38,8 @@ class Line:
     cold: str | None = None
 
 
-# What a program is parked with, and run with but for Line.env. HOME is the scratch directory.
+# The environment in which a program is parked. Line.env is added when it runs. HOME is the scratch
+# directory.
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",

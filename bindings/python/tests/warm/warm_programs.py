@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that cannot be parked, and how they are made."""
+"""Programs that cannot be parked, and functions that compile them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from warm_support import need
+from warm_support import require
 
 PLAIN = '#include <stdio.h>\nint main(void) { puts("ran"); return 5; }\n'
-# What a library does before main(), and what the program then prints of it.
+# early() is a library's constructor. late() is called by main(), and prints what early() did.
 DESCRIPTOR = """
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static const char *kept;
 EARLY void early(void) { kept = getenv("KEPT"); }
 int late(void) { printf("%s\\n", kept ? kept : "none"); return 5; }
 """
-# More names of variables than can be told.
+# Reads more variable names than the parked process can report to its owner.
 NAMES = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ SAYS = """
 EARLY void early(void) {}
 int late(void) { puts(WORD); return 5; }
 """
-# Linked to glibc, and no __libc_start_main: it notes that it has run.
+# Linked to glibc, but does not call __libc_start_main. Writes to the file $RAN when it runs.
 OWN_ENTRY = """
 #include <fcntl.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ __attribute__((force_align_arg_pointer)) void _start(void) {
     _exit(5);
 }
 """
-# It runs before the constructors of libraries, and is given the arguments.
+# early() runs before the constructors of libraries, and gets the arguments.
 PREINIT = """
 #include <stdio.h>
 #include <unistd.h>
@@ -131,7 +131,7 @@ __attribute__((section(".preinit_array"), used)) static void (*early_of_all)(int
 int late(void) { printf("%d %s\\n", count, place); return 5; }
 """
 PLUGIN = "int answer(void) { return 7; }\n"
-# It loads libraries from memory, one at each number that what parks could have had.
+# Loads libraries from memory files, one at each number that the parking code may have used.
 LOADS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
 """
 EARLY = ("-DEARLY=__attribute__((constructor)) static",)
 MAIN = "int late(void); int main(void) { return late(); }\n"
-# An interpreter that is not glibc's: none at all.
+# A program without any dynamic loader.
 NO_LIBC = """
 static long call(long n, long a, long b, long c) {
     __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
@@ -167,21 +167,21 @@ void _start(void) { call(1, 1, (long)"ran\\n", 4); call(60, 5, 0, 0); }
 
 def compiled(path: Path, source: str, *flags: str) -> Path:
     """Compiles C."""
-    need("gcc")
+    require("gcc")
     command = ["gcc", "-O1", "-x", "c", "-", "-o", str(path), *flags]
     subprocess.run(command, input=source.encode(), check=True)
     return path
 
 
 def with_library(path: Path, source: str, *flags: str) -> Path:
-    """A program whose library does it: that comes before the program's own constructors."""
+    """A program whose library runs early(), before the program's own constructors."""
     library = path.with_name(f"lib{path.name}.so")
     compiled(library, source, *EARLY, "-shared", "-fPIC", *flags)
     return compiled(path, MAIN, f"-L{path.parent}", f"-l{path.name}", "-Wl,-rpath,$ORIGIN")
 
 
 def with_constructor(path: Path, source: str, *flags: str) -> Path:
-    """A program that does it itself."""
+    """A program that runs early() as its own constructor."""
     return compiled(path, source + MAIN, *EARLY, *flags)
 
 
@@ -194,13 +194,13 @@ def _capable(path: Path) -> Path:
     compiled(path, PLAIN)
     setcap = shutil.which("setcap", path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin")
     if os.geteuid() != 0 or setcap is None:
-        need("setcap as root")
+        require("setcap as root")
     subprocess.run([str(setcap), "cap_net_raw+ep", str(path)], check=True)
     return path
 
 
 def _with_another_loader(path: Path) -> Path:
-    """It is glibc's, by a name that tells nothing of that."""
+    """Uses a copy of glibc's loader under another name."""
     own = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
     (loader,) = (word for word in own.split() if "/ld-linux" in word)
     other = shutil.copy(loader, path.with_name("ld-other.so"))
@@ -253,7 +253,7 @@ PROGRAMS = (
     ),
 )
 
-# What a program's own constructors do, they do in the process that has become it.
+# The program's own constructors run after parking, in the process that becomes the program.
 CONSTRUCTORS = {
     "descriptor": DESCRIPTOR,
     "thread": THREAD,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of warm starts share: a Warm that is filled, scratch directories, processes."""
+"""Helpers for the tests of warm starts: a filled Warm, scratch directories, scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Started(Protocol):
-    """What says how it was started."""
+    """A result or child, which says how its program was started."""
 
     @property
     def started(self) -> str: ...
@@ -36,29 +36,30 @@ S = TypeVar("S", bound=Started)
 Mode = Literal["reserve", "fork"]
 MODES: tuple[Mode, ...] = ("reserve", "fork")
 each_mode = pytest.mark.parametrize("mode", MODES)
-# How a program is started warm: by a process of its own, or by one for any program.
+# Where a warm start comes from: a process parked for this program ("reserve", "fork"), or one that
+# can become any program ("pool", "zygote").
 Way = Literal["reserve", "fork", "pool", "zygote"]
 WAYS: tuple[Way, ...] = ("reserve", "fork", "pool", "zygote")
-ANY: tuple[Way, ...] = ("pool", "zygote")
+FOR_ANY: tuple[Way, ...] = ("pool", "zygote")
 each_way = pytest.mark.parametrize("way", WAYS)
-# Files have had this time since 2025, so that what prints it prints the same.
+# The modification time of scratch files. A fixed time gives programs that print it equal output.
 MODIFIED = 1_750_000_000
 FILL_S = TIMEOUT_S
 OLDEST_NODE = 20
-# Before each script of the tests.
+# The first lines of each script that a test runs.
 HEAD = """
 import os, signal, subprocess, sys, time
 import spawnfd as sf
 sys.path.insert(0, sys.argv[1])
 from conftest import children, running
-from warm_support import Warm, add, warm_of
+from warm_support import Warm, add, new_warm
 """
 
 
-def unless_slow(warm: sf.Warm | None, start: Callable[[], S]) -> S:
-    """What a start comes to where the machine has let what is parked begin with it.
+def retry_if_slow(warm: sf.Warm | None, start: Callable[[], S]) -> S:
+    """Repeats a start while the machine is too slow for a warm one.
 
-    It has half a second for that, and is given up then: the start is made again.
+    A parked process that does not begin within half a second is given up ("cold: slow").
     """
     assert warm is not None
     deadline = time.monotonic() + TIMEOUT_S
@@ -68,7 +69,7 @@ def unless_slow(warm: sf.Warm | None, start: Callable[[], S]) -> S:
 
 
 class Warm(sf.Warm):
-    """One whose run() is made again where the machine was too slow."""
+    """A Warm whose run() is repeated while the machine is too slow."""
 
     __slots__ = ()
 
@@ -76,17 +77,17 @@ class Warm(sf.Warm):
         return self
 
     def run(self, argv: Any, **options: Any) -> sf.Result:
-        return unless_slow(self, partial(super().run, argv, **options))
+        return retry_if_slow(self, partial(super().run, argv, **options))
 
 
-def warm_of(way: Way, **options: Any) -> Warm:
-    """A Warm of that mode."""
+def new_warm(way: Way, **options: Any) -> Warm:
+    """A Warm in the mode that this way needs."""
     return Warm(mode="fork" if way in ("fork", "zygote") else "reserve", **options)
 
 
 def add(warm: sf.Warm, way: Way, program: str, depth: int, **options: Any) -> None:
-    """Has the program started that way."""
-    if way in ANY:
+    """Adds the program, or processes for any program."""
+    if way in FOR_ANY:
         warm.add_any(depth=depth)
     else:
         warm.add(program, depth=depth, **options)
@@ -94,29 +95,31 @@ def add(warm: sf.Warm, way: Way, program: str, depth: int, **options: Any) -> No
 
 @contextmanager
 def parked(program: str, way: Way, **options: Any) -> Generator[Warm]:
-    """A Warm with one program, parked."""
-    with warm_of(way) as warm:
+    """A Warm in which one process for the program is parked."""
+    with new_warm(way) as warm:
         add(warm, way, program, 1, **options)
         assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
         yield warm
 
 
-def with_tests() -> dict[str, str]:
-    """This environment, for a Python that imports what the tests do."""
+def script_environment() -> dict[str, str]:
+    """This process's environment, with a PYTHONPATH that finds the tests' modules."""
     here = Path(__file__).parent
     paths = [str(here.parent), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, Any]:
-    """What the case comes to in a process of its own; skips where it cannot be had."""
-    need(case.argv[0])
+    """The outcome of the case in a new process. Skips if the machine cannot run the case."""
+    require(case.argv[0])
     if case.root and os.geteuid() != 0:
         pytest.skip("only root may do this")
-    # No session of its own: a leader could not become one again.
+    # Not in a new session: its leader could not call setsid() again, as one case does.
     script = str(Path(__file__).with_name("warm_cases.py"))
     words = [sys.executable, script, way, case.id, *more]
-    ended = subprocess.run(words, cwd=directory, capture_output=True, text=True, env=with_tests())
+    ended = subprocess.run(
+        words, cwd=directory, capture_output=True, text=True, env=script_environment()
+    )
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
     if "cannot" in found:
@@ -128,13 +131,13 @@ def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, A
 
 
 def script_words(script: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """The command that runs a script of the tests, and its environment."""
+    """The command that runs a script, and its environment."""
     words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
-    return words, with_tests()
+    return words, script_environment()
 
 
-def told(script: str, *arguments: str) -> str:
-    """What the script prints, in a process of its own, which has to end."""
+def output_of(script: str, *arguments: str) -> str:
+    """Runs the script in a new process, which must end without errors. Returns its output."""
     words, env = script_words(script, *arguments)
     ended = subprocess.run(words, capture_output=True, text=True, timeout=240, env=env)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
@@ -142,18 +145,23 @@ def told(script: str, *arguments: str) -> str:
 
 
 def in_mount_namespace(script: str, *arguments: str) -> Any:
-    """What the script prints, as JSON, where its mounts are its own; skips where none can be."""
+    """Runs the script in a new mount namespace, and returns its JSON output.
+
+    Skips if the machine permits no mount namespace.
+    """
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", script]
     command += arguments
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, env=with_tests())
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env=script_environment()
+    )
     if "unshare: " in ended.stderr or "mount: " in ended.stderr:
         pytest.skip(f"no mount namespace here: {ended.stderr}")
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
 
-def need(*programs: str) -> None:
-    """Skips where a program is not installed, or is a Node.js too old to be parked."""
+def require(*programs: str) -> None:
+    """Skips if a program is not installed, or if Node.js is too old to be parked."""
     missing = [name for name in programs if shutil.which(name, path=ENVIRONMENT["PATH"]) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -165,7 +173,7 @@ def need(*programs: str) -> None:
 
 
 def make_scratch(root: Path, files: Mapping[str, str], repository: bool) -> None:
-    """Makes the directory; the same arguments make the same, but for inodes."""
+    """Creates the directory. Equal arguments create equal directories, except for inodes."""
     root.mkdir()
     write_files(root, FILES)
     if repository:
@@ -177,7 +185,7 @@ def make_scratch(root: Path, files: Mapping[str, str], repository: bool) -> None
 
 
 def write_files(root: Path, files: Mapping[str, str]) -> None:
-    """Writes them; those that begin with #! can be executed."""
+    """Writes the files. A text that begins with #! becomes executable."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,9 +206,9 @@ def _make_repository(root: Path) -> None:
 
 
 def contents(root: Path) -> dict[str, tuple[str, int, bytes]]:
-    """All that lies below a directory: type, mode, and bytes or target.
+    """All files below a directory: type, mode, and content or link target.
 
-    But for git's index, which holds inodes and times.
+    Leaves out git's index, which contains inodes and times.
     """
     found: dict[str, tuple[str, int, bytes]] = {}
     for path in sorted(root.rglob("*")):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A parked process dies, hears nothing or gets no memory, at a certain moment.
+"""A parked process dies, gets no messages or no memory, at a certain step of a start.
 
-The call is made cold, and is answered right.
+The library then starts the program cold, and the result is right.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from spawnfd.actions import NoNewPrivs, Open, Seccomp
 from warm_cases import refusal_with
 from warm_programs import with_library
 from warm_support import (
-    ANY,
     FILL_S,
+    FOR_ANY,
     Mode,
     Way,
     add,
     each_mode,
     each_way,
-    told,
-    unless_slow,
-    warm_of,
+    new_warm,
+    output_of,
+    retry_if_slow,
 )
 
 WORDS = ["sh", "-c", "echo $0; exit 7", "word"]
 FORKING: tuple[Way, ...] = ("fork", "zygote")
-# x86_64.
+# Numbers of x86_64.
 SYS_MMAP, SYS_CLONE, SYS_PRCTL, SYS_DUP3, SYS_SETGROUPS = 9, 56, 157, 292, 116
 KILLED = ("cold: died", "cold: empty")
-# A machine that lets something wait for too long has kept it from going wrong: it is tried again.
+# A start that was too slow did not reach the step that fails. It is tried again.
 SLOW = "cold: slow"
 ATTEMPTS = 10
 
 
-def lines() -> dict[int, int]:
-    """The sockets of this kind that are open, by inode."""
+def control_sockets() -> dict[int, int]:
+    """Descriptors of the open SOCK_SEQPACKET sockets, by inode."""
     found: dict[int, int] = {}
     for number in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
@@ -61,18 +61,18 @@ def lines() -> dict[int, int]:
 
 
 def fill_up(number: int) -> int:
-    """How many messages a socket has taken until it takes no more."""
+    """Fills a socket's queue. Returns how many messages it took."""
     with socket.socket(fileno=os.dup(number)) as end:
         for count in range(1 << 20):
             try:
                 end.send(b"x", socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return count
-    raise AssertionError("it takes all")
+    raise AssertionError("the socket never became full")
 
 
-def answered(result: sf.Result) -> str:
-    """How it was started, if it was answered right."""
+def checked_start(result: sf.Result) -> str:
+    """How the program was started. Asserts that the result is right."""
     assert (result.code, result.stdout, result.stderr) == (7, b"word\n", b"")
     return result.started
 
@@ -84,13 +84,13 @@ def run(warm: sf.Warm, **options: Any) -> sf.Result:
 def is_warm_again(warm: sf.Warm, way: Way, **options: Any) -> bool:
     def is_now() -> bool:
         warm.fill(5)
-        return answered(run(warm, **options)) == way
+        return checked_start(run(warm, **options)) == way
 
     return eventually(is_now)
 
 
-def found_in_time(attempt: Callable[[], list[str]]) -> list[str]:
-    """How starts were made, none of which was too slow."""
+def without_slow_starts(attempt: Callable[[], list[str]]) -> list[str]:
+    """Repeats the attempt until no start was too slow. Returns how the starts were made."""
     found = [SLOW]
     for _ in range(ATTEMPTS):
         if SLOW not in (found := attempt()):
@@ -99,21 +99,21 @@ def found_in_time(attempt: Callable[[], list[str]]) -> list[str]:
 
 
 @each_way
-def test_its_socket_is_full(way: Way) -> None:
-    """It stands still, and there is no room for a message."""
-    before, pids_before = lines(), set(running())
-    with warm_of(way, delay=60) as warm:
+def test_full_socket_starts_cold(way: Way) -> None:
+    """The parked process is stopped, and its socket takes no further message."""
+    before, pids_before = control_sockets(), set(running())
+    with new_warm(way, delay=60) as warm:
         add(warm, way, "sh", 1)
         assert warm.fill(FILL_S)
         for pid in set(running()) - pids_before:
             os.kill(pid, signal.SIGSTOP)
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-        own = [number for inode, number in lines().items() if inode not in before]
+        own = [number for inode, number in control_sockets().items() if inode not in before]
         assert len(own) == (2 if way in FORKING else 1)
         assert all(fill_up(number) for number in own)
-        assert answered(run(warm)) == "cold: socket"
-        # The one that others are forked from hears nothing either.
-        again = answered(run(warm))
+        assert checked_start(run(warm)) == "cold: socket"
+        # The process that forks the others gets no message either.
+        again = checked_start(run(warm))
         assert again == ("cold: socket" if way in FORKING else "cold: empty")
         assert is_warm_again(warm, way)
 
@@ -126,7 +126,7 @@ def gates(tmp_path: Path) -> list[Path]:
 
 
 def open_for(gate: Path, done: threading.Event) -> int | None:
-    """The other end of a FIFO, once somebody waits for it; None: nobody will."""
+    """Opens a FIFO for writing once it has a reader. Returns None if `done` is set first."""
     while not done.wait(0.001):
         with suppress(OSError):
             return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
@@ -134,19 +134,19 @@ def open_for(gate: Path, done: threading.Event) -> int | None:
 
 
 @each_way
-def test_it_is_killed_on_the_way(way: Way, gates: list[Path]) -> None:
-    """It has done the first of its steps, and not the last."""
-    assert any(is_killed_on_the_way(way, *gates) for _ in range(ATTEMPTS))
+def test_killed_between_two_actions(way: Way, gates: list[Path]) -> None:
+    """The process is killed after its first action and before its second."""
+    assert any(is_killed_between_two_actions(way, *gates) for _ in range(ATTEMPTS))
 
 
-def is_killed_on_the_way(way: Way, first: Path, second: Path) -> bool:
-    """Whether it was; else the machine was too slow."""
+def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
+    """Whether the process was killed in time. Otherwise the machine was too slow."""
     done = threading.Event()
-    with warm_of(way, delay=60) as warm:
+    with new_warm(way, delay=60) as warm:
         before = set(running())
         add(warm, way, "sh", 1)
         assert warm.fill(FILL_S)
-        # The last to come is not the one that others are forked from.
+        # The process with the highest pid is not the one that forks the others.
         pid = max(set(running()) - before)
 
         pidfd = os.pidfd_open(pid)
@@ -155,7 +155,7 @@ def is_killed_on_the_way(way: Way, first: Path, second: Path) -> bool:
             ends = [open_for(first, done)]
             os.kill(pid, signal.SIGKILL)
             select.select([pidfd], [], [])
-            # A cold start comes here, too.
+            # The cold start opens this FIFO, too.
             ends.append(open_for(second, done))
             for end in (*ends, pidfd):
                 if end is not None:
@@ -170,19 +170,19 @@ def is_killed_on_the_way(way: Way, first: Path, second: Path) -> bool:
                 assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
                 found = child.started
         except sf.SpawnError as error:
-            # As a child that is killed before its exec: some of it has been done.
+            # As with a child that is killed before exec: some of its actions have run.
             found = error.stage
         finally:
             done.set()
             thread.join()
         if found == SLOW:
             return False
-        assert found == ("killed" if way in ANY else "cold: died")
+        assert found == ("killed" if way in FOR_ANY else "cold: died")
         assert is_warm_again(warm, way)
     return True
 
 
-# As another is forked from it, while that file is there.
+# Kills itself in a fork handler while the file exists.
 DIES = """
 #include <pthread.h>
 #include <signal.h>
@@ -194,14 +194,14 @@ int late(void) { puts("word"); return 7; }
 """
 MOMENTS = {
     "before the clone": "die, NULL, NULL",
-    "the child": "NULL, NULL, die",
+    "in the child": "NULL, NULL, die",
     "after the clone": "NULL, die, NULL",
 }
 
 
 @pytest.mark.parametrize("handlers", MOMENTS.values(), ids=MOMENTS)
-def test_it_is_killed_between_clone_and_reply(handlers: str, tmp_path: Path) -> None:
-    """What others are forked from, or the child: then there is none, or it is the owner's own."""
+def test_killed_around_the_clone(handlers: str, tmp_path: Path) -> None:
+    """The process that forks the others dies, or the new child dies."""
     trouble = tmp_path / "trouble"
     flags = [f'-DTROUBLE="{trouble}"', f"-DHANDLERS={handlers}"]
     program = with_library(tmp_path / "program", DIES, *flags)
@@ -211,25 +211,25 @@ def test_it_is_killed_between_clone_and_reply(handlers: str, tmp_path: Path) -> 
 
         def found() -> list[str]:
             trouble.touch()
-            # Nobody waits when the second begins: one more is forked for it.
-            started = [answered(warm.run([program])) for _ in range(2)]
+            # No process is left for the second start, so one more is forked.
+            started = [checked_start(warm.run([program])) for _ in range(2)]
             trouble.unlink()
             assert warm.fill(FILL_S), warm.stats()
             return started
 
         after = "fork" if handlers == MOMENTS["after the clone"] else "cold: died"
-        assert found_in_time(found) == ["fork", after]
+        assert without_slow_starts(found) == ["fork", after]
         for _ in range(2):
-            assert answered(unless_slow(warm, lambda: warm.run([program]))) == "fork"
+            assert checked_start(retry_if_slow(warm, lambda: warm.run([program]))) == "fork"
             assert warm.fill(FILL_S), warm.stats()
 
 
-# In an owner that is under a filter, and so all that it parks.
+# An owner under a filter. All that it parks inherits the filter.
 UNDER = """
-from warm_cases import lay_over
+from warm_cases import install_filter
 way = sys.argv[2]
-lay_over(bytes.fromhex(sys.argv[3]))
-warm = warm_of(way)
+install_filter(bytes.fromhex(sys.argv[3]))
+warm = new_warm(way)
 add(warm, way, "sh", 1)
 full = warm.fill(float(sys.argv[4]))
 for _ in range(3):
@@ -244,51 +244,51 @@ print(len(children()))
 """
 PR_SET_DUMPABLE, O_CLOEXEC = 4, 0o2000000
 ALL, PART_OF_PAGE = 0xFFFF_FFFF, 0xFFF
-# CLONE_PARENT: of all clones those of what others are forked from.
-SIBLING = (0, 0x8000, 0x8000)
+# CLONE_PARENT. Only the process that forks the others uses it.
+WITH_CLONE_PARENT = (0, 0x8000, 0x8000)
 
 
 @each_way
-def test_it_is_killed_before_its_reply(way: Way) -> None:
-    """As it hides itself, which is the last thing that it does."""
+def test_killed_before_it_reports_that_it_is_parked(way: Way) -> None:
+    """The process is killed when it makes itself undumpable, the last step of parking."""
     filter = refusal_with(SYS_PRCTL, (0, ALL, PR_SET_DUMPABLE), (1, ALL, 0))
-    found = told(UNDER, way, filter.hex(), str(FILL_S))
+    found = output_of(UNDER, way, filter.hex(), str(FILL_S))
     assert found == "True cold: not parked\n" * 3 + "0\n"
 
 
 @pytest.mark.parametrize("way", FORKING)
 @pytest.mark.parametrize("error", [None, errno.ENOMEM], ids=["killed", "no memory"])
-def test_no_child_is_born(error: int | None, way: Way) -> None:
-    """It is killed as it takes its socket for its own; or there is no memory for it."""
-    filter = refusal_with(SYS_CLONE, SIBLING, error=error)
+def test_fork_of_a_parked_process_fails(error: int | None, way: Way) -> None:
+    """The new child is killed when it moves its socket, or the clone gets ENOMEM."""
+    filter = refusal_with(SYS_CLONE, WITH_CLONE_PARENT, error=error)
     if error is None:
         filter = refusal_with(SYS_DUP3, (2, ALL, O_CLOEXEC))
-    *runs, left = told(UNDER, way, filter.hex(), "3").splitlines()
+    *runs, left = output_of(UNDER, way, filter.hex(), "3").splitlines()
     assert set(runs) <= {f"False {reason}" for reason in KILLED}
     assert (len(runs), left) == (3, "0")
 
 
 @pytest.mark.parametrize("way", FORKING)
-def test_what_others_are_forked_from_has_no_memory(way: Way) -> None:
-    """Its address space may not grow any more."""
+def test_forking_process_has_no_memory(way: Way) -> None:
+    """RLIMIT_AS keeps the address space of the process that forks the others from growing."""
 
     def found() -> list[str]:
-        with warm_of(way, delay=60) as warm:
+        with new_warm(way, delay=60) as warm:
             before = set(running())
             add(warm, way, "sh", 1)
             assert warm.fill(FILL_S)
             first = min(set(running()) - before)
             hard = resource.prlimit(first, resource.RLIMIT_AS)[1]
             resource.prlimit(first, resource.RLIMIT_AS, (1, hard))
-            started = [answered(run(warm)) for _ in range(2)]
+            started = [checked_start(run(warm)) for _ in range(2)]
             assert is_warm_again(warm, way)
             return started
 
-    assert found_in_time(found) == [way, "cold: died"]
+    assert without_slow_starts(found) == [way, "cold: died"]
 
 
-def test_a_parked_process_has_no_memory_for_what_it_is_asked() -> None:
-    """It is the one behind a program in front that needs some: its own environment is kept."""
+def test_parked_process_has_no_memory_for_the_request() -> None:
+    """Only a process in a sandbox needs memory for a request: it keeps its own environment."""
     box = sf.Sandbox(["env", "ADDED=1"])
 
     def found() -> list[str]:
@@ -296,29 +296,29 @@ def test_a_parked_process_has_no_memory_for_what_it_is_asked() -> None:
             before = set(running())
             warm.add("sh", sandbox=box, depth=1)
             assert warm.fill(FILL_S), warm.stats()
-            # The guard of process trees comes before it, if it was not there.
+            # The guard of process trees may have started, too, but before the parked process.
             pid = max(set(running()) - before)
             hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
             resource.prlimit(pid, resource.RLIMIT_AS, (1, hard))
-            started = answered(run(warm, sandbox=box))
+            started = checked_start(run(warm, sandbox=box))
             assert is_warm_again(warm, "reserve", sandbox=box)
             return [started]
 
-    assert found_in_time(found) == ["cold: died"]
+    assert without_slow_starts(found) == ["cold: died"]
 
 
 MAP_SHARED_POPULATED, MAP_OVER = 0x8001, 0x32
 NO_MEMORY = {
-    # The page, which it shares with its owner.
+    # The page that the parked process shares with its owner.
     "not parked": [(1, ALL, 4096), (3, ALL, MAP_SHARED_POPULATED)],
-    # A locale's small files become memory in their place; libc's own are no whole pages.
+    # Anonymous memory replaces small files of a locale. libc's mappings here are no whole pages.
     "memory": [(1, PART_OF_PAGE, 0), (3, ALL, MAP_OVER)],
 }
 
 
 @each_mode
 @pytest.mark.parametrize("reason", NO_MEMORY)
-def test_no_memory_while_it_parks(reason: str, mode: Mode) -> None:
+def test_no_memory_while_parking(reason: str, mode: Mode) -> None:
     filter = refusal_with(SYS_MMAP, *NO_MEMORY[reason], error=errno.ENOMEM)
     env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     argv = ["sort", "/dev/null"]

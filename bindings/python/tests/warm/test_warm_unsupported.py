@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a command asks for that only a child of exec has, or a host cannot have done: it is cold."""
+"""Options and hosts for which a start must be cold: a parked process cannot provide them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,19 @@ from spawnfd.actions import (
     Uid,
 )
 from warm_cases import CLONE_NEWUTS, refusal
-from warm_support import ANY, FILL_S, Mode, Way, each_mode, each_way, parked, script_words, told
+from warm_support import (
+    FILL_S,
+    FOR_ANY,
+    Mode,
+    Way,
+    each_mode,
+    each_way,
+    output_of,
+    parked,
+    script_words,
+)
 
-# x86_64.
+# Numbers of x86_64.
 SYS_FCHDIR, SYS_UMASK = 81, 95
 
 
@@ -38,7 +48,7 @@ Opened = list[int]
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """What a test opens, to be closed."""
+    """Descriptors that a test opens. The fixture closes them."""
     fds: Opened = []
     yield fds
     for fd in fds:
@@ -46,8 +56,8 @@ def opened() -> Iterator[Opened]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked for, and why it is cold; `by_exec`: not where the program is executed."""
+class Unsupported:
+    """Actions, and the reason for a cold start. With `by_exec` only in modes reserve and fork."""
 
     cold: str
     actions: Callable[[Opened, Path], list[Action]]
@@ -60,12 +70,12 @@ def just(action: Action) -> Callable[[Opened, Path], list[Action]]:
 
 
 def stack(_: Opened, __: Path) -> list[Action]:
-    """A limit that exec lays memory out by."""
+    """A limit that exec uses for the layout of memory."""
     return [Limit(resource.RLIMIT_STACK, 4 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1])]
 
 
 def exclusive(_: Opened, directory: Path) -> list[Action]:
-    """A file that a second attempt would find."""
+    """A second attempt would fail, because the file exists."""
     return [Open(directory / "new", 9, os.O_CREAT | os.O_EXCL | os.O_WRONLY)]
 
 
@@ -75,41 +85,43 @@ def null(opened: Opened) -> int:
 
 
 def the_last_number(opened: Opened, _: Path) -> list[Action]:
-    """Nothing can wait above it."""
+    """The parked process's own descriptors must lie above all others, and cannot here."""
     return [Descriptor(null(opened), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1)]
 
 
 def many(opened: Opened, _: Path) -> list[Action]:
-    """More than one message takes."""
+    """More descriptors than one message can carry."""
     return [Descriptor(null(opened), 400 + number) for number in range(254)]
 
 
 def into_its_own(opened: Opened, _: Path) -> list[Action]:
-    """A namespace that it has, by descriptor."""
+    """Joins the caller's own namespace."""
     opened.append(os.open("/proc/self/ns/uts", os.O_RDONLY))
     return [JoinNamespace(opened[-1], CLONE_NEWUTS)]
 
 
-ASKED = (
-    Asked("inherited descriptors", just(InheritDescriptors())),
-    Asked("parent-death signal", just(ParentDeathSignal(9))),
-    Asked("namespaces", just(Namespaces(CLONE_NEWUTS)), root=True),
-    Asked("namespaces", into_its_own, root=True),
-    Asked("chroot", just(Chroot("/")), by_exec=True, root=True),
-    Asked("affinity", just(Affinity(os.sched_getaffinity(0))), by_exec=True),
-    Asked("ids or capabilities", just(Uid(os.getuid())), by_exec=True),
-    Asked("ids or capabilities", just(GroupIds(os.getgid())), by_exec=True),
-    Asked("memory limits", stack, by_exec=True),
-    Asked("O_EXCL", exclusive, by_exec=True),
-    Asked("too many descriptors", many),
-    Asked("descriptor numbers", the_last_number),
+UNSUPPORTED = (
+    Unsupported("inherited descriptors", just(InheritDescriptors())),
+    Unsupported("parent-death signal", just(ParentDeathSignal(9))),
+    Unsupported("namespaces", just(Namespaces(CLONE_NEWUTS)), root=True),
+    Unsupported("namespaces", into_its_own, root=True),
+    Unsupported("chroot", just(Chroot("/")), by_exec=True, root=True),
+    Unsupported("affinity", just(Affinity(os.sched_getaffinity(0))), by_exec=True),
+    Unsupported("ids or capabilities", just(Uid(os.getuid())), by_exec=True),
+    Unsupported("ids or capabilities", just(GroupIds(os.getgid())), by_exec=True),
+    Unsupported("memory limits", stack, by_exec=True),
+    Unsupported("O_EXCL", exclusive, by_exec=True),
+    Unsupported("too many descriptors", many),
+    Unsupported("descriptor numbers", the_last_number),
 )
 
 
 @each_way
-@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.cold.replace(" ", "-"))
-def test_asked(asked: Asked, way: Way, opened: Opened, tmp_path: Path) -> None:
-    if asked.root and os.geteuid() != 0:
+@pytest.mark.parametrize("case", UNSUPPORTED, ids=lambda case: case.cold.replace(" ", "-"))
+def test_unsupported_actions_start_cold(
+    case: Unsupported, way: Way, opened: Opened, tmp_path: Path
+) -> None:
+    if case.root and os.geteuid() != 0:
         pytest.skip("only root may do this")
     with parked("true", way) as warm:
         started = "cold: slow"
@@ -117,15 +129,15 @@ def test_asked(asked: Asked, way: Way, opened: Opened, tmp_path: Path) -> None:
             for name in os.listdir(tmp_path):
                 os.unlink(tmp_path / name)
             assert warm.fill(FILL_S), warm.stats()
-            with warm.spawn(["true"], actions=asked.actions(opened, tmp_path)) as child:
+            with warm.spawn(["true"], actions=case.actions(opened, tmp_path)) as child:
                 assert child.wait() == 0
                 started = child.started
-    by_exec = asked.by_exec and way in ANY
-    assert started == (way if by_exec else f"cold: {asked.cold}")
+    by_exec = case.by_exec and way in FOR_ANY
+    assert started == (way if by_exec else f"cold: {case.cold}")
 
 
 @each_way
-def test_a_pid_namespace(way: Way) -> None:
+def test_pid_namespace_starts_cold(way: Way) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may do this")
     with parked("true", way) as warm:
@@ -134,7 +146,7 @@ def test_a_pid_namespace(way: Way) -> None:
 
 
 STREAM = """
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     assert warm.fill(60), warm.stats()
     os.set_inheritable(2, False)
@@ -145,28 +157,28 @@ with warm_of(sys.argv[2]) as warm:
 
 
 @each_way
-def test_a_stream_that_exec_would_close(way: Way) -> None:
-    assert told(STREAM, way) == "cold: close-on-exec stream\n"
+def test_close_on_exec_stream_starts_cold(way: Way) -> None:
+    assert output_of(STREAM, way) == "cold: close-on-exec stream\n"
 
 
 CLOSED = """
 os.close(0)
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     print(warm.fill(60), warm.run(["true"]).started)
 """
 
 
 @each_way
-def test_a_host_without_stdin(way: Way) -> None:
-    assert told(CLOSED, way) == "False cold: closed standard stream\n"
+def test_host_without_stdin_starts_cold(way: Way) -> None:
+    assert output_of(CLOSED, way) == "False cold: closed standard stream\n"
 
 
-# All of its children, of whatever kind: none of them is an ended one.
+# Waits for all children of all kinds. No parked process may appear as an ended child.
 WAITS = """
 import ctypes
 WALL = 0x40000000
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     assert warm.fill(60), warm.stats()
     assert ctypes.CDLL(None).waitpid(-1, None, WALL | os.WNOHANG) == 0
@@ -175,8 +187,8 @@ with warm_of(sys.argv[2]) as warm:
 
 
 @each_way
-def test_a_host_that_waits_for_all(way: Way) -> None:
-    assert told(WAITS, way) == f"{way}\n"
+def test_host_that_waits_for_all_children(way: Way) -> None:
+    assert output_of(WAITS, way) == f"{way}\n"
 
 
 OWN_TABLE = """
@@ -186,7 +198,7 @@ def start():
     assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
     os.closerange(3, 256)
     found.append(warm.run(["true"]).started)
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
     assert warm.fill(60), warm.stats()
     thread = threading.Thread(target=start)
@@ -197,20 +209,20 @@ with warm_of(sys.argv[2]) as warm:
 
 
 @each_way
-def test_a_thread_with_its_own_descriptors(way: Way) -> None:
-    assert told(OWN_TABLE, way) == "cold: descriptor table\n"
+def test_thread_with_its_own_descriptor_table_starts_cold(way: Way) -> None:
+    assert output_of(OWN_TABLE, way) == "cold: descriptor table\n"
 
 
 WATCHES = """
-with warm_of(sys.argv[2]) as warm:
+with new_warm(sys.argv[2]) as warm:
     warm.add("true")
     print(warm.fill(60), warm.run(["true"]).started, *warm.stats().cannot.values())
 """
 
 
 @each_mode
-def test_as_many_watches_as_a_user_may_have(mode: Mode) -> None:
-    """The last word is that of a user namespace of its own."""
+def test_no_inotify_watches_left(mode: Mode) -> None:
+    """A user namespace sets the limit of watches to 0."""
     words, env = script_words(WATCHES, mode)
     limit = "echo 0 >/proc/sys/user/max_inotify_watches || { echo unshare: >&2; exit 1; }"
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", f'{limit}; exec "$@"', "-"]
@@ -222,7 +234,7 @@ def test_as_many_watches_as_a_user_may_have(mode: Mode) -> None:
 
 @each_mode
 @pytest.mark.parametrize("call", [SYS_FCHDIR, SYS_UMASK], ids=["directory", "umask"])
-def test_what_a_filter_does_not_let_it_take_over(call: int, mode: Mode) -> None:
+def test_filter_refuses_to_take_over_the_context(call: int, mode: Mode) -> None:
     filter = refusal(call)
     with sf.Warm(mode=mode) as warm:
         warm.add("true", seccomp=filter, no_new_privs=True)
@@ -233,7 +245,7 @@ def test_what_a_filter_does_not_let_it_take_over(call: int, mode: Mode) -> None:
 
 
 @each_mode
-def test_a_program_that_goes(mode: Mode, tmp_path: Path) -> None:
+def test_removed_program(mode: Mode, tmp_path: Path) -> None:
     program = tmp_path / "tool"
     program.write_bytes(Path("/bin/true").read_bytes())
     program.chmod(0o755)
@@ -262,19 +274,19 @@ with sf.Warm(mode=sys.argv[2]) as warm:
 
 
 @each_mode
-def test_a_program_that_may_not_be_read(mode: Mode, tmp_path: Path) -> None:
-    """By its user: nobody can tell whether it would park."""
+def test_unreadable_program_starts_cold(mode: Mode, tmp_path: Path) -> None:
+    """Without reading the file, the library cannot tell whether the program would park."""
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and directory != Path("/tmp"):
             directory.chmod(directory.stat().st_mode | 0o011)
     program = tmp_path / "tool"
     program.write_bytes(Path("/bin/true").read_bytes())
     program.chmod(0o111)
-    assert told(UNREADABLE, mode, str(program)) == "cold: unreadable\n"
+    assert output_of(UNREADABLE, mode, str(program)) == "cold: unreadable\n"
 
 
-# What only the program in front could hand on.
-BEHIND = """
+# Changes that only the sandbox's command could pass on to the program.
+IN_SANDBOX = """
 import resource
 box = sf.Sandbox(["env"])
 options = {}
@@ -314,5 +326,5 @@ with sf.Warm() as warm:
         *("sandbox", "descriptors of the sandbox"),
     ],
 )
-def test_behind_another_program(reason: str) -> None:
-    assert told(BEHIND, reason) == f"cold: {reason}\n"
+def test_changes_start_cold_in_a_sandbox(reason: str) -> None:
+    assert output_of(IN_SANDBOX, reason) == f"cold: {reason}\n"
